@@ -167,6 +167,16 @@ impl<'a> Statement<'a> {
         Some(self.with(Operation::Update(Update { modification, ..update.clone() })))
     }
 
+    /// Returns whether the operators set `_id` to a value that the server never stores (`storage_validation.cpp`).
+    pub fn sets_invalid_id(&self) -> bool {
+        let Operation::Update(Update { modification: Modification::Operators(operators), .. }) = &self.operation else {
+            return false;
+        };
+        let set = operators.as_document().get("$set").and_then(Value::as_document);
+        let id = set.and_then(|fields| fields.get("_id"));
+        id.is_some_and(|id| matches!(id.kind, Kind::Array | Kind::Regex | Kind::Undefined))
+    }
+
     /// Returns whether every server rejects the client's update before it looks for documents: it mixes operators with
     /// fields, or an operator has no document (9, FailedToParse; `parseUpdateExpression` in `update_driver.cpp`), or it
     /// has a value of the wrong form (2, BadValue, and 14, TypeMismatch; `current_date_node.cpp`, `arithmetic_node.cpp`).

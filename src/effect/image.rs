@@ -7,15 +7,63 @@ use super::node::{ImageFields, ImageNode, ImageValue};
 use super::operators::look_below;
 use crate::document::{Document, Kind, Path, PathLookup, Value};
 
-/// The document that is added. A missing `_id` is generated.
+/// The document that is added. A missing `_id` is generated. Versions of the server, and collations, can differ in the
+/// equalities that an upsert takes from its filter: then there are several possible documents.
 #[derive(Debug, Clone)]
 pub struct Inserted<'s> {
+    /// If possible, that of a server that takes only the equalities that are certain.
+    first: Image<'s>,
+    others: Vec<Image<'s>>,
+}
+
+/// A document that may be added.
+#[derive(Debug, Clone)]
+pub struct Image<'s> {
     pub(super) root: ImageNode<'s>,
     /// The statement may have effects that the model does not cover.
     pub(super) unpredictable: bool,
 }
 
 impl<'s> Inserted<'s> {
+    /// Returns `None` if there is no possible document.
+    pub(super) fn of_images(mut images: impl Iterator<Item = Image<'s>>) -> Option<Self> {
+        images.next().map(|first| Self { first, others: images.collect() })
+    }
+
+    /// Returns all possible documents.
+    pub fn images(&self) -> impl Iterator<Item = &Image<'s>> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    /// Returns whether there is only one possible document.
+    pub fn is_certain(&self) -> bool {
+        self.others.is_empty()
+    }
+
+    /// Returns the names of its top-level fields, including those that may be missing.
+    pub fn names(&self) -> Vec<&[u8]> {
+        let mut names = Vec::new();
+        for name in self.images().flat_map(Image::names) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    /// Returns what is known of the value at `path`, whichever of the possible documents is added.
+    pub fn at(&self, path: &Path) -> ImageValue<'_> {
+        self.others.iter().fold(self.first.at(path), |held, other| held.or(other.at(path)))
+    }
+}
+
+impl<'s> From<Image<'s>> for Inserted<'s> {
+    fn from(image: Image<'s>) -> Self {
+        Self { first: image, others: Vec::new() }
+    }
+}
+
+impl<'s> Image<'s> {
     pub(super) fn of_document(document: Document<'s>) -> Self {
         if document.elements().any(|field| is_empty_timestamp(&field)) {
             return Self::of_fields(stored_fields(document).collect());
@@ -27,14 +75,18 @@ impl<'s> Inserted<'s> {
         Self { root: ImageNode::Document(fields), unpredictable: false }
     }
 
-    /// Returns the names of its top-level fields, including those that may be missing.
-    pub fn names(&self) -> Vec<&[u8]> {
+    fn names(&self) -> Vec<&[u8]> {
         match &self.root {
             ImageNode::Document(fields) => fields.iter().map(|(name, _)| name.as_ref()).collect(),
             ImageNode::Value(value) => names_of(*value),
             ImageNode::Owned(value) => names_of(value.as_value()),
-            ImageNode::Some(_) | ImageNode::Unknown => Vec::new(),
+            ImageNode::New | ImageNode::Some(_) | ImageNode::Unknown => Vec::new(),
         }
+    }
+
+    /// Returns whether the model covers all effects of the statement. The server may fail the others.
+    pub fn is_predictable(&self) -> bool {
+        !self.unpredictable
     }
 
     /// Returns the value of the document at `path`.
@@ -59,7 +111,7 @@ impl<'s> Inserted<'s> {
                     }
                 }
                 ImageNode::Some(Some(kind)) if *kind != Kind::Document => return ImageValue::Blocked(*kind),
-                ImageNode::Some(_) | ImageNode::Unknown => return ImageValue::Unknown,
+                ImageNode::New | ImageNode::Some(_) | ImageNode::Unknown => return ImageValue::Unknown,
             }
         }
     }

@@ -23,7 +23,7 @@ use std::cmp::Ordering;
 use crate::command::{Modification, Operation};
 use crate::document::{Document, Element, Kind, Path, PathLookup, Value, compare_numbers};
 
-pub use image::Inserted;
+pub use image::{Image, Inserted};
 pub use items::{AddedValues, Items, each, inserted_items, item_count, items};
 pub use length::{
     EMPTY_LENGTH, Growth, GrowthKind, IdLength, InsertedLength, added_by_stages, around_documents, around_in_element,
@@ -126,7 +126,7 @@ pub fn is_same_number(one: Value<'_>, other: Value<'_>) -> bool {
 /// update. Returns `None` if the statement cannot insert or the server fails the upsert.
 pub fn inserted<'s>(operation: &'s Operation<'_>) -> Option<Inserted<'s>> {
     match operation {
-        Operation::Insert(insert) => Some(Inserted::of_document(insert.document.as_document())),
+        Operation::Insert(insert) => Some(Image::of_document(insert.document.as_document()).into()),
         Operation::Update(update) if update.upsert => {
             upsert::of_upsert(update.filter.as_document(), &update.modification)
         }

@@ -28,6 +28,20 @@ impl ImageValue<'_> {
     pub fn may_be_missing(self) -> bool {
         matches!(self, Self::Missing | Self::Blocked(_) | Self::Unknown)
     }
+
+    /// Returns what is known of the value if this or the other one is right.
+    pub(super) fn or(self, other: Self) -> Self {
+        let kind = |held| match held {
+            Self::Value(value) => Some(Some(value.kind)),
+            Self::Some(kind) => Some(kind),
+            Self::Missing | Self::Unknown | Self::Blocked(_) => None,
+        };
+        match (kind(self), kind(other)) {
+            _ if self == other => self,
+            (Some(own), Some(other)) => Self::Some(own.filter(|_| own == other)),
+            _ => Self::Unknown,
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -36,6 +50,8 @@ pub(super) enum ImageNode<'s> {
     Value(Value<'s>),
     Owned(OwnedValue),
     Document(ImageFields<'s>),
+    /// Created for an operator, which has not written its value yet.
+    New,
     /// A value of this kind, if that is known.
     Some(Option<Kind>),
     /// A value, or none.
@@ -77,7 +93,7 @@ impl<'s> ImageNode<'s> {
             Self::Owned(value) => Some(value.as_value().kind),
             Self::Document(_) => Some(Kind::Document),
             Self::Some(kind) => *kind,
-            Self::Unknown => None,
+            Self::New | Self::Unknown => None,
         }
     }
 
@@ -88,6 +104,7 @@ impl<'s> ImageNode<'s> {
             Self::Owned(value) => ImageValue::Value(value.as_value()),
             Self::Document(_) => ImageValue::Some(Some(Kind::Document)),
             Self::Some(kind) => ImageValue::Some(*kind),
+            Self::New => ImageValue::Some(None),
             Self::Unknown => ImageValue::Unknown,
         }
     }
@@ -100,7 +117,7 @@ impl<'s> ImageNode<'s> {
                     None => return PathState::Free,
                     Some((_, child)) => node = child,
                 },
-                ImageNode::Unknown | ImageNode::Some(None) => return PathState::Unknown(depth),
+                ImageNode::New | ImageNode::Unknown | ImageNode::Some(None) => return PathState::Unknown(depth),
                 other => {
                     return match other.kind() {
                         Some(Kind::Document) => other.path_state_below(parts.get(depth..).unwrap_or_default(), depth),
@@ -130,7 +147,7 @@ impl<'s> ImageNode<'s> {
         PathState::Free
     }
 
-    /// Returns the node at a free path. If it is missing and `creates` is set, it is created as `Some(None)`.
+    /// Returns the node at a free path. If it is missing and `creates` is set, it is created as `New`.
     pub(super) fn reach(&mut self, parts: &[&'s [u8]], creates: bool) -> Option<&mut ImageNode<'s>> {
         let mut node = self;
         for (depth, part) in parts.iter().enumerate() {
@@ -140,7 +157,7 @@ impl<'s> ImageNode<'s> {
                 None if !creates => return None,
                 None => {
                     let is_last = depth + 1 == parts.len();
-                    let new = if is_last { ImageNode::Some(None) } else { ImageNode::Document(Vec::new()) };
+                    let new = if is_last { ImageNode::New } else { ImageNode::Document(Vec::new()) };
                     fields.push((Cow::Borrowed(part), new));
                     fields.len() - 1
                 }

@@ -35,7 +35,7 @@ impl PinnedPath<'_> {
     /// Returns whether two different values of one path may be equal for the server.
     pub(super) fn may_equal(&self, other: &Self) -> bool {
         let (Some(own), Some(other)) = (self.value, other.value) else { return true };
-        own != other && may_be_equal(own, other, 0)
+        own != other && may_be_equal(own, other)
     }
 }
 
@@ -57,17 +57,17 @@ pub fn pinned_roots(filter: Document<'_>) -> impl Iterator<Item = &[u8]> {
 /// inside the other (54, NotSingleValueField; seen on 6.0 also if both are the same). If one of the two is uncertain,
 /// only some versions of the server can build it.
 pub fn pins_agree(filter: Document<'_>) -> bool {
-    agree(&pins(filter), |_| true)
+    agree(&pins(filter))
 }
 
 /// Returns whether every version of the server fails to build a document from the equalities.
 pub fn pins_conflict(filter: Document<'_>) -> bool {
-    !agree(&pins(filter), |pin| pin.certain)
+    !agree(&selected(filter, |pin| pin.certain))
 }
 
 /// Returns the same as `pins_agree` for `_id` only, the one field that an upsert by replacement takes from its filter.
 pub fn id_pins_agree(filter: Document<'_>) -> bool {
-    agree(&pins(filter), |pin| is_at_or_below(pin.path, b"_id"))
+    agree(&selected(filter, |pin| is_at_or_below(pin.path, b"_id")))
 }
 
 /// Returns whether the filter has `$expr`: the server rejects upserts with it (224).
@@ -88,10 +88,13 @@ fn uses_expr_at(filter: Document<'_>, depth: usize) -> bool {
         })
 }
 
-/// Returns whether none of the pins that `counts` selects overlaps another one.
-fn agree(pins: &[PinnedPath<'_>], counts: impl Fn(&PinnedPath<'_>) -> bool) -> bool {
-    let counted = || pins.iter().filter(|pin| counts(pin));
-    counted().enumerate().all(|(index, pin)| !counted().take(index).any(|other| pin.overlaps(other)))
+fn selected<'f>(filter: Document<'f>, is_wanted: impl Fn(&PinnedPath<'f>) -> bool) -> Pins<'f> {
+    pins(filter).into_iter().filter(is_wanted).collect()
+}
+
+/// Returns whether none of the pins overlaps another one.
+pub(super) fn agree(pins: &[PinnedPath<'_>]) -> bool {
+    pins.iter().enumerate().all(|(index, pin)| !pins.iter().take(index).any(|other| pin.overlaps(other)))
 }
 
 /// Returns the value of `field` in every document that the filter matches, from an equality of any form: `{f: v}`,
@@ -178,10 +181,14 @@ fn collect_condition<'f>(path: &'f [u8], condition: Value<'f>, certain: bool, pi
                 let mut values = values();
                 let Some(first) = values.next().filter(|first| first.kind != Kind::Regex) else { continue };
                 let rest: SmallVec<[Value<'f>; 4]> = values.collect();
-                if rest.iter().all(|value| *value == first) {
-                    pin(Some(first), certain);
-                } else if rest.iter().all(|value| may_be_equal(*value, first, 0)) {
-                    pin(None, false);
+                let all =
+                    |are_equal: fn(Value<'f>, Value<'f>) -> bool| rest.iter().all(|value| are_equal(*value, first));
+                match () {
+                    () if all(|one, other| one == other) => pin(Some(first), certain),
+                    // The server keeps the first of equal values, but sorting many of them may change their order.
+                    () if all(is_equal) => pin(Some(first).filter(|_| rest.len() < FEW_VALUES), certain),
+                    () if all(may_be_equal) => pin(None, false),
+                    () => {}
                 }
             }
             b"$all" => {
@@ -204,25 +211,42 @@ fn operators(condition: Value<'_>) -> Option<Document<'_>> {
     is_operator.then_some(document)
 }
 
-/// Returns whether two different values may be equal for the server, which then treats an `$in` of both as one value:
-/// numbers of different types, or strings under a collation.
-fn may_be_equal(one: Value<'_>, other: Value<'_>, depth: usize) -> bool {
+/// The server sorts this number of values with an algorithm that keeps the order of equal ones (`std::sort`).
+const FEW_VALUES: usize = 16;
+
+/// Returns whether two values are equal for the server, which then treats an `$in` of both as one value: numbers of
+/// different types, also inside documents and arrays.
+fn is_equal(one: Value<'_>, other: Value<'_>) -> bool {
+    equal_if(one, other, &|one: Value<'_>, other: Value<'_>| one.bytes == other.bytes)
+}
+
+/// Returns whether two values may be equal for the server: those of [`is_equal`], and, under a collation, strings.
+fn may_be_equal(one: Value<'_>, other: Value<'_>) -> bool {
+    equal_if(one, other, &|_: Value<'_>, _: Value<'_>| true)
+}
+
+/// Compares two values; strings with `equal_texts`.
+fn equal_if(one: Value<'_>, other: Value<'_>, equal_texts: &impl Fn(Value<'_>, Value<'_>) -> bool) -> bool {
     let is_text = |value: Value<'_>| matches!(value.kind, Kind::String | Kind::Symbol);
     fn fields(value: Value<'_>) -> Option<Document<'_>> {
         value.as_document().or(value.as_array())
+    }
+    if one == other {
+        return true;
     }
     match (compare_numbers(one, other), fields(one), fields(other)) {
         (Some(ordering), ..) => ordering == Ordering::Equal,
         (None, Some(fields), Some(others)) => {
             let same_count = one.kind == other.kind && fields.values().count() == others.values().count();
-            let may_be = |(field, other): (Element<'_>, Element<'_>)| {
-                let same = field.key == other.key;
-                same && (field.value == other.value || may_be_equal(field.value, other.value, depth + 1))
+            let are_equal = |(field, other): (Element<'_>, Element<'_>)| {
+                field.key == other.key && equal_if(field.value, other.value, equal_texts)
             };
-            same_count && (depth > MAX_DEPTH || fields.elements().zip(others.elements()).all(may_be))
+            same_count && fields.elements().zip(others.elements()).all(are_equal)
         }
         // All NaN values are equal.
-        (None, None, None) => (is_text(one) && is_text(other)) || (is_nan(one) && is_nan(other)),
+        (None, None, None) => {
+            (is_text(one) && is_text(other) && equal_texts(one, other)) || (is_nan(one) && is_nan(other))
+        }
         (None, ..) => false,
     }
 }
@@ -251,6 +275,7 @@ mod tests {
             (doc! {"$or": [{"v": 3}]}, Some(3)),
             (doc! {"v": {"$in": [3]}}, Some(3)),
             (doc! {"v": {"$in": [3, 3]}}, Some(3)),
+            (doc! {"v": {"$in": [3, 3.0]}}, Some(3)),
             (doc! {"v": {"$all": [3]}}, Some(3)),
             (doc! {"v": {"$gt": 1, "$in": [3]}}, Some(3)),
             (doc! {"v": {"$gte": 3}}, None),
@@ -277,17 +302,21 @@ mod tests {
     }
 
     #[test]
-    fn values_that_may_be_equal_for_the_server_may_be_pinned() {
+    fn values_that_are_equal_for_the_server_are_pinned() {
+        // Whether it is certain that they are equal; `None` if they are not.
         let pinned = |values: bson::Document| {
             let raw = RawDocumentBuf::try_from(&doc! {"v": values}).unwrap().into_bytes();
-            !pins(Document::parse(&raw).unwrap()).is_empty()
+            pins(Document::parse(&raw).unwrap()).first().map(|pin| pin.certain)
         };
-        assert!(pinned(doc! {"$in": [[1, "a"], [1.0, "A"]]}));
-        assert!(pinned(doc! {"$in": [{"a": 1}, {"a": 1_i64}]}));
-        assert!(!pinned(doc! {"$in": [[1, 2], [1, 3]]}));
-        assert!(!pinned(doc! {"$in": [{"a": 1}, {"b": 1}]}));
-        assert!(!pinned(doc! {"$in": [[1], [1, 2]]}));
-        assert!(!pinned(doc! {"$in": [1, f64::NAN]}));
+        let decimal = bson::Bson::Decimal128("2".parse().unwrap());
+        assert_eq!(pinned(doc! {"$in": [2.0, decimal]}), Some(true));
+        assert_eq!(pinned(doc! {"$in": [{"a": 1}, {"a": 1_i64}]}), Some(true));
+        assert_eq!(pinned(doc! {"$in": [f64::NAN, f64::NAN]}), Some(true));
+        assert_eq!(pinned(doc! {"$in": [[1, "a"], [1.0, "A"]]}), Some(false));
+        assert_eq!(pinned(doc! {"$in": [[1, 2], [1, 3]]}), None);
+        assert_eq!(pinned(doc! {"$in": [{"a": 1}, {"b": 1}]}), None);
+        assert_eq!(pinned(doc! {"$in": [[1], [1, 2]]}), None);
+        assert_eq!(pinned(doc! {"$in": [1, f64::NAN]}), None);
     }
 
     #[test]

@@ -7,9 +7,9 @@
 use std::borrow::Cow;
 
 use super::arithmetic::{new_array, sum, zero_like};
-use super::image::{Inserted, stored_fields};
+use super::image::{Image, Inserted, stored_fields};
 use super::node::{ImageNode, ImageValue, PathState};
-use super::pins::{PinnedPath, Pins, pins, uses_expr};
+use super::pins::{PinnedPath, Pins, agree, pins, uses_expr};
 use crate::command::Modification;
 use crate::document::{Document, Kind, Value};
 
@@ -22,29 +22,25 @@ pub(super) fn of_upsert<'s>(filter: Document<'s>, modification: &'s Modification
         return None;
     }
     match modification {
-        Modification::Replacement(document) => Some(of_replacement(filter, document.as_document())),
-        Modification::Operators(operators) => {
-            let mut inserted = Inserted::of_pins(filter);
-            for (operator, fields) in operators.as_document().elements().map(|element| (element.key, element.value)) {
-                for field in fields.as_document().unwrap_or(Document::EMPTY).elements() {
-                    inserted.apply(operator, field.key, field.value).ok()?;
-                }
-            }
-            Some(inserted)
-        }
+        Modification::Replacement(document) => Some(of_replacement(filter, document.as_document()).into()),
+        Modification::Operators(operators) => Inserted::of_images(
+            images_of_pins(filter).filter_map(|image| image.with_operators(operators.as_document()).ok()),
+        ),
         Modification::Pipeline(pipeline) => of_upsert(filter, &pipeline.meaning),
-        Modification::ClientPipeline(_) => Some(Inserted { unpredictable: true, ..Inserted::of_pins(filter) }),
+        Modification::ClientPipeline(_) => {
+            Inserted::of_images(images_of_pins(filter).map(|image| Image { unpredictable: true, ..image }))
+        }
     }
 }
 
 /// The `_id` of the filter must be an equality on the whole `_id` (`NotExactValueField`).
-fn of_replacement<'s>(filter: Document<'s>, document: Document<'s>) -> Inserted<'s> {
+fn of_replacement<'s>(filter: Document<'s>, document: Document<'s>) -> Image<'s> {
     let pin = || pins(filter).into_iter().find(|pin| pin.path == b"_id");
     match document.get("_id").is_none().then(pin).flatten() {
-        None => Inserted::of_document(document),
+        None => Image::of_document(document),
         Some(pin) => {
             let id = (Cow::Borrowed(pin.path), ImageNode::from_pin(pin));
-            Inserted::of_fields(std::iter::once(id).chain(stored_fields(document)).collect())
+            Image::of_fields(std::iter::once(id).chain(stored_fields(document)).collect())
         }
     }
 }
@@ -52,36 +48,64 @@ fn of_replacement<'s>(filter: Document<'s>, document: Document<'s>) -> Inserted<
 impl<'s> ImageNode<'s> {
     fn from_pin(pin: PinnedPath<'s>) -> Self {
         match pin.value {
-            Some(value) if pin.certain => Self::Value(value),
-            _ => Self::Unknown,
+            _ if !pin.certain => Self::Unknown,
+            Some(value) => Self::Value(value),
+            None => Self::Some(None),
         }
     }
 }
 
-impl<'s> Inserted<'s> {
-    fn of_pins(filter: Document<'s>) -> Self {
-        let mut inserted = Self::of_fields(Vec::new());
-        let (mut certain, uncertain): (Pins<'s>, Pins<'s>) = pins(filter).into_iter().partition(|pin| pin.certain);
+/// The server takes each equality that is not certain or leaves it. If there are more, their fields are unknown.
+const MOST_CHOICES: usize = 4;
+
+/// Returns the documents that the server may build from the equalities of the filter; first that of the certain ones.
+fn images_of_pins<'s>(filter: Document<'s>) -> impl Iterator<Item = Image<'s>> {
+    let (mut certain, uncertain): (Pins<'s>, Pins<'s>) = pins(filter).into_iter().partition(|pin| pin.certain);
+    // If a certain equality overlaps another one, the server does not take the other, or fails, or takes one of both.
+    let overlaps = |pin: &PinnedPath<'s>| certain.iter().any(|other| pin.overlaps(other));
+    let (either, free): (Pins<'s>, Pins<'s>) = uncertain.into_iter().partition(overlaps);
+    for pin in either {
+        let mut same = certain.iter_mut().filter(|other| other.path == pin.path && pin.may_equal(other));
+        same.by_ref().for_each(|other| other.value = None);
+    }
+    let choices = if free.len() > MOST_CHOICES { 0 } else { free.len() };
+    (0..1_usize << choices).filter_map(move |choice| {
+        let taken = || free.iter().take(choices).enumerate().filter(|(index, _)| choice >> index & 1 == 1);
+        let taken: Pins<'s> = taken().map(|(_, pin)| PinnedPath { certain: true, ..*pin }).collect();
+        if !agree(&taken) {
+            return None;
+        }
+        let mut image = Image::of_pins(certain.iter().copied().chain(taken).collect());
+        free.iter().skip(choices).for_each(|pin| image.may_hold(pin.path));
+        Some(image)
+    })
+}
+
+impl<'s> Image<'s> {
+    /// Returns the document that has these values.
+    fn of_pins(mut pins: Pins<'s>) -> Self {
+        let mut image = Self::of_fields(Vec::new());
         // The server stores them in an ordered map.
-        certain.sort_by(|one, other| one.path.cmp(other.path));
-        for pin in &certain {
+        pins.sort_by(|one, other| one.path.cmp(other.path));
+        for pin in pins {
             // If two pins overlap, the server fails or has simplified them to one.
-            match inserted.root.reach(&parts(pin.path), true) {
-                Some(node) if matches!(node, ImageNode::Some(None)) => *node = ImageNode::from_pin(*pin),
+            match image.root.reach(&parts(pin.path), true) {
+                Some(node) if matches!(node, ImageNode::New) => *node = ImageNode::from_pin(pin),
                 Some(node) if Some(node.held()) == pin.value.map(ImageValue::Value) => {}
                 Some(node) => *node = ImageNode::Unknown,
-                None => inserted.unpredictable = true,
+                None => image.unpredictable = true,
             }
         }
-        for pin in uncertain {
-            match certain.iter().find(|other| pin.overlaps(other)) {
-                None => inserted.may_hold(pin.path),
-                // If the server takes both, it fails, unless it has simplified them to one.
-                Some(other) if other.path == pin.path && pin.may_equal(other) => inserted.may_hold(pin.path),
-                Some(_) => {}
+        image
+    }
+
+    fn with_operators(mut self, operators: Document<'s>) -> Result<Self, UpsertFails> {
+        for (operator, fields) in operators.elements().map(|element| (element.key, element.value)) {
+            for field in fields.as_document().unwrap_or(Document::EMPTY).elements() {
+                self.apply(operator, field.key, field.value)?;
             }
         }
-        inserted
+        Ok(self)
     }
 
     /// Marks a path as unknown, with the parent documents that only this path needs.
@@ -103,15 +127,13 @@ impl<'s> Inserted<'s> {
         let parts = parts(path);
         let creates = !matches!(operator, b"$unset" | b"$pull" | b"$pullAll" | b"$pop");
         let Some(node) = self.node_for(&parts, creates)? else { return Ok(()) };
-        let (is_new, kind) = (matches!(node, ImageNode::Some(None)), node.kind());
+        let (is_new, kind) = (matches!(node, ImageNode::New), node.kind());
         let known = !matches!(node, ImageNode::Unknown);
         match operator {
             b"$set" | b"$setOnInsert" => *node = ImageNode::Value(value),
             b"$unset" => self.remove(&parts),
             b"$currentDate" => *node = ImageNode::Some(None),
-            b"$inc" | b"$mul"
-                if !value.kind.is_number() || (known && !is_new && !kind.is_some_and(Kind::is_number)) =>
-            {
+            b"$inc" | b"$mul" if !value.kind.is_number() || kind.is_some_and(|kind| !kind.is_number()) => {
                 return Err(UpsertFails);
             }
             b"$inc" if is_new => *node = ImageNode::Value(value),
@@ -121,14 +143,14 @@ impl<'s> Inserted<'s> {
             b"$min" | b"$max" if is_new => *node = ImageNode::Value(value),
             b"$min" | b"$max" => *node = ImageNode::Some(None),
             b"$bit" => *node = ImageNode::Some(None),
-            b"$push" | b"$addToSet" if known && !is_new && kind.is_some_and(|kind| kind != Kind::Array) => {
+            b"$push" | b"$addToSet" if kind.is_some_and(|kind| kind != Kind::Array) => {
                 return Err(UpsertFails);
             }
             b"$push" | b"$addToSet" => {
                 let array = if is_new { new_array(operator, value) } else { None };
                 *node = array.map_or(ImageNode::Some(Some(Kind::Array)), ImageNode::Owned);
             }
-            b"$pull" | b"$pullAll" | b"$pop" if known && kind.is_some_and(|kind| kind != Kind::Array) => {
+            b"$pull" | b"$pullAll" | b"$pop" if kind.is_some_and(|kind| kind != Kind::Array) => {
                 return Err(UpsertFails);
             }
             // They do not create the array.
@@ -139,9 +161,10 @@ impl<'s> Inserted<'s> {
         Ok(())
     }
 
-    /// Returns the node at a path, or `None` if there is nothing to do. A new node is `ImageNode::Some(None)`.
+    /// Returns the node at a path, or `None` if there is nothing to do. A new node is `ImageNode::New`.
     fn node_for(&mut self, parts: &[&'s [u8]], creates: bool) -> Result<Option<&mut ImageNode<'s>>, UpsertFails> {
-        if let Some(depth) = parts.iter().position(|part| part.starts_with(b"$")) {
+        let is_name = |part: &[u8]| matches!(part, b"$ref" | b"$id" | b"$db");
+        if let Some(depth) = parts.iter().position(|part| part.starts_with(b"$") && !is_name(part)) {
             self.change_elements(parts, depth)?;
             return Ok(None);
         }
@@ -165,7 +188,6 @@ impl<'s> Inserted<'s> {
         match parts.get(depth) {
             Some(&b"$") => return Err(UpsertFails),
             Some(part) if part.starts_with(b"$[") => {}
-            // `$id` and the like are the names of fields.
             _ => {
                 self.unpredictable = true;
                 return Ok(());
@@ -190,7 +212,8 @@ impl<'s> Inserted<'s> {
         if let Some(node) = self.root.reach(parts, false) {
             *node = match node.kind() {
                 Some(Kind::Array) => ImageNode::Some(Some(Kind::Array)),
-                _ => ImageNode::Unknown,
+                _ if matches!(node, ImageNode::Unknown) => ImageNode::Unknown,
+                _ => ImageNode::Some(None),
             };
         }
     }
@@ -289,10 +312,15 @@ mod tests {
         check(doc! {"a.b": [1]}, doc! {"$set": {"a.b.$[]": 2}}, "a.b", "Some(Some(Array))");
         // The server takes an uncertain equality or not.
         let twice = |path: &str| doc! {"$or": [{path: 3, "z": 1}, {path: 3}]};
-        check(twice("a"), doc! {"$pull": {"a": 1}}, "a", "Unknown");
+        check(twice("a"), doc! {"$pull": {"a": 1}}, "a", "Missing");
+        check(twice("a.m"), doc! {"$set": {"a.n": 1}}, "a.m", "Unknown");
+        check(twice("a.m"), doc! {"$set": {"a.n": 1}}, "a.n", "1");
+        check(doc! {"a.m": {"$in": [2.0, 2]}}, doc! {"$set": {"a.n": 1}}, "a.m", "2");
+        check(doc! {"a": {"$not": {"$not": {"$eq": 1}}}}, doc! {"$inc": {"a": 1}}, "a", "Some(None)");
         check(twice("a"), doc! {"$rename": {"a": "c.d"}}, "c", "Unknown");
         check(twice("a"), doc! {"$rename": {"a": "c.d"}}, "a", "Missing");
-        check(twice("a"), doc! {"$rename": {"a.n": "c"}}, "c", "Unknown");
+        check(twice("a"), doc! {"$rename": {"a.n": "c"}}, "c", "Missing");
+        check(doc! {"$or": [{"a": {"n": 3}}, {"a": {"n": 3}}]}, doc! {"$rename": {"a.n": "c"}}, "c", "Unknown");
         check(doc! {"c.x": 1, "$or": [{"a": 3, "z": 1}, {"a": 3}]}, doc! {"$rename": {"a": "c.d"}}, "c.x", "1");
         // If one equality is certain, the server does not take the other or fails.
         let twice = |path: &str| doc! {"$or": [{path: 3}, {path: 3}]};
@@ -300,7 +328,7 @@ mod tests {
         check(doc! {"$and": [twice("a.b"), {"a.b": {}}]}, set(), "a.b", "{}");
         check(doc! {"$and": [twice("a"), {"a.b": 1}]}, set(), "a.b", "1");
         check(doc! {"$and": [twice("a.b"), {"a": 1}]}, set(), "a", "1");
-        check(doc! {"$and": [twice("a.b"), {"a.b": 3.0}]}, set(), "a.b", "Unknown");
+        check(doc! {"$and": [twice("a.b"), {"a.b": 3.0}]}, set(), "a.b", "Some(None)");
         check(doc! {"$and": [twice("a.b"), twice("a")]}, set(), "c", "Missing");
         check(doc! {"$and": [twice("a.b"), {"a.c": 1}]}, set(), "a.c", "1");
     }

@@ -3,7 +3,8 @@
 use super::lookup::Maximum;
 use crate::command::own::{self, CommandSession, Find};
 use crate::command::{Command, Namespace, Reply, code};
-use crate::document::{CowDocument, Document, Path, PathLookup as At, Value};
+use crate::document::{CowDocument, Document, OwnedValue, Path, PathLookup as At, Value};
+use crate::effect::is_same_number;
 
 /// Returns the lookup of the largest number on `namespace`.
 pub(super) fn maximum(field: &Path, namespace: Namespace<'_>) -> Maximum {
@@ -14,15 +15,11 @@ pub(super) fn maximum(field: &Path, namespace: Namespace<'_>) -> Maximum {
     }
 }
 
-/// Whether a write error is a duplicate of the number in its unique index.
-pub(super) fn is_taken(field: &Path, error: Document<'_>) -> bool {
-    let keys = error.get("keyPattern").and_then(Value::as_document).unwrap_or(Document::EMPTY);
-    is_duplicate_key(error) && keys.elements().any(|key| key.key == field.as_str().as_bytes())
-}
-
-/// Returns the duplicate number that the server's error names.
-pub(super) fn taken_number(field: &Path, error: Document<'_>) -> Option<i64> {
-    error.get("keyValue")?.as_document()?.get(field.as_str())?.floor()
+/// Whether a duplicate key error is about this number in the field's unique index.
+pub(super) fn is_taken(field: &Path, number: i64, error: Document<'_>) -> bool {
+    let Some(values) = error.get("keyValue").and_then(Value::as_document) else { return false };
+    let number = OwnedValue::integer(number);
+    values.get(field.as_str()).is_some_and(|value| is_same_number(value, number.as_value()))
 }
 
 pub(super) fn is_duplicate_key(error: Document<'_>) -> bool {

@@ -136,7 +136,9 @@ impl<'f> BatchJob<'f> {
                 Box::pin(self.check_matches(group, port)).await?;
                 continue;
             }
-            if self.missing_maximum(&group).is_some() && !Box::pin(self.find_maxima(&mut group, port)).await? {
+            if self.missing_maximum(&group).is_some()
+                && !(Box::pin(self.find_maxima(&mut group, port)).await? && self.check_numbers(&mut group, port))
+            {
                 continue;
             }
             if let [index] = *group.statements.as_slice()
@@ -309,13 +311,8 @@ impl<'f> BatchJob<'f> {
             _ => Cow::Borrowed(&evaluated.statement),
         };
         // Each attempt assigns its numbers to the original statements.
-        for rule in self.optimistic_rules_of(group, index) {
-            if let Some((_, next)) = numbers.iter_mut().find(|(known, _)| *known == rule.rule.id) {
-                let number = self.free_number(rule.rule, statement.namespace, *next);
-                statement = Cow::Owned(statement.with(rule.numbers.assign(&statement.operation, number)));
-                // After the largest number there is one more attempt, which reports that no number is left.
-                *next = number.saturating_add(1);
-            }
+        for (rule, number) in self.optimistic_numbers(group, index, numbers) {
+            statement = Cow::Owned(statement.with(rule.numbers.assign(&statement.operation, number)));
         }
         match group.stage {
             UpsertStage::Update => statement = Cow::Owned(statement.without_upsert()),
@@ -349,7 +346,7 @@ impl<'f> BatchJob<'f> {
             let (done, rest) = group.statements.split_at(retry);
             self.add_done(&reply, done);
             let rest = rest.to_vec();
-            self.repeat(&rest, Group { attempts: group.attempts + u32::from(retry == 0), taken, ..group });
+            self.repeat(&rest, Group { attempts: group.attempts + u32::from(retry == 0), taken: Some(taken), ..group });
             return Flow::Continue(None);
         }
         let group = match self.take_counted(group, &reply, errors.is_empty()) {
@@ -445,7 +442,7 @@ impl<'f> BatchJob<'f> {
             && let Some((_, taken)) = self.retry_of(&group, &[(0, error)])
         {
             let statements = group.statements.clone();
-            self.repeat(&statements, Group { attempts: group.attempts + 1, taken, ..group });
+            self.repeat(&statements, Group { attempts: group.attempts + 1, taken: Some(taken), ..group });
             return Flow::Continue(None);
         }
         if error.is_some_and(|error| group.stage == UpsertStage::Update && conflicts::has_inserted(error)) {

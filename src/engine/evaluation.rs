@@ -11,7 +11,7 @@ use super::applicable_rules::{ApplicableRules, Enforcement};
 use super::merge::MAX_ERROR_BYTES;
 use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::rejection_text::RejectedBy;
-use crate::command::{Modification, Namespace, Operation, Statement, WriteBatch};
+use crate::command::{Modification, Namespace, Operation, Statement, Update, WriteBatch};
 use crate::document::{CowDocument, Path};
 use crate::effect;
 use crate::patterns::numbering::Numbering;
@@ -222,6 +222,11 @@ fn evaluate_statement<'r, 'a>(
     }
     // A pipeline that only sets constants is evaluated as the equivalent operators.
     let original = evaluated.statement.as_operators().map(|read| std::mem::replace(&mut evaluated.statement, read));
+    if let Some(original) = original.as_ref().filter(|_| evaluated.statement.sets_invalid_id()) {
+        // Sent as it is for the same reason: as operators it fails with another error.
+        evaluated.statement = original.clone();
+        return evaluated;
+    }
     for (rule, enforcement) in applicable_rules {
         let verdict = rule.pattern.verdict(&evaluated.statement, context);
         evaluated.take(rule, *enforcement, verdict, context, outcomes);
@@ -417,7 +422,37 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                 .iter()
                 .filter(|(_, enforcement)| *enforcement == Enforcement::Enforce)
                 .map(|(rule, _)| *rule);
-            self.must_hold = enforced.filter(|rule| rule.pattern.holds(&self.statement).is_ok()).collect();
+            for rule in enforced {
+                if rule.pattern.holds(&self.statement).is_ok() {
+                    self.prepare_for_number(rule, context, outcomes);
+                    self.must_hold.push(rule);
+                }
+            }
+        }
+    }
+
+    /// Adds the conditions that a rule requires once the statement has its numbers. They must be known before it is
+    /// planned how to send it; the numbers are known later.
+    fn prepare_for_number(&mut self, rule: &'r Rule, context: &Context<'_>, outcomes: &mut RuleOutcomes) {
+        /// The number with the most bytes.
+        const LONGEST: i64 = i64::MAX;
+        let numbered = self.numbered_by.iter().fold(self.statement.clone(), |statement, one| {
+            statement.with(one.numbers.assign(&statement.operation, LONGEST))
+        });
+        if rule.pattern.holds(&numbered).is_ok() {
+            return;
+        }
+        let Verdict::Rewrite(rewrite) = rule.pattern.verdict(&numbered, context) else { return };
+        if let (Operation::Update(own), Operation::Update(restricted)) = (&self.statement.operation, rewrite.operation)
+        {
+            let operation = Operation::Update(Update { conditions: restricted.conditions, ..own.clone() });
+            self.take(
+                rule,
+                Enforcement::Enforce,
+                Verdict::Rewrite(Rewrite { operation, ..rewrite }),
+                context,
+                outcomes,
+            );
         }
     }
 
@@ -460,15 +495,17 @@ impl<'r, 'a> Evaluated<'r, 'a> {
 
     /// Checks the statement with the assigned number against the rules that it satisfied without.
     pub(super) fn check_number(&mut self, namespace: Namespace<'_>, outcomes: &mut RuleOutcomes) {
-        let numbered = self.inserting();
-        let broken = self.must_hold.iter().find_map(|rule| Some((*rule, rule.pattern.holds(&numbered).err()?)));
-        drop(numbered);
-        if let Some((rule, broken)) = broken {
+        if let Some((rule, broken)) = self.broken_by(&self.inserting()) {
             self.reject_broken(rule, broken, namespace, outcomes);
         }
     }
 
-    fn reject_broken(
+    /// Returns the first rule that the statement satisfies without its numbers and breaks with them.
+    pub(super) fn broken_by(&self, numbered: &Statement<'_>) -> Option<(&'r Rule, Rejection)> {
+        self.must_hold.iter().find_map(|rule| Some((*rule, rule.pattern.holds(numbered).err()?)))
+    }
+
+    pub(super) fn reject_broken(
         &mut self,
         rule: &'r Rule,
         broken: Rejection,

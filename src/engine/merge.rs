@@ -5,7 +5,7 @@ use super::rejection_text;
 use super::rejection_text::RejectedBy;
 use crate::command::{Command, Namespace, Reply, Statement, WriteForm, code, error_reply};
 use crate::document::{CowDocument, Document, Element, OwnedValue, Value, Writer};
-use crate::effect::equality;
+use crate::effect::{equality, is_same_number};
 use crate::wire::{MAX_COMMAND_DOCUMENT_LENGTH, op_msg};
 
 /// The merged results of the client's statements so far.
@@ -354,12 +354,24 @@ pub(super) fn matched(reply: &Reply<'_>, form: WriteForm) -> i64 {
     }
 }
 
-/// Whether an upsert collided on a unique key that its own filter fixes. Then the document exists in another version.
-/// A collision on another unique key is an ordinary error.
+/// Whether an upsert collided with a document that has the key of its own filter. Then the document may match the filter
+/// in another version. Any other collision is the client's error.
 pub(super) fn is_duplicate_of_filter(error: Document<'_>, filter: Document<'_>) -> bool {
     let Some(keys) = error.get("keyPattern").and_then(Value::as_document) else { return false };
-    let pinned = |key: &[u8]| std::str::from_utf8(key).is_ok_and(|key| equality(filter, key).is_some());
+    let stored = error.get("keyValue").and_then(Value::as_document);
+    let pinned = |key: &[u8]| {
+        let Some(pinned) = std::str::from_utf8(key).ok().and_then(|key| equality(filter, key)) else { return false };
+        let same = |value: Value<'_>| value == pinned || is_same_number(value, pinned);
+        stored.is_none_or(|stored| stored.elements().any(|one| one.key == key && same(one.value)))
+    };
     is_duplicate_key(error) && keys.elements().all(|key| pinned(key.key))
+}
+
+/// Whether a filter has conditions on the fields of the duplicate key only: then every document with the key matches it.
+/// The server, too, repeats only such upserts (`UpdateStage`, `shouldRetryDuplicateKeyException`).
+pub(super) fn is_key_only(error: Document<'_>, filter: Document<'_>) -> bool {
+    let keys = error.get("keyPattern").and_then(Value::as_document).unwrap_or(Document::EMPTY);
+    filter.elements().all(|condition| keys.elements().any(|key| key.key == condition.key))
 }
 
 /// Returns the id of a bulkWrite's result cursor if there are more results.

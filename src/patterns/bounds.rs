@@ -115,15 +115,21 @@ impl Pattern for Bounds {
     fn data_checks(&self, _: Namespace<'_>) -> Vec<DataCheck> {
         let field = &self.field.value;
         let beyond = |operator: &str, bound: Bound| doc! {operator: [value(field), bound.as_bson()]}.into();
+        let is_finite = || not(doc! {"$in": [value(field), [f64::NAN, f64::INFINITY, f64::NEG_INFINITY]]});
         let mut checks = Vec::new();
         for (operator, word, bound) in [("$lt", "below", self.min), ("$gt", "above", self.max)] {
             let Some(bound) = bound else { continue };
             checks.push(DataCheck::each(
                 format!("with `{field}` {word} {bound}"),
                 "the rule keeps the bound from now on, and does not correct what is stored",
-                all(vec![is_number(field), beyond(operator, bound)]),
+                all(vec![is_number(field), is_finite(), beyond(operator, bound)]),
             ));
         }
+        checks.push(DataCheck::each(
+            format!("whose `{field}` is NaN or infinite"),
+            "it is never in range, and no `$inc` changes it",
+            all(vec![is_number(field), not(is_finite())]),
+        ));
         checks.push(DataCheck::each(
             format!("whose `{field}` is not a number"),
             "the server rejects each `$inc` of it",
@@ -421,9 +427,11 @@ impl Bounds {
             _ => None,
         };
         Some(CowDocument::build(|w| match whole {
-            // `$not` also matches values that are not numbers; the server then rejects the increment.
+            // `$not` also matches values that are not numbers; the server then rejects the increment. It must not match
+            // NaN, which every other comparison excludes.
             Some(limit) if self.is_in_range(amount) => w.nested(field, |w| {
                 w.nested("$not", |w| w.value(opposite, limit.as_value()));
+                w.slot("$ne").double(f64::NAN);
             }),
             Some(limit) => w.nested(field, |w| w.value(comparison, limit.as_value())),
             None => w.nested("$expr", |w| sum_in_range(w, field, amount, comparison, bound)),
@@ -431,7 +439,8 @@ impl Bounds {
     }
 }
 
-/// Writes `{$gte: [{$add: [{$ifNull: ["$f", 0]}, amount]}, min]}` for numbers. It does not match other values.
+/// Writes `{$gte: [{$add: [{$ifNull: ["$f", 0]}, amount]}, min]}` for numbers. It does not match other values, nor NaN,
+/// which is less than every other number in an expression.
 fn sum_in_range(w: &mut Writer<'_>, field: &str, amount: Value<'_>, comparison: &str, bound: Bound) {
     let reference = format!("${field}");
     let number = |w: &mut Writer<'_>| {
@@ -442,6 +451,14 @@ fn sum_in_range(w: &mut Writer<'_>, field: &str, amount: Value<'_>, comparison: 
     };
     w.array("$and", |a| {
         a.nested(|w| w.nested("$isNumber", number));
+        if comparison == "$lte" {
+            a.nested(|w| {
+                w.array("$gt", |a| {
+                    a.nested(number);
+                    a.slot().double(f64::NAN);
+                });
+            });
+        }
         a.nested(|w| {
             w.array(comparison, |a| {
                 a.nested(|w| {

@@ -451,8 +451,10 @@ fn write_no_array(w: &mut Writer<'_>, fields: &[&str]) {
     });
 }
 
+/// Returns whether the update has a condition, or one for more bytes.
 fn has_condition(update: &Update<'_>, condition: &CowDocument<'_>) -> bool {
-    update.conditions.iter().any(|known| known.as_document() == condition.as_document())
+    let is_enough = |known: &CowDocument<'_>| length::is_as_strict(known.as_document(), condition.as_document());
+    update.conditions.iter().any(is_enough)
 }
 
 /// Writes `{$cond: [{$isArray: "$items"}, {$size: "$items"}, 0]}`.

@@ -15,11 +15,11 @@ mod lock;
 
 use std::time::Duration;
 
-use bson::doc;
+use bson::{Bson, doc};
 
 use super::field_path::FieldPath;
 use super::number::Bound;
-use super::stored_data::{DataCheck, all, any, is_absent, is_number, is_one_of, not, value};
+use super::stored_data::{DataCheck, all, any, is_absent, not, value};
 use super::{
     Applicability, Context, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection, Unmatched, Verdict,
     WeakerSetting, applicability_for_content,
@@ -103,7 +103,8 @@ impl Pattern for Queue {
     fn data_checks(&self, _: Namespace<'_>) -> Vec<DataCheck> {
         let Self { locked, locked_at, attempts, .. } = self;
         let is_free = doc! {"$in": [{"$ifNull": [value(locked), false]}, [false, 0]]};
-        let is_time = |types: &[&str]| is_one_of(locked_at, types);
+        let locked_at_time = || lock::milliseconds(locked_at);
+        let now = format!("`{locked_at}` to the current time, so that the lease begins");
         vec![
             DataCheck::each(
                 format!("without `{attempts}`"),
@@ -122,17 +123,17 @@ impl Pattern for Queue {
                 "their lease counts as over, so another worker can claim them at once",
                 all(vec![not(is_free.clone()), is_absent(locked_at)]),
             )
-            .set(
-                format!("`{locked_at}` to the current time, so that the lease begins"),
-                doc! {locked_at.as_str(): "$$NOW"},
-            ),
+            .set(now.clone(), doc! {locked_at.as_str(): "$$NOW"}),
             DataCheck::each(
                 format!("with a lock whose `{locked_at}` is not a time"),
-                "their lease is never over",
-                all(vec![
-                    not(is_free),
-                    not(any(vec![is_absent(locked_at), is_time(&["date", "bool"]), is_number(locked_at)])),
-                ]),
+                "their lease counts as over, so another worker can claim them at once",
+                all(vec![not(is_free.clone()), doc! {"$eq": [locked_at_time(), Bson::Null]}.into()]),
+            )
+            .set(now, doc! {locked_at.as_str(): "$$NOW"}),
+            DataCheck::each(
+                format!("with a lock whose `{locked_at}` is in the future"),
+                "no worker can claim them before that time and the lease are over",
+                all(vec![not(is_free), doc! {"$gt": [locked_at_time(), {"$toLong": "$$NOW"}]}.into()]),
             ),
         ]
     }

@@ -14,7 +14,7 @@ use crate::config::keys::{Declaration, DescribeSchema, ValueSchema};
 use crate::config::{Code, Node, NodeValue as Yaml, ReadContext};
 use crate::document::{Document, Kind, Path, Value};
 use crate::effect::{
-    ImageValue, Inserted, PathOverlap, each, inserted, is_position, is_rename_source, touch, touched, without_positions,
+    Image, ImageValue, PathOverlap, each, inserted, is_position, is_rename_source, touch, touched, without_positions,
 };
 
 /// Settings of the pattern: at least two fields.
@@ -207,24 +207,37 @@ impl Together {
         )
     }
 
-    /// Checks the document that an upsert inserts: the filter's equalities with the operators applied.
+    /// Checks the documents that an upsert may insert: the filter's equalities with the operators applied.
     fn check_inserted(&self, operation: &Operation<'_>, written: &FieldPresence) -> Result<(), Rejection> {
-        let Some(image) = inserted(operation) else { return Ok(()) };
-        let mut presence = self.all(None);
-        for (index, field) in self.fields.iter().enumerate() {
-            let is_there = match image.at(field) {
+        let Some(inserted) = inserted(operation) else { return Ok(()) };
+        let what = match inserted.is_certain() {
+            true => "as an upsert it could insert",
+            false => "as an upsert, depending on the server, it could insert",
+        };
+        inserted.images().try_for_each(|image| self.check_image(image, written, what))
+    }
+
+    fn check_image(&self, image: &Image<'_>, written: &FieldPresence, what: &str) -> Result<(), Rejection> {
+        let (mut presence, mut unknown) = (self.all(None), None);
+        for ((index, field), (entry, written)) in self.fields.iter().enumerate().zip(presence.iter_mut().zip(written)) {
+            *entry = match image.at(field) {
                 ImageValue::Value(_) | ImageValue::Some(_) => Some(true),
                 ImageValue::Missing => Some(false),
-                ImageValue::Blocked(Kind::Array) => self.is_in_array(&image, field, index)?,
+                ImageValue::Blocked(Kind::Array) => self.is_in_array(image, field, index)?,
                 ImageValue::Blocked(_) => Some(false),
-                ImageValue::Unknown => None,
-            };
-            if let Some(entry) = presence.get_mut(index) {
-                *entry = is_there.or(written.get(index).copied().flatten());
+                ImageValue::Unknown => {
+                    unknown = unknown.or(Some(index).filter(|_| written.is_none() && image.is_predictable()));
+                    None
+                }
             }
+            .or(*written);
         }
-        self.all_or_none("as an upsert it could insert", &presence)?;
-        // An unknown field counts as present if another one is missing, and as missing if another one is present.
+        self.all_or_none(what, &presence)?;
+        // Unknown fields are assumed to be present if another one is missing, and to be missing if another one is
+        // present. If all are unknown, they may differ too.
+        if let Some(entry) = unknown.and_then(|index| presence.get_mut(index)) {
+            *entry = Some(true);
+        }
         let some_missing = presence.contains(&Some(false));
         if some_missing || presence.contains(&Some(true)) {
             presence.iter_mut().for_each(|entry| *entry = entry.or(Some(some_missing)));
@@ -233,7 +246,7 @@ impl Together {
     }
 
     /// Returns whether elements of an array on the path have the field; `None` if the array is not known.
-    fn is_in_array(&self, image: &Inserted<'_>, field: &Path, index: usize) -> Result<Option<bool>, Rejection> {
+    fn is_in_array(&self, image: &Image<'_>, field: &Path, index: usize) -> Result<Option<bool>, Rejection> {
         let ends = field.as_str().match_indices('.').map(|(at, _)| at);
         let mut arrays = ends.filter_map(|end| {
             let around = Path::parse(field.as_str().get(..end)?)?;

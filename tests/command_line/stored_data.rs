@@ -110,6 +110,9 @@ fn store_bad_data(fixture: &Fixture) {
             doc! {"_id": 6, "try": 0, "locked": 0},
             doc! {"_id": 7, "try": "NaN".parse::<bson::Decimal128>().unwrap()},
             doc! {"_id": 8, "try": f64::INFINITY},
+            doc! {"_id": 9, "try": 1, "locked": 1, "tlocked": "-Infinity".parse::<bson::Decimal128>().unwrap()},
+            doc! {"_id": 10, "try": 1, "locked": true, "tlocked": late},
+            doc! {"_id": 11, "try": 1, "locked": true, "tlocked": bson::Timestamp { time: 1, increment: 1 }},
         ],
     );
     fixture.insert(
@@ -120,6 +123,8 @@ fn store_bad_data(fixture: &Fixture) {
             doc! {"_id": 3, "available": "many", "checkout": []},
             doc! {"_id": 4, "checkout": []},
             doc! {"_id": 5, "available": 10},
+            doc! {"_id": 6, "available": f64::NAN, "checkout": []},
+            doc! {"_id": 7, "available": "-Infinity".parse::<bson::Decimal128>().unwrap(), "checkout": []},
         ],
     );
     let opened = ObjectId::parse_str("65f000000000000000000001").unwrap();
@@ -203,8 +208,9 @@ fn store_bad_data(fixture: &Fixture) {
 }
 
 /// What only people can correct.
-const LEFT: [&str; 19] = [
-    "`jobs`: 1 document of DB.jobs with a lock whose `tlocked` is not a time (_id: 5)",
+const LEFT: [&str; 20] = [
+    "`jobs`: 1 document of DB.jobs with a lock whose `tlocked` is in the future (_id: 10)",
+    "`stock`: 2 documents of DB.books whose `available` is NaN or infinite (_id: 6, 7)",
     "`stock`: 1 document of DB.books with `available` below 0 (_id: 1)",
     "`stock`: 1 document of DB.books with `available` above 9 (_id: 5)",
     "`stock`: 1 document of DB.books whose `available` is not a number (_id: 3)",
@@ -229,10 +235,11 @@ const LEFT_TIMES: [&str; 2] = [
     "`states`: 1 document of DB.states whose `last_modified` is not a document (_id: 2)",
 ];
 /// What `backfill` corrects.
-const SET: [&str; 11] = [
+const SET: [&str; 12] = [
     "`jobs`: 3 documents of DB.jobs whose `try` is not a number that a claim can count (_id: 4, 7, 8) backfill",
     "`jobs`: 2 documents of DB.jobs without `try` (_id: 1, 5) backfill",
     "`jobs`: 1 document of DB.jobs with a lock and without `tlocked` (_id: 3) backfill",
+    "`jobs`: 2 documents of DB.jobs with a lock whose `tlocked` is not a time (_id: 5, 9) backfill",
     "`inbox`: 2 documents of DB.inbox whose `count` is not the number of elements in `messages` \
      (_id: ObjectId(\"65f000000000000000000001\"), 2) backfill",
     "`inbox`: 1 document of DB.inbox without `messages` and with another `count` than 0 (_id: 3) backfill",

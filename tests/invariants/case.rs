@@ -5,7 +5,7 @@ use bson::{Bson, Document, doc};
 use super::race::Race;
 use super::rules::Rule;
 use super::show;
-use super::values::related;
+use super::values::{as_number, related};
 
 /// The session in which a command is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,6 +164,15 @@ impl Step {
         self.statements().iter().any(|statement| statement.upsert)
     }
 
+    /// The same without an insert of a document that is not there.
+    pub(super) fn without_upsert(&self) -> Step {
+        let mut step = self.clone();
+        step.command.remove("upsert");
+        let updates = step.command.get_array_mut("updates").into_iter().flatten();
+        updates.filter_map(Bson::as_document_mut).for_each(|update| drop(update.remove("upsert")));
+        step
+    }
+
     /// The same with only these statements of a batch.
     pub(super) fn only(&self, indexes: &[usize]) -> Step {
         let mut step = self.clone();
@@ -287,7 +296,12 @@ fn pinned<'a>(filter: &'a Document, field: &str) -> Option<&'a Bson> {
                 Ok(list) if list.len() == 1 => list.first(),
                 _ => None,
             };
-            operators.get("$eq").or_else(|| single("$in")).or_else(|| single("$all"))
+            let equal = || {
+                let list = operators.get_array("$in").ok()?;
+                let first = list.first()?;
+                list.iter().all(|value| is_same(value, first)).then_some(first)
+            };
+            operators.get("$eq").or_else(equal).or_else(|| single("$all"))
         }
         Bson::RegularExpression(_) => None,
         value => Some(value),
@@ -300,6 +314,12 @@ fn pinned<'a>(filter: &'a Document, field: &str) -> Option<&'a Bson> {
         })
     };
     direct.or_else(nested)
+}
+
+/// Whether two values are equal for the server: a whole number may have another type.
+fn is_same(one: &Bson, other: &Bson) -> bool {
+    let whole = |value: &Bson| as_number(value).filter(|number| number.fract() == 0.0);
+    one == other || whole(one).is_some_and(|number| whole(other) == Some(number))
 }
 
 /// Prints the case in a form that can be tried by hand.

@@ -20,9 +20,7 @@ const SLOW: Duration = Duration::from_secs(2);
 
 /// Writes that docward needs at most for one statement that fails on a duplicate key. More mean that it repeats a
 /// statement that cannot succeed.
-const MOST_WRITES: i64 = 5;
-/// The same if the filter does not pin the key: repeating cannot help.
-const MOST_WRITES_OF_OTHER_KEY: i64 = 3;
+const MOST_WRITES: i64 = 3;
 /// Writes for one attempt beside `tree`, which writes the parent too.
 const WRITES_OF_TREE: i64 = 3;
 
@@ -108,8 +106,21 @@ pub(super) fn findings_after_race(
             return Vec::new();
         }
     }
+    if collided(step, outcome) {
+        return Vec::new();
+    }
     let outcome = both_sides.after_race(collection, step, outcome);
     findings(rules, step, &outcome, both_sides, collection)
+}
+
+/// Whether an upsert that had found nothing met the other client's document. The server, too, reports the duplicate key,
+/// unless the filter states it.
+fn collided(step: &Step, outcome: &Outcome) -> bool {
+    const DUPLICATE_KEY: i32 = 11000;
+    let fails = outcome.through.reply.as_ref().is_some_and(|reply| codes(&errors(reply)) == [DUPLICATE_KEY]);
+    let count = outcome.before.len() + 1;
+    let states_key = |statement: &Statement| statement.pinned("_id").is_some();
+    fails && step.upserts() && outcome.stored.len() == count && !step.statements().iter().any(states_key)
 }
 
 /// A change by a transaction that is open, was aborted, or could not be committed.
@@ -172,8 +183,8 @@ pub(super) fn findings(
     let broken = rules.iter().filter_map(|rule| {
         let (before, after) = (seen_by(rule, rules, &outcome.before), seen_by(rule, rules, &outcome.stored));
         let through = Change { before: &before, after: &after, statements: &statements, reply };
-        // docward reads a node's parent after such an upsert.
-        let is_read = rule.name() == "tree";
+        // docward reads a node's parent after such an upsert, and its pipeline stores times for what the server has inserted.
+        let is_read = matches!(rule.name(), "tree" | "timestamps");
         let later = || {
             let after = later::stored_later(&through).filter(|_| step.upserts() && !is_read)?;
             let broken = rule.broken(&Change { after: &after, ..through })?;
@@ -183,7 +194,7 @@ pub(super) fn findings(
     });
     let mut found: Vec<Finding> =
         broken.chain(uncommitted_change(outcome)).chain(changed_by_retry(rules, step, outcome)).collect();
-    if let Some(writes) = outcome.writes.filter(|writes| *writes > most_writes(rules, outcome, &statements)) {
+    if let Some(writes) = outcome.writes.filter(|writes| *writes > most_writes(rules)) {
         found.push(Finding::new("repeated", "", format!("the server has executed {writes} writes")));
     }
     if outcome.through.took > SLOW && outcome.direct.took < SLOW / 4 {
@@ -229,7 +240,10 @@ pub(super) fn findings(
         let harmless = errors.1.is_empty() && is_harmless(rules, step, outcome, both_sides, collection);
         let is_expected = both.may_follow(&errors.0, &errors.1);
         let is_single = statements.len() == 1;
-        if harmless && is_single || !is_expected && (harmless || is_single) {
+        let differs = harmless && is_single || !is_expected && (harmless || is_single);
+        let mut is_excluded =
+            || both.may_exclude() && fails_so_on_fewer(step, outcome, &errors.0, both_sides, collection);
+        if differs && !is_excluded() {
             found.push(Finding::new(
                 "errors differ",
                 &names(rules),
@@ -238,11 +252,12 @@ pub(super) fn findings(
             return found;
         }
     }
-    let is_split = step.session.in_transaction() && rules.iter().any(|rule| rule.splits(&outcome.before));
+    // Of a statement that fails on one of many documents, those of the other commands may be changed or not.
+    let fails_midway = !errors.0.is_empty() && statements.iter().any(|statement| statement.multi);
+    let may_split = fails_midway || step.session.in_transaction();
+    let is_split = may_split && rules.iter().any(|rule| rule.splits(&outcome.before));
     // A statement that fails on one of many documents leaves the others unchanged in docward's own transaction.
-    let is_atomic = !errors.0.is_empty()
-        && rules.iter().any(excuses::has_transactions)
-        && statements.iter().any(|statement| statement.multi);
+    let is_atomic = fails_midway && rules.iter().any(excuses::has_transactions);
     if !is_split && !is_atomic && errors.0 == errors.1 && is_harmless(rules, step, outcome, both_sides, collection) {
         let difference = difference(rules, step, outcome, reply, direct_reply);
         found.extend(difference.map(|what| Finding::new("differs", &names(rules), what)));
@@ -250,16 +265,29 @@ pub(super) fn findings(
     found
 }
 
+/// Whether the command fails in this way directly if some of the documents are not there. No document is inserted:
+/// docward does not insert beside a document that does not meet its condition.
+fn fails_so_on_fewer(
+    step: &Step,
+    outcome: &Outcome,
+    through: &[(i32, i32)],
+    both_sides: &mut BothSides,
+    collection: &str,
+) -> bool {
+    let documents = &outcome.before;
+    let step = step.without_upsert();
+    (0..(1_u32 << documents.len()) - 1).any(|kept| {
+        let is_kept = |(index, _): &(usize, &Document)| kept & (1 << index) != 0;
+        let fewer: Vec<Document> = documents.iter().enumerate().filter(is_kept).map(|(_, one)| one.clone()).collect();
+        let (answer, _) = both_sides.directly(collection, &fewer, &step);
+        answer.reply.is_some_and(|reply| errors(&reply) == through)
+    })
+}
+
 /// The writes that a statement may need that fails on a duplicate key.
-fn most_writes(rules: &[Rule], outcome: &Outcome, statements: &[Statement]) -> i64 {
-    let reply = outcome.direct.reply.as_ref();
-    let first = |reply: &Document| reply.get_array("writeErrors").ok()?.first()?.as_document().cloned();
-    let error = reply.and_then(|reply| first(reply).or_else(|| Some(reply.clone())));
-    let keys = error.and_then(|error| error.get_document("keyPattern").cloned().ok()).unwrap_or_default();
-    let is_pinned = |key: &String| statements.iter().any(|statement| statement.pinned(key).is_some());
-    let most = if keys.keys().all(is_pinned) { MOST_WRITES } else { MOST_WRITES_OF_OTHER_KEY };
+fn most_writes(rules: &[Rule]) -> i64 {
     let has_tree = rules.iter().any(|rule| rule.name() == "tree");
-    if has_tree { most * WRITES_OF_TREE } else { most }
+    if has_tree { MOST_WRITES * WRITES_OF_TREE } else { MOST_WRITES }
 }
 
 /// What is wrong with the other statements of a command of which these are rejected: the command without the rejected

@@ -3,6 +3,7 @@
 mod compositions;
 mod counting;
 mod limits;
+mod optimistic;
 mod reported;
 mod timestamps;
 mod upserted;
@@ -117,9 +118,13 @@ fn entries() -> Vec<Entry> {
         queues(),
         trees(),
         bounds(),
+        bounded_nan(),
+        invalid_ids(),
+        late_numbers(),
         together(),
         buckets(),
         limits::entries(),
+        optimistic::entries(),
         reported::entries(),
         upserted::entries(),
         upserts::entries(),
@@ -702,6 +707,9 @@ fn uncountable() -> [(&'static str, Bson); 17] {
     ]
 }
 
+/// A time of the server's clock that is far ahead.
+const LASTING: Bson = Bson::Timestamp(bson::Timestamp { time: (FUTURE / 1000) as u32, increment: 1 });
+
 fn queues() -> Vec<Entry> {
     let jobs =
         [QUEUE, QUEUE_LIMITED].into_iter().flat_map(|rule| uncountable().map(|(name, value)| (rule, name, value)));
@@ -713,7 +721,39 @@ fn queues() -> Vec<Entry> {
         must: "gets the next job",
         holds: |seen| seen.code() == 0 && !seen.one().contains_key("by") && seen.stored[1].contains_key("by"),
     });
-    uncounted.chain(locks()).collect()
+    uncounted.chain(untimed()).chain(locks()).collect()
+}
+
+/// Jobs whose lock has a time that is none: docward must not leave them locked for ever.
+fn untimed() -> impl Iterator<Item = Entry> {
+    let times = [
+        ("queue: a lock since NaN", f64::NAN.into()),
+        ("queue: a lock since Infinity", f64::INFINITY.into()),
+        ("queue: a lock since -Infinity", f64::NEG_INFINITY.into()),
+        ("queue: a lock since a double beyond all times", 1e300.into()),
+        ("queue: a lock since a decimal NaN", decimal("NaN")),
+        ("queue: a lock since a decimal Infinity", decimal("Infinity")),
+        ("queue: a lock since a decimal -Infinity", decimal("-Infinity")),
+        ("queue: a lock since a decimal beyond all times", decimal("1E+40")),
+        ("queue: a lock since a text", "x".into()),
+        ("queue: a lock since an empty text", "".into()),
+        ("queue: a lock since an array of times", vec![date(FUTURE)].into()),
+        ("queue: a lock since an empty array", Bson::Array(Vec::new())),
+        ("queue: a lock since a document", doc! { "at": date(FUTURE) }.into()),
+        ("queue: a lock since the smallest key", Bson::MinKey),
+        ("queue: a lock since the largest key", Bson::MaxKey),
+        ("queue: a lock since null", Bson::Null),
+        ("queue: a lock since a timestamp that is over", Bson::Timestamp(bson::Timestamp { time: 1, increment: 1 })),
+        ("queue: a lock since a text with a time that is over", "2001-01-01T00:00:00Z".into()),
+    ];
+    times.into_iter().map(|(name, time): (_, Bson)| Entry {
+        name,
+        rules: &[QUEUE],
+        stored: vec![doc! { "_id": 1, "locked": 1, "tlocked": time, "try": 1, "by": "w1" }],
+        steps: vec![claim(true, "w2")],
+        must: "the job is claimed",
+        holds: |seen| is(seen, "by", "w2") && seen.one().get_datetime("tlocked").is_ok(),
+    })
 }
 
 /// Claimed jobs whose `_id`s differ in letter case only.
@@ -803,6 +843,14 @@ fn locks() -> Vec<Entry> {
             name: "queue: an epoch number as the time of a lease that lasts",
             rules: &[QUEUE],
             stored: vec![doc! { "_id": 1, "locked": true, "tlocked": FUTURE, "try": 1, "by": "w1" }],
+            steps: vec![claim(true, "w2")],
+            must: "the job is not claimed",
+            holds: |seen| is(seen, "by", "w1"),
+        },
+        Entry {
+            name: "queue: a timestamp as the time of a lease that lasts",
+            rules: &[QUEUE],
+            stored: vec![doc! { "_id": 1, "locked": true, "tlocked": LASTING, "try": 1, "by": "w1" }],
             steps: vec![claim(true, "w2")],
             must: "the job is not claimed",
             holds: |seen| is(seen, "by", "w1"),
@@ -942,6 +990,78 @@ fn trees() -> Vec<Entry> {
 const BOUNDS: &str = "bounds: { field: n, min: 0, max: 10 }";
 const BOUNDS_INSIDE: &str = "bounds: { field: a.n, min: 0, max: 10 }";
 
+/// NaN has no room in either direction, and no increment changes it.
+fn bounded_nan() -> Vec<Entry> {
+    const MIN: &[&str] = &["bounds: { field: n, min: 0 }"];
+    const MAX: &[&str] = &["bounds: { field: n, max: 10 }"];
+    const BOTH: &[&str] = &["bounds: { field: n, min: 0, max: 10 }"];
+    let unmatched = |seen: &Seen| seen.code() == 0 && seen.n() == 0;
+    let of = |nan: Bson| {
+        [
+            ("bounds: an increment of NaN towards a minimum", MIN, Bson::Int32(-1)),
+            ("bounds: an increment of NaN towards a maximum", MAX, Bson::Int32(1)),
+            ("bounds: an increment of NaN towards a maximum, which zero does not reach", MAX, Bson::Int32(20)),
+            ("bounds: an increment of NaN by a fraction towards a minimum", MIN, Bson::Double(-0.5)),
+            ("bounds: an increment of NaN by a fraction towards a maximum", MAX, Bson::Double(0.5)),
+            ("bounds: an increment of NaN by a decimal towards a maximum", MAX, decimal("0.5")),
+            ("bounds: an increment of NaN in a range", BOTH, Bson::Int32(1)),
+            ("bounds: a decrement of NaN in a range", BOTH, Bson::Int32(-1)),
+        ]
+        .map(|(name, rules, amount)| Entry {
+            name,
+            rules,
+            stored: vec![doc! { "_id": 1, "n": nan.clone() }],
+            steps: vec![update(doc! { "_id": 1 }, doc! { "$inc": { "n": amount } })],
+            must: "matches nothing",
+            holds: unmatched,
+        })
+    };
+    let mut entries: Vec<Entry> = [f64::NAN.into(), decimal("NaN")].into_iter().flat_map(of).collect();
+    entries.push(Entry {
+        name: "bounds: an increment of NaN away from the only bound",
+        rules: MIN,
+        stored: vec![doc! { "_id": 1, "n": f64::NAN }],
+        steps: vec![update(doc! { "_id": 1 }, doc! { "$inc": { "n": 1 } })],
+        must: "matches it, as without a rule",
+        holds: |seen| seen.code() == 0 && seen.n() == 1,
+    });
+    entries
+}
+
+/// Numbers that docward assigns after the other rules have checked the statement.
+fn late_numbers() -> Vec<Entry> {
+    const LIMITED: &[&str] = &["sequence: { field: no, strategy: optimistic }", "limits: { document: 40B }"];
+    const TOGETHER: &[&str] = &["sequence: { field: no, strategy: optimistic }", "together: [no, at]"];
+    const TOGETHER_COUNTED: &[&str] = &[SEQUENCE, "together: [no, at]"];
+    let entry = |name, rules, document: Document| Entry {
+        name,
+        rules,
+        stored: vec![],
+        steps: vec![insert(vec![document])],
+        must: "is rejected",
+        holds: |seen| seen.code() == 121 && seen.nothing_stored(),
+    };
+    vec![
+        entry("an optimistic number, and a document at its limit", LIMITED, doc! { "_id": 1, "note": "x".repeat(15) }),
+        entry("an optimistic number without another field", TOGETHER, doc! { "_id": 1 }),
+        entry("a number without another field", TOGETHER_COUNTED, doc! { "_id": 1 }),
+    ]
+}
+
+/// A pipeline that sets an `_id` that the server never stores.
+fn invalid_ids() -> Vec<Entry> {
+    let pipeline = || Bson::Array(vec![doc! { "$set": { "_id": { "$literal": [] } } }.into()]);
+    let of = |rules| Entry {
+        name: "a pipeline sets an _id that is an array",
+        rules,
+        stored: vec![],
+        steps: vec![plain(doc! { "findAndModify": "c", "query": { "_id": 5 }, "update": pipeline(), "upsert": true })],
+        must: "has the server's error of a pipeline",
+        holds: |seen| seen.code() == 54,
+    };
+    vec![of(&["bucket: { array: messages, count: count, limit: 3 }"]), of(&[TREE])]
+}
+
 fn bounds() -> Vec<Entry> {
     let pinned = |name, filter: Document| Entry {
         name,
@@ -1075,6 +1195,36 @@ fn together() -> Vec<Entry> {
             steps: vec![upsert(doc! { "$or": [{ "note": 1 }, { "note": 1 }] }, doc! { "$set": { "x": 1 } })],
             must: "is rejected, because servers differ in what they insert",
             holds: |seen| seen.code() == 121 && format!("{}", seen.last()).contains("depending on the server"),
+        },
+        Entry {
+            name: "together: an upsert pins one inside a document by equal numbers of different types",
+            rules: &["together: [a.n, a.m]"],
+            stored: vec![],
+            steps: vec![upsert(doc! { "a.m": { "$in": [2.0, decimal("2")] } }, doc! { "$set": {} })],
+            must: "is rejected",
+            holds: |seen| seen.code() == 121 && seen.nothing_stored(),
+        },
+        Entry {
+            name: "together: an upsert with both, one of them by equal numbers of different types",
+            rules: &["together: [a.n, a.m]"],
+            stored: vec![],
+            steps: vec![upsert(
+                doc! { "a.m": { "$in": [2.0, decimal("2")] } },
+                doc! { "$setOnInsert": { "a.m.x": 1, "a.n": 1 }, "$set": { "b": 1 } },
+            )],
+            must: "fails as without docward",
+            holds: |seen| seen.code() == 28 && seen.nothing_stored(),
+        },
+        Entry {
+            name: "together: an upsert that may pin a field in one, and sets the other",
+            rules: &["together: [a.n, a.m]"],
+            stored: vec![],
+            steps: vec![upsert(
+                doc! { "$or": [{ "a.m.x": 1 }, { "a.m.x": 1 }] },
+                doc! { "$setOnInsert": { "a.n": 1 } },
+            )],
+            must: "is rejected: this server does not insert the other one",
+            holds: |seen| seen.code() == 121 && seen.nothing_stored(),
         },
         pinned("together: an upsert pins one by equality", doc! { "a": 1 }),
         pinned("together: an upsert pins one by $in", doc! { "a": { "$in": [1] } }),

@@ -1,16 +1,23 @@
 //! Documented differences between docward's errors and the direct ones, each for exactly the statements that it is about.
 
-use bson::Document;
+use bson::{Bson, Document};
 
 use super::case::{Statement, Step};
 use super::patterns::Policy;
 use super::rules::Rule;
+use super::show;
 use super::values::{as_number, at};
 
 /// Texts of server errors about invalid statements, or statements that the document does not allow.
 const ARGUMENTS: [i32; 11] = [2, 9, 14, 28, 40, 52, 53, 54, 56, 66, 224];
 const DUPLICATE_KEY: i32 = 11000;
 const WRITE_CONFLICT: i32 = 112;
+/// The document has another `_id` than the filter.
+const IMMUTABLE: i32 = 66;
+/// An upsert whose filter has several values for one field.
+const SEVERAL_VALUES: i32 = 54;
+/// An upsert whose filter has `$expr`.
+const EXPRESSION_OF_UPSERT: i32 = 224;
 
 /// Whether docward executes statements in transactions of its own.
 pub(super) fn has_transactions(rule: &Rule) -> bool {
@@ -22,7 +29,10 @@ pub(super) fn has_transactions(rule: &Rule) -> bool {
 /// be reserved if the first command has used the last one.
 pub(super) fn loses_reply(rules: &[Rule], step: &Step, codes: &[i32], reasons: &[String]) -> bool {
     const INCOMPLETE_TRANSACTION_HISTORY: i32 = 217;
-    let depends = step.is_find_and_modify() || step.upserts();
+    // A push that finds no bucket with room opens one.
+    let opens = rules.iter().any(|rule| rule.name() == "bucket")
+        && step.statements().iter().any(|statement| statement.names("messages"));
+    let depends = step.is_find_and_modify() || step.upserts() || opens;
     let is_lost = depends && rules.iter().any(has_transactions) && codes.contains(&INCOMPLETE_TRANSACTION_HISTORY);
     let is_numbered = rules.iter().any(|rule| rule.counter());
     is_lost || is_numbered && reasons.iter().any(|reason| reason.contains("is at its end"))
@@ -38,24 +48,33 @@ pub(super) fn forgets_modified(rules: &[Rule], step: &Step, first: &Document, ag
 
 /// A statement has several errors, and docward's form of it has another of them first: the pattern, and the codes
 /// through docward and directly.
-const OTHER_FIRST: &[(&str, (i32, i32))] = &[
+const OTHER_FIRST: &[(&str, (i32, i32), IsAbout)] = &[
     // Its own `$setOnInsert` or `$set` of a field, and the client's invalid write of an element in it.
-    ("bucket", (40, 2)),
-    ("bucket", (40, 224)),
-    ("queue", (40, 2)),
-    ("queue", (40, 54)),
-    ("queue", (40, 224)),
-    // docward's find reads the filter before the server reads the upsert.
-    ("tree", (2, 224)),
+    ("bucket", (40, 2), writes_inside),
+    ("bucket", (40, 224), writes_inside),
+    ("queue", (40, 2), writes_inside),
+    ("queue", (40, 54), writes_inside),
+    ("queue", (40, 224), writes_inside),
+    // docward's find reads the filter before the server reads the update or the upsert.
+    ("tree", (2, 224), |_, statement| statement.upsert),
+    ("tree", (2, 40), |_, statement| !statement.filter.is_empty()),
     // With the condition the filter matches nothing, so the invalid change is not tried: this is a version conflict.
-    ("limits", (WRITE_CONFLICT, 66)),
-    ("replacement", (WRITE_CONFLICT, 66)),
-    ("replacement", (WRITE_CONFLICT, 2)),
+    ("limits", (WRITE_CONFLICT, 66), |_, statement| statement.touches("_id")),
+    ("replacement", (WRITE_CONFLICT, 66), |_, statement| statement.touches("_id")),
+    ("replacement", (WRITE_CONFLICT, 2), |_, statement| statement.update.is_some()),
     // A pipeline that sets `_id` to an equal number of another type: docward's first update has no upsert.
-    ("limits", (66, DUPLICATE_KEY)),
+    ("limits", (66, DUPLICATE_KEY), |_, statement| statement.upsert && statement.is_pipeline()),
     // An upsert with `$expr` is sent without `upsert` first, and the change fails on the stored document.
-    ("limits", (14, 224)),
+    ("limits", (14, 224), |_, statement| statement.upsert && show::document(&statement.filter).contains("$expr")),
 ];
+
+type IsAbout = fn(&Rule, &Statement) -> bool;
+
+/// Whether it writes a part of one of the rule's fields, or a field around one.
+fn writes_inside(rule: &Rule, statement: &Statement) -> bool {
+    let written = statement.update.as_ref().map(show::value).unwrap_or_default();
+    rule.fields().iter().any(|field| written.contains(&format!("{field}.")))
+}
 
 /// What the errors of a command may depend on.
 pub(super) struct Errors<'a> {
@@ -114,34 +133,42 @@ impl Errors<'_> {
         let writes = |field: &str| statement.names(field);
         match (rule, codes.through, codes.direct) {
             // Documented for `check_version`: a document with a version was read before, so no upsert inserts it.
-            (Rule::Replacement(rule), None, Some(DUPLICATE_KEY)) => {
+            (Rule::Replacement(rule), None, Some(direct)) if statement.upsert => {
+                const OF_INSERTS: [i32; 4] = [DUPLICATE_KEY, EXPRESSION_OF_UPSERT, IMMUTABLE, SEVERAL_VALUES];
                 let is_versioned =
                     |document: &Document| rule.version.is_some_and(|version| at(document, version).is_some());
-                rule.policy == Policy::Check && statement.upsert && statement.replacement().is_some_and(is_versioned)
+                let is_checked = rule.policy == Policy::Check && statement.replacement().is_some_and(is_versioned);
+                is_checked && OF_INSERTS.contains(&direct)
             }
             (_, None, Some(direct)) => self.does_not_fail(rule, statement, direct),
             // Limits of `timestamps`: a pipeline has another error than the operator.
-            (Rule::Timestamps(_), Some(241), Some(_)) => statement.replacement().is_none(),
+            (Rule::Timestamps(_), Some(241), Some(direct)) => {
+                statement.replacement().is_none() && ARGUMENTS.contains(&direct)
+            }
             // A replacing upsert inserts the number of its filter, which another document may have: the unique index
             // rejects it.
             (Rule::Sequence(rule), Some(DUPLICATE_KEY), None) => {
                 let replaces = statement.replacement().is_some() && statement.queries(rule.field);
                 rule.optimistic && replaces
             }
-            // Limits: stored attempts that are not numbers, which the server cannot increment.
-            (Rule::Queue(_), Some(14), None) => {
-                self.before.iter().any(|job| job.get("try").is_some_and(|attempts| as_number(attempts).is_none()))
-            }
-            // docward picks another bucket than the direct statement, which picks one without an array.
-            (Rule::Bucket(_), Some(2), None) => writes("messages"),
             // Documented for `merge`: a document whose `_id` equals the stored number but has another type.
             (Rule::Replacement(rule), Some(66), None) => {
-                rule.policy == Policy::Merge
-                    && statement.replacement().is_some_and(|document| document.contains_key("_id"))
+                let has_other_type = |id: &Bson| {
+                    let is_equal = |stored: &&Bson| as_number(stored).is_some() && as_number(stored) == as_number(id);
+                    self.before
+                        .iter()
+                        .filter_map(|stored| stored.get("_id"))
+                        .filter(is_equal)
+                        .any(|stored| stored != id)
+                };
+                let id = statement.replacement().and_then(|document| document.get("_id"));
+                rule.policy == Policy::Merge && id.is_some_and(has_other_type)
             }
             // It changes the `_id`, and the document it would insert exists already: a push goes to a stored bucket first.
             (Rule::Bucket(_), Some(66), Some(DUPLICATE_KEY)) => statement.upsert && writes("messages"),
-            (_, Some(through), Some(direct)) => OTHER_FIRST.contains(&(rule.name(), (through, direct))),
+            (_, Some(through), Some(direct)) => OTHER_FIRST.iter().any(|(name, codes, is_about)| {
+                *name == rule.name() && *codes == (through, direct) && is_about(rule, statement)
+            }),
             _ => false,
         }
     }
@@ -152,11 +179,8 @@ impl Errors<'_> {
         if matches!(rule, Rule::Sequence(rule) if rule.provided != "keep") {
             return ARGUMENTS.contains(&direct) || direct == DUPLICATE_KEY;
         }
-        // A condition that docward adds does not match, or the write is late, so the statement does not fail on the
-        // document; a late write of one field leaves the others; a push goes to another bucket, and a claim sets its own
-        // time.
+        // A late write of one field leaves the others; a push goes to another bucket, and a claim sets its own time.
         let may_have_effect = match rule {
-            Rule::Bounds(_) | Rule::Replacement(_) | Rule::Limits(_) | Rule::SchemaVersion(_) => false,
             Rule::Timestamps(rule) => !rule.per_document,
             Rule::Bucket(_) => statement.names("messages"),
             Rule::Queue(_) => statement.touches("locked"),
@@ -166,12 +190,23 @@ impl Errors<'_> {
         fails && (may_have_effect || !self.has_effect)
     }
 
-    /// The document that the direct statement changes does not meet a condition that docward adds, so the server fails on
-    /// the next one. Limits of `bounds`: a number in an array meets the condition too.
+    /// Whether docward may have added a condition that one of several documents does not meet: then a statement has the
+    /// error that it has without this document, or none.
+    pub(super) fn may_exclude(&self) -> bool {
+        const CONDITIONS: [&str; 6] = ["bounds", "queue", "bucket", "limits", "schema_version", "replacement"];
+        let excludes = |rule: &Rule| {
+            CONDITIONS.contains(&rule.name()) && self.statements.iter().any(|statement| rule.alters(statement))
+        };
+        !self.before.is_empty() && self.rules.iter().any(excludes)
+    }
+
+    /// The same in a batch, whose earlier statements change the documents. Limits of `bounds`: a number in an array
+    /// meets the condition too.
     fn fails_on_next(&self, rule: &Rule, statement: &Statement, codes: Codes) -> bool {
         let Codes { through: Some(through), direct: None } = codes else { return false };
         let has_condition = matches!(rule.name(), "bounds" | "queue" | "bucket" | "limits" | "schema_version");
-        rule.alters(statement)
+        self.statements.len() > 1
+            && rule.alters(statement)
             && (rule.name() == "bounds" && [14, 28].contains(&through)
                 || has_condition && self.before.len() > 1 && ARGUMENTS.contains(&through))
     }

@@ -1,7 +1,7 @@
 //! What `docward explain` reports of generated statements: the verdict on a statement, and what rules do to it, agree.
 
 use bson::Document;
-use docward::engine::{ClientState, DryRun, DryRunOutcome, Now, OutcomeKind, dry_run, statements};
+use docward::engine::{AssumedLookup, ClientState, DryRun, DryRunOutcome, Now, OutcomeKind, dry_run, statements};
 
 use super::dice::Dice;
 use super::lab::PROTECTED;
@@ -16,8 +16,11 @@ fn kinds(run: &DryRun) -> Vec<OutcomeKind> {
 /// The contradiction between the verdict and the rules, if there is one.
 fn contradiction(run: &DryRun) -> Option<&'static str> {
     let has = |kind| kinds(run).contains(&kind);
+    // The number that it assumes may be the one that the statement contains.
+    let assumes = |need: &AssumedLookup| matches!(need, AssumedLookup::Numbers(_) | AssumedLookup::Maximum(_));
+    let has_number = run.needs.iter().any(assumes);
     match &run.outcome {
-        DryRunOutcome::Unchanged if has(OutcomeKind::Rewrite) => Some("forward, and a rule rewrites it"),
+        DryRunOutcome::Unchanged if has(OutcomeKind::Rewrite) && !has_number => Some("forward, and a rule rewrites it"),
         DryRunOutcome::Unchanged if has(OutcomeKind::Reject) => Some("forward, and a rule rejects it"),
         DryRunOutcome::Rewritten(_) if !has(OutcomeKind::Rewrite) => Some("rewrite, and no rule rewrites it"),
         DryRunOutcome::Rejected { .. } if !has(OutcomeKind::Reject) => Some("reject, and no rule rejects it"),

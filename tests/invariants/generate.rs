@@ -16,10 +16,12 @@ use super::values::{PATHS, at, fitting, related, small_number};
 
 /// One to three rules that docward loads together, sometimes with a unique index on another field.
 pub(super) fn set(dice: &mut Dice) -> Set {
-    let unique = dice.percent(15).then_some(UNIQUE);
+    let unique = dice.percent(20).then_some(UNIQUE);
+    // A rule on the whole document, or on several fields, which a number that is added later can break.
+    let is_numbered = dice.percent(8);
     loop {
         let count = dice.pick(&[1, 1, 1, 2, 2, 3]);
-        let mut rules: Vec<Rule> = vec![Rule::random(dice)];
+        let mut rules: Vec<Rule> = if is_numbered { Rule::numbered(dice) } else { vec![Rule::random(dice)] };
         while rules.len() < count {
             // Rules on the same fields, because one may undo what another has checked.
             let tries = if dice.percent(40) { RELATED_TRIES } else { 1 };

@@ -5,7 +5,8 @@
 //!
 //! `DOCWARD_INVARIANTS_SECONDS` sets the duration; `DOCWARD_INVARIANTS_SEED` the first seed, which is printed;
 //! `DOCWARD_INVARIANTS_PATTERN` the pattern of most rules; `DOCWARD_INVARIANTS_REPORT` a file to which findings are
-//! appended; `DOCWARD_INVARIANTS_STRICT` also reports known findings.
+//! appended; `DOCWARD_INVARIANTS_STRICT` also reports known findings. `DOCWARD_INVARIANTS_CASE` runs only the case with
+//! the seed of a finding.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -47,6 +48,8 @@ const SETS: usize = 60;
 /// Cases per set.
 const CASES: usize = 60;
 const WORKERS: usize = 3;
+/// The seed of a case is the seed of its round times this number, plus its index.
+const SEEDS_OF_A_ROUND: u64 = 1_000_000;
 
 /// Cases that are shown for each kind of finding, and the total time for shrinking them.
 const EXAMPLES: usize = 2;
@@ -174,7 +177,7 @@ fn round(seed: u64, book: &Book, deadline: Instant, limit: u64) {
                         if done || Instant::now() > deadline || slow > 1 {
                             break;
                         }
-                        let seed = seed * 1_000_000 + (index * CASES + number) as u64;
+                        let seed = seed * SEEDS_OF_A_ROUND + (index * CASES + number) as u64;
                         let case = generate::case(&mut Dice::new(seed), set);
                         let mut run = Run { both_sides: &mut both_sides, collection };
                         book.cases.fetch_add(1, Ordering::Relaxed);
@@ -198,13 +201,26 @@ fn round(seed: u64, book: &Book, deadline: Instant, limit: u64) {
     });
 }
 
+/// Runs the case of a finding's seed alone.
+fn repeat(seed: u64, book: &Book) {
+    let set = sets(seed / SEEDS_OF_A_ROUND).swap_remove((seed % SEEDS_OF_A_ROUND) as usize / CASES);
+    let case = generate::case(&mut Dice::new(seed), &set);
+    let lab = Lab::start(vec![set]);
+    let (mut both_sides, collection) = (lab.both_sides(), lab.sets[0].0.as_str());
+    book.cases.fetch_add(1, Ordering::Relaxed);
+    for finding in (Run { both_sides: &mut both_sides, collection }).case(&case) {
+        book.note(seed, &case, finding);
+    }
+}
+
 /// Each kind of finding with the smallest cases that show it.
 fn report(found: &Found) -> String {
     let (mut report, mut known) = (String::new(), BTreeSet::new());
     let end = Instant::now() + SHRINKING;
     for (key, examples) in found {
-        let first = examples.iter().map(|example| example.cases).min().unwrap_or(0);
-        report += &format!("\n## {key} ({} times, first after {first} cases)\n", examples.len());
+        let first = examples.iter().map(|example| (example.cases, example.seed)).min().unwrap_or_default();
+        let (cases, seed) = first;
+        report += &format!("\n## {key} ({} times, first after {cases} cases, seed {seed})\n", examples.len());
         let few = examples.iter().step_by(examples.len().div_ceil(EXAMPLES)).filter(|_| Instant::now() < end);
         for Example { seed, case, finding, .. } in few {
             let (smaller, finding) = shrink::smaller(case, finding);
@@ -229,8 +245,12 @@ fn generated_statements_keep_every_promise() {
     lab::server();
     let began = Instant::now();
     let deadline = began + Duration::from_secs(seconds);
+    let repeated = variable("DOCWARD_INVARIANTS_CASE");
+    if let Some(seed) = repeated {
+        repeat(seed, &book);
+    }
     for seed in first.. {
-        if Instant::now() >= deadline || book.cases.load(Ordering::Relaxed) as u64 >= limit {
+        if repeated.is_some() || Instant::now() >= deadline || book.cases.load(Ordering::Relaxed) as u64 >= limit {
             break;
         }
         round(seed, &book, deadline, limit);

@@ -67,8 +67,8 @@ pub(super) trait Promise {
         false
     }
 
-    /// Whether docward sends a statement in a transaction once for each kind of these documents, so that it may change
-    /// another one of several that it matches.
+    /// Whether docward sends a statement once for each kind of these documents. So a statement in a transaction may change
+    /// another one of several that it matches, and one that fails may have changed others before.
     fn splits(&self, _documents: &[Document]) -> bool {
         false
     }
@@ -133,6 +133,23 @@ impl std::ops::Deref for Rule {
 }
 
 impl Rule {
+    /// A sequence, and a rule that concerns its field or the length of the document.
+    pub(super) fn numbered(dice: &mut Dice) -> Vec<Rule> {
+        loop {
+            let sequence = Sequence::random(dice);
+            let other = if dice.percent(70) {
+                Rule::Together(Together::random(dice))
+            } else {
+                Rule::Limits(Limits { document: Some(200), ..Limits::random(dice) })
+            };
+            let concerns = matches!(other, Rule::Limits(_)) || other.fields().iter().any(|one| one == sequence.field);
+            let rules = vec![Rule::Sequence(sequence), other];
+            if concerns && load(&rules) {
+                return rules;
+            }
+        }
+    }
+
     pub(super) fn random(dice: &mut Dice) -> Rule {
         let chosen = chosen_pattern();
         loop {

@@ -108,10 +108,19 @@ async fn a_lease_expires_for_every_type_of_its_time() {
             }
         }
     }
-    // A lock without a time has expired; with a value of another type it never expires.
-    for (since, matched) in [(Bson::Null, 1), ("soon".into(), 0), (f64::NAN.into(), 0), (doc! {}.into(), 0)] {
+    for (age, matched) in [(HOUR, 1), (60_000, 0), (-HOUR, 0)] {
+        let at = now() - age;
+        let timestamp = Bson::Timestamp(bson::Timestamp { time: (at / 1000) as u32, increment: 1 });
+        let text = DateTime::from_millis(at).try_to_rfc3339_string().unwrap();
+        for since in [timestamp, text.into()] {
+            setting.job(doc! { "locked": true, "tlocked": since.clone(), "try": 1 }).await;
+            assert_eq!(setting.matched(doc! { "_id": 1 }, claim()).await, matched, "{since}");
+        }
+    }
+    // A lock without a time has expired, also with a value that is none: otherwise no worker could claim the job.
+    for since in [Bson::Null, "soon".into(), f64::NAN.into(), doc! {}.into()] {
         setting.job(doc! { "locked": true, "tlocked": since.clone(), "try": 1 }).await;
-        assert_eq!(setting.matched(doc! { "_id": 1 }, claim()).await, matched, "{since}");
+        assert_eq!(setting.matched(doc! { "_id": 1 }, claim()).await, 1, "{since}");
     }
     setting.job(doc! { "locked": true }).await;
     assert_eq!(setting.matched(doc! { "_id": 1 }, claim()).await, 1);

@@ -16,7 +16,7 @@ use crate::effect::uses_expr;
 use crate::patterns::Unmatched;
 use crate::rules::Rule;
 
-/// Maximum attempts of an insert that collides with a document which the match check does not find.
+/// Maximum attempts of an insert that collides with documents which are deleted before the match check.
 const MAX_INSERTS: u32 = 4;
 
 /// Errors of invalid filters: BadValue, FailedToParse, TypeMismatch, an invalid regular expression.
@@ -121,9 +121,9 @@ impl<'f> BatchJob<'f> {
             (Some(_), UpsertStage::Insert, _) if !self.is_only_new(index) => {
                 self.continue_with(Group { stage: UpsertStage::Update, attempts, ..group });
             }
-            // The document that it collided with was deleted before the match check. If that happens often, the filter
-            // matches nothing but the key exists, and the client gets the server's own error.
-            (None, UpsertStage::Insert, _) if group.attempts < MAX_INSERTS => {
+            // The document that it collided with was deleted before the match check, or does not match another condition of
+            // the filter.
+            (None, UpsertStage::Insert, _) if group.attempts < MAX_INSERTS && self.matches_by_key(index, &reply) => {
                 self.continue_with(Group { attempts, ..group })
             }
             (None, UpsertStage::Insert, _) => return self.pass_on_reply(group, &reply),
@@ -258,6 +258,18 @@ impl<'f> BatchJob<'f> {
         port.outcomes(|outcomes| outcomes.settle(rule, namespace, kind, text, (1, rewritten)));
         evaluated.rejected = Some(rejected);
         self.stopped |= self.stops_on_error();
+    }
+
+    /// Whether a statement's filter matches every document with the duplicate key in the reply.
+    fn matches_by_key(&self, index: usize, frame: &[u8]) -> bool {
+        let Ok(reply) = Reply::parse(frame) else { return false };
+        let Some(Evaluated { statement, .. }) = self.evaluated.get(index) else { return false };
+        let Operation::Update(update) = &statement.operation else { return false };
+        let error = match self.batch.form {
+            WriteForm::FindAndModify => Some(reply.body),
+            form => merge::errors_of(&reply, form).first().map(|(_, error)| *error),
+        };
+        error.is_some_and(|error| merge::is_key_only(error, update.filter.as_document()))
     }
 
     fn collided(&self, index: usize, error: Document<'_>) -> bool {

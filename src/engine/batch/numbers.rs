@@ -1,8 +1,10 @@
 //! Numbers for the statements of a batch: from counters before the first command, maxima for each group.
 
+use std::borrow::Cow;
+
 use smallvec::SmallVec;
 
-use super::super::allocation;
+use super::super::allocation::{self, is_duplicate_key};
 use super::super::evaluation::{Evaluated, NumberRule};
 use super::super::lookup::LookupError;
 use super::super::outcome::OutcomeKind;
@@ -12,10 +14,11 @@ use super::super::rejection_text::RejectedBy;
 use super::super::step::Step;
 use super::group::{DuplicateNumber, Group};
 use super::{BatchJob, BroughtNumbers, CounterDemand, UpsertStage};
+use crate::command::Statement;
 use crate::document::Document;
 use crate::patterns::Rejection;
 use crate::patterns::numbering::Strategy;
-use crate::rules::Rule;
+use crate::rules::{Rule, RuleId};
 
 /// The maximum number of attempts of an optimistic sequence for one statement.
 const MAX_ATTEMPTS: u32 = 1000;
@@ -206,6 +209,75 @@ impl<'f> BatchJob<'f> {
         Flow::Continue(true)
     }
 
+    /// Returns the optimistic numbers that a statement contains when this group sends it. Takes them from `numbers`.
+    pub(super) fn optimistic_numbers(
+        &self,
+        group: &Group,
+        index: usize,
+        numbers: &mut [(RuleId, i64)],
+    ) -> SmallVec<[(NumberRule<'f>, i64); 1]> {
+        let mut taken = SmallVec::new();
+        let Some(evaluated) = self.evaluated.get(index) else { return taken };
+        for rule in self.optimistic_rules_of(group, index) {
+            if let Some((_, next)) = numbers.iter_mut().find(|(known, _)| *known == rule.rule.id) {
+                let number = self.free_number(rule.rule, evaluated.statement.namespace, *next);
+                taken.push((rule, number));
+                // After the largest number there is one more attempt, which reports that no number is left.
+                *next = number.saturating_add(1);
+            }
+        }
+        taken
+    }
+
+    /// Checks the statements of a group with their optimistic numbers against the rules that they satisfy without.
+    /// Rejects those that break one, and removes them from the group. Returns false if there is nothing left to send.
+    pub(super) fn check_numbers(&mut self, group: &mut Group, port: &Port) -> bool {
+        let mut numbers = group.next_numbers.clone();
+        let mut kept = Vec::with_capacity(group.statements.len());
+        for (position, index) in group.statements.iter().copied().enumerate() {
+            let before = numbers.clone();
+            let Some(broken) = self.broken_by_number(index, group, &mut numbers) else {
+                kept.push(index);
+                continue;
+            };
+            if self.stops_on_error() && !kept.is_empty() {
+                // The statements before it are executed first. One of them may fail, or their numbers may change.
+                let rest = group.statements.get(position..).unwrap_or_default();
+                self.continue_with(Group { stage: group.stage, ..Group::new(rest.to_vec()) });
+                break;
+            }
+            numbers = before;
+            self.reject_broken_by(index, broken, port);
+            if self.stops_on_error() {
+                self.stopped = true;
+                break;
+            }
+        }
+        group.statements = kept;
+        !group.statements.is_empty()
+    }
+
+    fn broken_by_number(
+        &self,
+        index: usize,
+        group: &Group,
+        numbers: &mut [(RuleId, i64)],
+    ) -> Option<(&'f Rule, Rejection)> {
+        let evaluated = self.evaluated.get(index)?;
+        let numbers = self.optimistic_numbers(group, index, numbers);
+        let assigned = |statement: Cow<'_, Statement<'f>>, (rule, number): (NumberRule<'f>, i64)| {
+            Cow::Owned(statement.with(rule.numbers.assign(&statement.operation, number)))
+        };
+        let numbered = numbers.into_iter().fold(evaluated.inserting(), assigned);
+        evaluated.broken_by(&numbered)
+    }
+
+    fn reject_broken_by(&mut self, index: usize, (rule, broken): (&'f Rule, Rejection), port: &Port) {
+        let Some(evaluated) = self.evaluated.get_mut(index) else { return };
+        let namespace = self.batch.namespace(&evaluated.statement);
+        port.outcomes(|outcomes| evaluated.reject_broken(rule, broken, namespace, outcomes));
+    }
+
     /// Returns a rule whose next number a group needs and does not have yet, with a statement that needs it.
     pub(super) fn missing_maximum(&self, group: &Group) -> Option<(usize, NumberRule<'f>)> {
         let is_missing = |rule: &NumberRule<'f>| !group.next_numbers.iter().any(|(known, _)| *known == rule.rule.id);
@@ -239,22 +311,20 @@ impl<'f> BatchJob<'f> {
         }
     }
 
-    /// Returns the position in the group of a statement whose optimistic number is a duplicate, and that number if it
-    /// is known. Returns `None` inside a transaction: the server has aborted it, and the client's driver repeats it.
-    pub(super) fn retry_of(
-        &self,
-        group: &Group,
-        errors: &[(usize, Document<'_>)],
-    ) -> Option<(usize, Option<DuplicateNumber>)> {
+    /// Returns the position in the group of a statement whose optimistic number is a duplicate, and that number. Returns
+    /// `None` for a duplicate of another value: no other number helps. Returns `None` inside a transaction too: the
+    /// server has aborted it, and the client's driver repeats it.
+    pub(super) fn retry_of(&self, group: &Group, errors: &[(usize, Document<'_>)]) -> Option<(usize, DuplicateNumber)> {
         let (position, error) = errors.first()?;
-        let index = group.statements.get(*position)?;
-        if self.command.session().in_transaction || group.attempts >= MAX_ATTEMPTS {
+        if self.command.session().in_transaction || group.attempts >= MAX_ATTEMPTS || !is_duplicate_key(*error) {
             return None;
         }
-        let mut rules = self.optimistic_rules_of(group, *index);
-        let rule = rules.find(|rule| allocation::is_taken(rule.numbers.field(), *error))?;
-        let number = allocation::taken_number(rule.numbers.field(), *error);
-        Some((*position, number.map(|number| (rule.rule.id, number))))
+        let mut numbers = group.next_numbers.clone();
+        let sent = group.statements.iter().take(position + 1);
+        let own = sent.map(|index| self.optimistic_numbers(group, *index, &mut numbers)).last()?;
+        let (rule, number) =
+            own.into_iter().find(|(rule, number)| allocation::is_taken(rule.numbers.field(), *number, *error))?;
+        Some((*position, (rule.rule.id, number)))
     }
 }
 

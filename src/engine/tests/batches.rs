@@ -154,15 +154,14 @@ fn a_duplicate_optimistic_number_is_retried_from_the_failed_statement() {
     let (body, sent) = maximum(&mut plan, Input::Start, &mut client_state, 5);
     assert_eq!(sent, [doc! {"a": 1, "no": 6}, doc! {"a": 2, "no": 7}, doc! {"a": 3, "no": 8}]);
     assert!(!body.contains_key("ordered"), "an optimistic run stops at its first error");
-    let taken = replies(doc! {
-        "n": 1, "writeErrors": [{"index": 1, "code": 11000, "keyPattern": {"no": 1}, "errmsg": "dup"}], "ok": 1.0,
-    });
+    let duplicate = |index: i32, key: &str, value: i32| {
+        doc! {"index": index, "code": 11000, "keyPattern": {key: 1}, "keyValue": {key: value}, "errmsg": "dup"}
+    };
+    let taken = replies(doc! {"n": 1, "writeErrors": [duplicate(1, "no", 7)], "ok": 1.0});
     let (_, sent) = maximum(&mut plan, Input::Reply(taken.clone()), &mut client_state, 7);
     assert_eq!(sent, [doc! {"a": 2, "no": 8}, doc! {"a": 3, "no": 9}]);
-    // The document's own error is reported; its number goes to the next one.
-    let own = replies(doc! {
-        "n": 0, "writeErrors": [{"index": 0, "code": 11000, "keyPattern": {"_id": 1}, "errmsg": "dup"}], "ok": 1.0,
-    });
+    // A duplicate of another value than docward's number is reported; the number goes to the next document.
+    let own = replies(doc! {"n": 0, "writeErrors": [duplicate(0, "no", 3)], "ok": 1.0});
     let (_, sent) = maximum(&mut plan, Input::Reply(own.clone()), &mut client_state, 7);
     assert_eq!(sent, [doc! {"a": 3, "no": 8}]);
     let done = replies(doc! {"n": 1, "ok": 1.0});
@@ -299,12 +298,13 @@ fn a_step_down_during_a_check_of_many_is_retryable_if_the_write_is() {
 }
 
 /// Sends an upsert whose condition no document satisfies; returns the step after the upsert has collided with this key.
-fn after_collision(key: &str) -> Option<String> {
+fn after_collision(filter: bson::Document, key: &str, value: impl Into<bson::Bson>) -> Option<String> {
     let rules = rules(&[("d.c", "bounds: { field: n, max: 10 }")]);
-    let message = update(&[doc! {"q": {"_id": 1}, "u": {"$inc": {"n": 1}}, "upsert": true}]);
-    let collision = doc! {
-        "n": 0, "writeErrors": [{"index": 0, "code": 11000, "keyPattern": {key: 1}, "errmsg": "dup"}], "ok": 1.0,
+    let message = update(&[doc! {"q": filter, "u": {"$inc": {"n": 1}}, "upsert": true}]);
+    let error = doc! {
+        "index": 0, "code": 11000, "keyPattern": {key: 1}, "keyValue": {key: value.into()}, "errmsg": "dup",
     };
+    let collision = doc! {"n": 0, "writeErrors": [error], "ok": 1.0};
     let nothing = doc! {"cursor": {"id": 0i64, "ns": "d.c", "firstBatch": []}, "ok": 1.0};
     let mut client_state = client_state();
     let mut plan = Plan::new(&message, &rules, NOW);
@@ -349,8 +349,42 @@ fn an_upsert_updates_a_document_that_another_client_inserts_before_the_match_che
 
 #[test]
 fn only_a_collision_with_the_document_of_the_filter_is_checked_again() {
-    assert_eq!(after_collision("_id").as_deref(), Some("find"), "another client has inserted it");
-    assert_eq!(after_collision("sku"), None, "the server's error, at once");
+    let id = || doc! {"_id": 1};
+    assert_eq!(after_collision(id(), "_id", 1).as_deref(), Some("find"), "another client has inserted it");
+    assert_eq!(after_collision(id(), "_id", 1_i64).as_deref(), Some("find"), "the same number");
+    assert_eq!(after_collision(id(), "sku", 1), None, "the server's error, at once");
+    assert_eq!(after_collision(doc! {"sku": "a"}, "sku", "b"), None, "the update sets another value");
+}
+
+/// The number of commands after an upsert has collided with this key, and no document matches its filter.
+fn commands_after_collision(filter: bson::Document) -> usize {
+    let rules = rules(&[("d.c", "bounds: { field: n, max: 10 }")]);
+    let message = update(&[doc! {"q": filter, "u": {"$inc": {"n": 1}}, "upsert": true}]);
+    let error = doc! {
+        "index": 0, "code": 11000, "keyPattern": {"_id": 1}, "keyValue": {"_id": 1}, "errmsg": "dup",
+    };
+    let (mut client_state, mut sent, mut collided) = (client_state(), 0, 0);
+    let mut plan = Plan::new(&message, &rules, NOW);
+    let mut step = in_turns(&mut plan, Input::Start, &mut client_state);
+    while let Step::Exchange(command) = step {
+        let command = documents(&command);
+        let is_insert = command.1.first().is_some_and(|update| update.get_bool("upsert").unwrap_or(false));
+        let reply = match command.0.contains_key("find") {
+            true => doc! {"cursor": {"id": 0i64, "ns": "d.c", "firstBatch": []}, "ok": 1.0},
+            false if is_insert => doc! {"n": 0, "writeErrors": [error.clone()], "ok": 1.0},
+            false => doc! {"n": 0, "nModified": 0, "ok": 1.0},
+        };
+        sent += usize::from(collided > 0);
+        collided += usize::from(is_insert);
+        step = in_turns(&mut plan, Input::Reply(replies(reply)), &mut client_state);
+    }
+    sent
+}
+
+#[test]
+fn a_collision_is_final_if_the_filter_has_another_condition() {
+    assert_eq!(commands_after_collision(doc! {"_id": 1, "x": 5}), 1, "the match check");
+    assert!(commands_after_collision(doc! {"_id": 1}) > 1, "others may delete the document each time");
 }
 
 /// Returns a batch of statements that the rule increments, and the reply with which the server fails the first.

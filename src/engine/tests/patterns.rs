@@ -188,7 +188,7 @@ fn bounds_are_added_to_the_filter() {
     check_rewrite(
         STOCK,
         doc! {"q": {"n": {"$gt": 0}}, "u": {"$inc": {"n": 5}}, "multi": true},
-        doc! {"q": {"$and": [{"n": {"$gt": 0}}, {"n": {"$not": {"$gt": 995}}}]}, "u": {"$inc": {"n": 5}}, "multi": true},
+        doc! {"q": {"$and": [{"n": {"$gt": 0}}, {"n": {"$not": {"$gt": 995}, "$ne": f64::NAN}}]}, "u": {"$inc": {"n": 5}}, "multi": true},
     );
     check_rewrite(
         "bounds: { field: a.n, min: 0 }",
@@ -201,7 +201,7 @@ fn bounds_are_added_to_the_filter() {
     check_rewrite(
         STOCK,
         doc! {"q": {"x": 1}, "u": {"$inc": {"n": 1}}, "upsert": true},
-        doc! {"q": {"x": 1, "n": {"$not": {"$gt": 999}}}, "u": {"$inc": {"n": 1}}, "upsert": false},
+        doc! {"q": {"x": 1, "n": {"$not": {"$gt": 999}, "$ne": f64::NAN}}, "u": {"$inc": {"n": 1}}, "upsert": false},
     );
     for pinned in [
         doc! {"n": 1000},
@@ -276,7 +276,8 @@ fn fields_that_change_only_together() {
 fn queue_jobs_are_claimed_by_lease_and_saved_by_attempt() {
     const JOBS: &str = "queue: { lease: 5m, max_attempts: 3 }";
     let now = bson::DateTime::from_millis(NOW.milliseconds);
-    let time = doc! {"input": "$tlocked", "to": "long", "onError": i64::MAX, "onNull": 0i64};
+    let date = doc! {"$convert": {"input": "$tlocked", "to": "date", "onError": "$tlocked"}};
+    let time = doc! {"input": date, "to": "long", "onError": 0i64, "onNull": 0i64};
     let free = doc! {"$or": [
         {"locked": {"$in": [false, bson::Bson::Null, 0]}},
         {"$expr": {"$lt": [{"$convert": time}, {"$subtract": [{"$toLong": "$$NOW"}, 300_000i64]}]}},
@@ -454,4 +455,21 @@ fn operations_are_denied_and_options_get_defaults() {
     );
     assert_eq!(outcome(LIMIT, doc! {"find": "c", "maxTimeMS": 7, "$db": "d"}), "unchanged");
     assert_eq!(outcome(LIMIT, doc! {"getMore": 7i64, "collection": "c", "$db": "d"}), "unchanged");
+}
+
+#[test]
+fn fields_that_only_some_servers_take_from_the_filter_of_an_upsert_get_times() {
+    let rules = rules(&[("d.c", "timestamps: { source: at, fields: [a.n, b], without_source: clock }")]);
+    for (field, value) in [("b", bson::Bson::Int32(1)), ("a.n", 1.into()), ("a", doc! {"n": 1}.into())] {
+        let twice = doc! {"$or": [{field: value.clone()}, {field: value}]};
+        for change in [doc! {"$set": {"note": 1}}, doc! {"$setOnInsert": {"note": 1}}, doc! {"$inc": {"note": 1}}] {
+            let message = update(&[doc! {"q": twice.clone(), "u": change.clone(), "upsert": true}]);
+            let (Step::Forward { message: sent, .. } | Step::Exchange(sent)) = first_step(&rules, &message) else {
+                panic!("{twice} {change} is not sent");
+            };
+            let time = if field == "b" { "last_modified.b" } else { "last_modified.a.n" };
+            let sent = format!("{:?}", documents(&sent).1);
+            assert!(sent.contains(time), "{twice} {change}: {sent}");
+        }
+    }
 }

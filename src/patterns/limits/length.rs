@@ -69,6 +69,30 @@ pub(super) fn condition(operation: &Operation<'_>, most: usize) -> Result<Option
     }))
 }
 
+/// Returns whether a condition is the other one, also if it has a larger number of bytes that the statement adds (the
+/// first term of `$add`).
+pub(super) fn is_as_strict(known: Document<'_>, other: Document<'_>) -> bool {
+    let is_larger = |known: Document<'_>, other: Document<'_>| {
+        let number = |terms: Document<'_>| terms.values().next().and_then(Value::as_integer);
+        number(known).zip(number(other)).is_some_and(|(known, other)| known >= other)
+            && known.values().skip(1).eq(other.values().skip(1))
+    };
+    fn fields(value: Value<'_>) -> Option<Document<'_>> {
+        value.as_document().or(value.as_array())
+    }
+    let same_count = known.elements().count() == other.elements().count();
+    same_count
+        && known.elements().zip(other.elements()).all(|(known, other)| {
+            known.key == other.key
+                && match fields(known.value).zip(fields(other.value)) {
+                    _ if known.value == other.value => true,
+                    Some((known_terms, terms)) if known.key == b"$add" => is_larger(known_terms, terms),
+                    Some((known, other)) => is_as_strict(known, other),
+                    None => false,
+                }
+        })
+}
+
 /// Returns `{$bsonSize: "$$ROOT"}`.
 pub(super) fn of_document() -> CowDocument<'static> {
     CowDocument::build(|w| w.string("$bsonSize", "$$ROOT"))

@@ -4,8 +4,11 @@
 
 use std::time::Duration;
 
+use bson::{Bson, doc};
+
 use super::super::number::sign;
 use crate::document::{Document, Kind, Path, Value, Writer};
+use crate::patterns::stored_data::value;
 
 /// Conditions below this depth are left as they are.
 const MAX_DEPTH: usize = 100;
@@ -99,8 +102,7 @@ fn operators(condition: Value<'_>) -> Option<Document<'_>> {
 }
 
 /// Writes the condition of a claim: the lock is free, or its time is longer ago than the lease by the server's clock.
-/// The time is a date or milliseconds since 1970. A lock without a time has expired; one with another value never
-/// expires.
+/// A lock without a time, or with a value that is none, has expired, because otherwise no claim would ever match it.
 pub(super) fn write_free_or_over(w: &mut Writer<'_>, locked: &Path, locked_at: &Path, lease: Duration) {
     let lease = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
     w.array("$or", |a| {
@@ -121,13 +123,29 @@ pub(super) fn write_free_or_over(w: &mut Writer<'_>, locked: &Path, locked_at: &
     });
 }
 
+/// Writes the time of a claim in milliseconds since 1970; 0 if it is none. The server converts to dates what has one
+/// (dates, timestamps, texts), and to a number what is left of the types: numbers and booleans.
 fn write_milliseconds(w: &mut Writer<'_>, locked_at: &Path) {
+    let time = value(locked_at);
     w.nested("$convert", |w| {
-        w.string("input", format!("${locked_at}"));
+        w.nested("input", |w| {
+            w.nested("$convert", |w| {
+                w.string("input", &time);
+                w.string("to", "date");
+                w.string("onError", &time);
+            });
+        });
         w.string("to", "long");
-        w.slot("onError").int64(i64::MAX);
+        w.slot("onError").int64(0);
         w.slot("onNull").int64(0);
     });
+}
+
+/// The same as an expression; `None` for a value that is no time.
+pub(super) fn milliseconds(locked_at: &Path) -> Bson {
+    let time = value(locked_at);
+    let date = doc! {"$convert": {"input": &time, "to": "date", "onError": &time}};
+    doc! {"$convert": {"input": date, "to": "long", "onError": Bson::Null, "onNull": 0_i64}}.into()
 }
 
 /// Writes the condition of a save that keeps the lock: the job is locked.
@@ -145,7 +163,7 @@ fn write_free_values(w: &mut Writer<'_>, operator: &str) {
 
 #[cfg(test)]
 mod tests {
-    use bson::{doc, raw::RawDocumentBuf};
+    use bson::raw::RawDocumentBuf;
 
     use super::*;
 

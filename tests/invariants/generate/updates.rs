@@ -10,12 +10,34 @@ impl Generator<'_> {
     pub(super) fn change(&mut self, upsert: bool) -> (Document, Bson) {
         let rule = self.dice.pick(&self.rules.iter().collect::<Vec<_>>());
         let idiom = if self.dice.percent(25) { rule.idiom(self.dice) } else { None };
-        match idiom {
+        let (filter, mut modification) = match idiom {
             Some((filter, update)) => (filter, update.into()),
             None => {
                 let modification = self.modification(upsert);
                 (self.filter(upsert), modification)
             }
+        };
+        if upsert && self.dice.percent(30) {
+            self.collide(&mut modification);
+        }
+        (filter, modification)
+    }
+
+    /// Writes the value of another document to the field with the unique index.
+    fn collide(&mut self, modification: &mut Bson) {
+        let known: Vec<Document> = self.known.clone();
+        let (Some(field), Bson::Document(update)) = (self.unique, modification) else { return };
+        let values: Vec<&Bson> = known.iter().filter_map(|document| document.get(field)).collect();
+        if values.is_empty()
+            || update.values().any(|fields| fields.as_document().is_some_and(|f| f.contains_key(field)))
+        {
+            return;
+        }
+        let value = self.dice.pick(&values).clone();
+        if !update.keys().any(|key| key.starts_with('$')) {
+            update.insert(field, value);
+        } else if let Bson::Document(set) = update.entry("$set".to_owned()).or_insert(doc! {}.into()) {
+            set.insert(field, value);
         }
     }
 

@@ -12,18 +12,24 @@ const LOCKED: &str = "locked";
 const SINCE: &str = "tlocked";
 const ATTEMPTS: &str = "try";
 
+/// Doubles below this number are exact to 1.
+const MOST_ATTEMPTS: f64 = 9_007_199_254_740_992.0;
+
 #[derive(Clone, Debug)]
 pub(in super::super) struct Queue {
     pub(in super::super) max_attempts: Option<i32>,
 }
 
-/// Later than every time that the generator uses as past: from a clock, or far ahead.
+/// Later than every time that the generator uses as past: from a clock, or far ahead. A value that is no time does not
+/// keep a lock.
 fn lasts(since: &Bson) -> bool {
     let millis = match since {
         Bson::DateTime(date) => date.timestamp_millis() as f64,
+        Bson::Timestamp(time) => f64::from(time.time) * 1000.0,
         other => as_number(other).unwrap_or(0.0),
     };
-    millis > PAST as f64 * 1.5 && millis < FUTURE as f64 * 2.0
+    // The server converts no larger number to a long.
+    millis > PAST as f64 * 1.5 && millis < i64::MAX as f64
 }
 
 fn by_clock(since: Option<&Bson>) -> bool {
@@ -142,7 +148,9 @@ impl Promise for Queue {
     fn tidy(&self, dice: &mut Dice, document: &mut Document) {
         let locked = dice.percent(50);
         document.insert(LOCKED, locked);
-        document.insert(SINCE, date(if locked && dice.percent(60) { FUTURE } else { PAST }));
+        let since = if locked && dice.percent(60) { FUTURE } else { PAST };
+        let time = Bson::Timestamp(bson::Timestamp { time: (since / 1000) as u32, increment: 1 });
+        document.insert(SINCE, if dice.percent(10) { time } else { date(since) });
         document.insert(ATTEMPTS, dice.below(3) as i32 + i32::from(locked));
         if dice.percent(20) {
             document.remove(dice.pick(&[LOCKED, SINCE, ATTEMPTS]));
@@ -187,14 +195,11 @@ impl Promise for Queue {
         if Self::touched_without_attempt(direct).is_some() {
             return false;
         }
-        // A time of another type keeps a lock for ever, and attempts that are not numbers cannot be incremented.
-        let is_over = |since: &Bson| {
-            let is_time = *since == Bson::Null || since.as_datetime().is_some() || as_number(since).is_some();
-            is_time && !lasts(since)
-        };
+        // A claim changes only numbers that are exact to 1.
+        let is_countable = |attempts: &Bson| as_number(attempts).is_some_and(|number| number.abs() < MOST_ATTEMPTS);
         let usual = |job: &Document| {
-            let countable = job.get(ATTEMPTS).is_none_or(|attempts| as_number(attempts).is_some());
-            countable && (!is_lock(job.get(LOCKED)) || job.get(SINCE).is_none_or(is_over))
+            let countable = job.get(ATTEMPTS).is_none_or(is_countable);
+            countable && (!is_lock(job.get(LOCKED)) || !job.get(SINCE).is_some_and(lasts))
         };
         let free = |job: &Document| {
             usual(job) && self.max_attempts.is_none_or(|most| attempts(job).unwrap_or(0.0) < f64::from(most))

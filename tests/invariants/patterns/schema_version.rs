@@ -106,7 +106,14 @@ impl Promise for SchemaVersion {
             let names_it = |statement: &Statement| {
                 let in_filter = statement.queries(self.field);
                 let written = statement.touches(self.field);
-                in_filter || written || statement.replacement().is_some_and(|document| self.has_version(document))
+                // An upsert knows the version that it would insert.
+                let update = statement.update.as_ref().and_then(Bson::as_document);
+                let on_insert = update.and_then(|update| update.get_document("$setOnInsert").ok());
+                let inserts = statement.upsert && on_insert.is_some_and(|fields| fields.contains_key(self.field));
+                in_filter
+                    || written
+                    || inserts
+                    || statement.replacement().is_some_and(|document| self.has_version(document))
             };
             let is_newer = old > self.minimum.into() && !change.statements.iter().any(names_it);
             is_newer.then(|| "a statement without a version changed a newer document".to_owned())

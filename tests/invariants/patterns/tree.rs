@@ -139,10 +139,12 @@ impl Promise for Tree {
             let untouched =
                 before.is_some_and(|before| [PATH, PARENT].iter().all(|field| before.get(field) == after.get(field)));
             let replaced = direct.statements.iter().any(|statement| statement.replacement().is_some());
-            let removed = before.is_some_and(|before| before.contains_key(PATH)) && !replaced;
+            // Documented: also a root's null is not removed.
+            let removed =
+                before.is_some_and(|before| before.contains_key(PATH)) && !after.contains_key(PATH) && !replaced;
             untouched
-                || after.get(PATH).is_none() && !removed
-                || path(after).is_ok() && path(after) == rightful(after, direct.after)
+                || !removed && after.get(PATH).is_none()
+                || !removed && path(after).is_ok() && path(after) == rightful(after, direct.after)
         });
         // A node whose path was removed gets it back, so that a later statement may match it by its path, or rename it.
         let uses_path = |statement: &Statement| {
