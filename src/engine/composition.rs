@@ -146,6 +146,12 @@ mod tests {
     }
 
     #[test]
+    fn deletes_of_other_workers_jobs_are_reported() {
+        let reports = |tree: &str| found(&["queue: { lease: 5m }", tree]).len() == 1;
+        assert!(reports("tree: { on_delete: cascade }") && !reports("tree: {}"));
+    }
+
+    #[test]
     fn bounds_on_a_version_are_reported() {
         let reports = |bounds: &str| found(&["replacement: { version: a.n }", bounds]).len() == 1;
         assert!(reports("bounds: { field: a.n, max: 9 }") && reports("bounds: { field: a, min: 0 }"));

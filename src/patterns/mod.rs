@@ -375,6 +375,11 @@ pub trait Pattern {
         None
     }
 
+    /// Returns whether a delete removes documents that its filter does not match.
+    fn cascades(&self) -> bool {
+        false
+    }
+
     /// Returns why this rule cannot hold if the other rule is enforced on the same namespace, as half a sentence.
     fn conflict_with(&self, other: &AnyPattern) -> Option<&'static str> {
         let _ = other;

@@ -21,7 +21,7 @@ use super::field_path::FieldPath;
 use super::number::Bound;
 use super::stored_data::{DataCheck, all, any, is_absent, not, value};
 use super::{
-    Applicability, Context, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection, Unmatched, Verdict,
+    AnyPattern, Applicability, Context, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection, Unmatched, Verdict,
     WeakerSetting, applicability_for_content,
 };
 use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
@@ -98,6 +98,10 @@ impl Pattern for Queue {
 
     fn exclusive(&self) -> bool {
         true
+    }
+
+    fn conflict_with(&self, other: &AnyPattern) -> Option<&'static str> {
+        other.cascades().then_some("the delete of a node also deletes jobs below it that other workers have")
     }
 
     fn data_checks(&self, _: Namespace<'_>) -> Vec<DataCheck> {

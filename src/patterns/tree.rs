@@ -151,6 +151,10 @@ impl Pattern for Tree {
         vec![Requirement::Transactions]
     }
 
+    fn cascades(&self) -> bool {
+        matches!(self.on_delete, OnNodeDelete::Cascade)
+    }
+
     fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {
         match kind {
             StatementKind::Delete => Applicability::Each,

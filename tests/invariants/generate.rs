@@ -17,8 +17,8 @@ use super::values::{PATHS, at, fitting, related, small_number};
 /// One to three rules that docward loads together, sometimes with a unique index on another field.
 pub(super) fn set(dice: &mut Dice) -> Set {
     let unique = dice.percent(20).then_some(UNIQUE);
-    // A rule on the whole document, or on several fields, which a number that is added later can break.
-    let is_numbered = dice.percent(8);
+    // A number that is added later can break the limit of the whole document.
+    let is_numbered = dice.percent(6);
     loop {
         let count = dice.pick(&[1, 1, 1, 2, 2, 3]);
         let mut rules: Vec<Rule> = if is_numbered { Rule::numbered(dice) } else { vec![Rule::random(dice)] };
