@@ -13,8 +13,8 @@ use super::frames;
 const FIRST_KEY_AT: usize = 16 + 4 + 1 + 4 + 1;
 /// Number of leading bytes of a message that are searched to choose the reply.
 const HEAD: usize = 64;
-/// Upper bound of the numbers that one lease takes.
-const MOST_LEASED: i64 = 1_000_000;
+/// Upper bound of the numbers that one reservation takes.
+const MOST_RESERVED: i64 = 1_000_000;
 /// Bytes per read; longer messages are read and discarded in parts.
 const BUFFER: usize = 64 * 1024;
 
@@ -63,9 +63,9 @@ struct Replies {
     found: Vec<u8>,
     found_much: Option<Vec<u8>>,
     written: Vec<u8>,
-    /// The last number of the last leased block.
+    /// The last number of the last reserved block.
     number: i64,
-    leased: Vec<u8>,
+    reserved: Vec<u8>,
 }
 
 impl Default for Replies {
@@ -81,7 +81,7 @@ impl Default for Replies {
             found_much: None,
             written: frames::reply(0, &doc! { "n": 1, "nModified": 1, "ok": 1.0 }),
             number: 0,
-            leased: Vec::new(),
+            reserved: Vec::new(),
         }
     }
 }
@@ -98,11 +98,11 @@ impl Replies {
         } else if key.starts_with(b"hello\0") || key.starts_with(b"isMaster\0") {
             &mut self.hello
         } else if key.starts_with(b"findAndModify\0") {
-            // The counter that a lease increments, whatever the block size.
-            self.number += MOST_LEASED;
+            // The counter that a reservation increments, whatever the block size.
+            self.number += MOST_RESERVED;
             let counter = doc! { "_id": "a counter", "seq": self.number };
-            self.leased = frames::reply(0, &doc! { "value": counter, "ok": 1.0 });
-            &mut self.leased
+            self.reserved = frames::reply(0, &doc! { "value": counter, "ok": 1.0 });
+            &mut self.reserved
         } else {
             &mut self.written
         };

@@ -78,10 +78,10 @@ impl ResponseData {
 
     fn rules(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
         let (set, report) = self.observer.report();
-        let verdicts = verdicts(&report);
+        let outcomes = outcomes(&report);
         let labelled =
-            verdicts.iter().map(|((rule, verdict), count)| ([("rule", *rule), ("verdict", *verdict)], *count));
-        metrics.counters("rule_statements", "Statements by rule and verdict", labelled)?;
+            outcomes.iter().map(|((rule, outcome), count)| ([("rule", *rule), ("outcome", *outcome)], *count));
+        metrics.counters("rule_statements", "Statements by rule and outcome", labelled)?;
         let mut modes: BTreeMap<&str, u64> = ["enforce", "shadow", "disabled"].map(|mode| (mode, 0)).into();
         for rule in report.iter().filter(|rule| rule.loaded) {
             *modes.entry(rule.written.mode).or_default() += 1;
@@ -224,9 +224,13 @@ impl ResponseData {
         });
         metrics.counters("lookup_failures", "Failed lookups", failures)?;
         let reservations = self.observer.reservations();
-        metrics.duration("lease", "Round trips to reserve blocks of numbers", &reservations.latency)?;
-        metrics.counter("lease_failures", "Failed round trips to reserve blocks of numbers", reservations.failed)?;
-        metrics.counter("leased_numbers", "Numbers reserved in counters", reservations.numbers)
+        metrics.duration("reservation", "Round trips to reserve blocks of numbers", &reservations.latency)?;
+        metrics.counter(
+            "reservation_failures",
+            "Failed round trips to reserve blocks of numbers",
+            reservations.failed,
+        )?;
+        metrics.counter("reserved_numbers", "Numbers reserved in counters", reservations.numbers)
     }
 
     fn workers(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
@@ -261,9 +265,9 @@ impl ResponseData {
     }
 }
 
-/// Counts by rule and verdict. Verdicts of the rule's mode start at 0, so that the first one shows as an increase.
-fn verdicts(report: &[LiveRule]) -> BTreeMap<(&str, &'static str), u64> {
-    let mut verdicts = BTreeMap::new();
+/// Counts by rule and outcome. Outcomes of the rule's mode start at 0, so that the first one shows as an increase.
+fn outcomes(report: &[LiveRule]) -> BTreeMap<(&str, &'static str), u64> {
+    let mut outcomes = BTreeMap::new();
     for rule in report {
         let name = rule.label.name.as_str();
         let expected: &[&'static str] = match rule.written.mode {
@@ -271,17 +275,17 @@ fn verdicts(report: &[LiveRule]) -> BTreeMap<(&str, &'static str), u64> {
             "shadow" => &["shadow-reject", "shadow-rewrite"],
             _ => &[],
         };
-        let others = rule.written.other_verdicts.iter().filter(|_| rule.written.mode == "enforce");
+        let others = rule.written.other_outcomes.iter().filter(|_| rule.written.mode == "enforce");
         expected
             .iter()
             .chain(others)
             .filter(|_| rule.loaded)
-            .for_each(|verdict| _ = verdicts.entry((name, *verdict)).or_default());
+            .for_each(|outcome| _ = outcomes.entry((name, *outcome)).or_default());
         // A changed rule has new counts; the metric adds the counts of all rules with its name.
         rule.counts
-            .verdicts
+            .outcomes
             .iter()
-            .for_each(|(verdict, count)| *verdicts.entry((name, *verdict)).or_default() += count);
+            .for_each(|(outcome, count)| *outcomes.entry((name, *outcome)).or_default() += count);
     }
-    verdicts
+    outcomes
 }

@@ -55,7 +55,7 @@ fn to_json(rule: &LiveRule, permits: Option<&PermitStatus>, now: u64) -> Value {
         "written": *rule.written,
         "since": milliseconds(rule.since),
         "last": rule.counts.last.map(milliseconds),
-        "verdicts": rule.counts.verdicts,
+        "outcomes": rule.counts.outcomes,
         "counts": rule.counts.tally.counts,
         "history": history,
         "apps": listed,

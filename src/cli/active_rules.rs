@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::connection::find_rule;
@@ -108,6 +110,18 @@ impl ActiveRules {
         let rules = self.current.load();
         let overridden = |rule: &crate::rules::Rule| Some((rule.name.value.clone(), rule.mode_override.clone()?));
         rules.rules().iter().filter_map(overridden).collect()
+    }
+
+    /// Starts a task that may use the service connection. Closing that connection waits for it.
+    pub(super) fn spawn_to_end<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+        runtime: &Handle,
+    ) -> JoinHandle<T> {
+        match &self.service {
+            Some(service) => service.spawn_to_end(task),
+            None => runtime.spawn(task),
+        }
     }
 
     /// Overrides a rule's mode, or ends its override.

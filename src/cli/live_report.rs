@@ -16,7 +16,7 @@ pub(super) fn log(rules: &[LiveRule]) {
     if logging::is_json() {
         return rules.iter().for_each(log_lines);
     }
-    let matched: Vec<&LiveRule> = rules.iter().filter(|rule| !rule.counts.verdicts.is_empty()).collect();
+    let matched: Vec<&LiveRule> = rules.iter().filter(|rule| !rule.counts.outcomes.is_empty()).collect();
     if matched.is_empty() {
         tracing::info!("report: no rule has matched a statement yet");
     } else {
@@ -78,11 +78,11 @@ fn in_words(counts: &audit::EffectCounts) -> String {
     counted.map(|(effect, count)| format!("{} {count}", effect.as_str())).collect::<Vec<_>>().join(", ")
 }
 
-/// One line for each verdict, application and example.
+/// One line for each outcome, application and example.
 fn log_lines(live: &LiveRule) {
     let (rule, mode, since) = (&live.label.name, live.written.mode, date(live.since));
-    for (verdict, count) in &live.counts.verdicts {
-        tracing::info!(rule, mode, verdict, count, since, "report: a rule's verdicts since it was first loaded");
+    for (outcome, count) in &live.counts.outcomes {
+        tracing::info!(rule, mode, outcome, count, since, "report: a rule's outcomes since it was first loaded");
     }
     let examples = live.counts.tally.examples();
     if examples.is_empty() {

@@ -70,13 +70,13 @@ pub(super) fn reason<'o>(outcome: &'o RuleOutcome, rules: &RuleSet) -> &'o str {
     }
 }
 
-/// `{name, pattern, verdict, reason, hint}`
+/// `{name, pattern, outcome, reason, hint}`
 pub(super) fn rule_json(outcome: &RuleOutcome, rules: &RuleSet) -> serde_json::Value {
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     json!({
         "name": outcome.rule_name,
         "pattern": outcome.pattern,
-        "verdict": outcome.kind.as_str(),
+        "outcome": outcome.kind.as_str(),
         "reason": text(reason(outcome, rules)),
         "hint": text(&outcome.hint),
     })

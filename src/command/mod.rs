@@ -22,7 +22,7 @@ pub use catalogue::{CommandClass, classify};
 pub use encode::{EncodeOptions, OwnTransaction, StatementPart, is_unacknowledged};
 pub use form::{StatementKind, WriteForm};
 pub use name::{CommandName, command_names};
-pub use pipeline::{OutputTarget, indirect_write_targets, input_collections, output_targets};
+pub use pipeline::{InputStage, OutputTarget, indirect_write_targets, input_collections, input_stages, output_targets};
 pub use reply::{Reply, error_reply, write_overload_labels};
 pub use statement::{
     Conditions, Delete, Insert, Modification, Operation, Pipeline, Statement, Update, current_date_type,

@@ -50,34 +50,59 @@ fn collect_outputs(pipeline: Value<'_>, database: &str, targets: &mut Vec<Output
     }
 }
 
-/// Returns the collections that an aggregation reads besides its own, at any depth of its pipeline: those of
-/// `$lookup`, `$graphLookup` and `$unionWith`.
+/// A stage of an aggregation that reads a collection.
+#[derive(Debug, Clone)]
+pub struct InputStage<'a> {
+    /// "$lookup", "$graphLookup" or "$unionWith".
+    pub name: &'a str,
+    /// The collection. The form can also be unreadable because the stage has a field twice.
+    pub collection: OutputTarget,
+    /// The settings of the stage.
+    pub settings: Value<'a>,
+}
+
+/// Returns the collections that an aggregation reads besides its own, at any depth of its pipeline.
 pub fn input_collections(command: &Command<'_>) -> Vec<OutputTarget> {
-    let mut inputs = Vec::new();
-    let mut unread: Vec<Value<'_>> = command.body.get("pipeline").into_iter().collect();
+    input_stages(command).into_iter().map(|stage| stage.collection).collect()
+}
+
+/// Returns the stages of an aggregation that read a collection, at any depth of its pipeline.
+pub fn input_stages<'a>(command: &Command<'a>) -> Vec<InputStage<'a>> {
+    let mut stages = Vec::new();
+    let mut unread: Vec<Value<'a>> = command.body.get("pipeline").into_iter().collect();
     while let Some(value) = unread.pop() {
         let Some(nested) = value.as_document().or_else(|| value.as_array()) else { continue };
+        let begin = unread.len();
         for element in nested.elements() {
-            let name = match (value.kind, element.key) {
-                (Kind::Document, b"$lookup" | b"$graphLookup") => input_name(element.value, "from"),
-                (Kind::Document, b"$unionWith") => input_name(element.value, "coll"),
+            let (name, field) = match (value.kind, element.key) {
                 (Kind::Document, b"$literal") => continue,
-                _ => None,
+                (Kind::Document, b"$lookup") => ("$lookup", "from"),
+                (Kind::Document, b"$graphLookup") => ("$graphLookup", "from"),
+                (Kind::Document, b"$unionWith") => ("$unionWith", "coll"),
+                _ => {
+                    unread.push(element.value);
+                    continue;
+                }
             };
-            inputs.extend(name.map(|name| out_target(name, command.database)));
-            unread.push(element.value);
+            let settings = element.value;
+            let collection = input_collection(settings, field, command.database);
+            stages.extend(collection.map(|collection| InputStage { name, collection, settings }));
+            unread.push(settings);
         }
+        // So that the stages are in the order of the pipeline.
+        unread.get_mut(begin..).unwrap_or_default().reverse();
     }
-    inputs
+    stages
 }
 
 /// Returns `None` if the stage contains its own documents.
-fn input_name<'a>(stage: Value<'a>, field: &str) -> Option<Value<'a>> {
-    match stage.as_document() {
-        None => Some(stage),
+fn input_collection(settings: Value<'_>, field: &str, database: &str) -> Option<OutputTarget> {
+    match settings.as_document() {
+        None => Some(out_target(settings, database)),
+        Some(settings) if unambiguous(settings).is_err() => Some(Err(())),
         // The stage itself has a field for the collection and one for its database.
-        Some(stage) if stage.get("db").is_some() => Some(Value { kind: Kind::Document, bytes: stage.as_bytes() }),
-        Some(stage) => stage.get(field),
+        Some(settings) if settings.get("db").is_some() => Some(database_and_collection(settings, database)),
+        Some(settings) => settings.get(field).map(|name| out_target(name, database)),
     }
 }
 

@@ -284,11 +284,18 @@ impl<'f> Incoming<'f> {
             return match command.target.kind {
                 // mongod accepts a UUID instead of a name.
                 Kind::Binary => self.decide_unnamed_read(command, class, client_state),
-                _ => Ok(Step::ForwardOriginal { expects_reply }),
+                // An aggregation of the database can still read collections.
+                _ => {
+                    let step = self.evaluate_inputs(command, client_state, outcomes)?;
+                    Ok(step.unwrap_or(Step::ForwardOriginal { expects_reply }))
+                }
             };
         };
         let applicable_rules = applicable_rules(self.rules, namespace, client_state);
         require_users(&applicable_rules, client_state, command)?;
+        if let Some(step) = self.evaluate_inputs(command, client_state, outcomes)? {
+            return Ok(step);
+        }
         Ok(match self.evaluate_whole(command, class, &applicable_rules, outcomes)? {
             ControlFlow::Break(step) => step,
             ControlFlow::Continue(changes) if changes.is_empty() => Step::ForwardOriginal { expects_reply },
@@ -397,7 +404,12 @@ pub(super) fn reject_command(
     what: &str,
     namespace: Namespace<'_>,
 ) -> Step {
-    let text = rejection_text::message(rejected, what, namespace);
+    let text = match command.class {
+        CommandClass::DropDatabase => {
+            rejection_text::message(rejected, what, format_args!("the database '{}'", namespace.database))
+        }
+        _ => rejection_text::message(rejected, what, namespace),
+    };
     if command.message.more_to_come() {
         return Step::Silent;
     }

@@ -26,6 +26,9 @@ impl<'f> Incoming<'f> {
         let expects_reply = !command.message.more_to_come();
         let forward = Step::ForwardOriginal { expects_reply };
         let Some(inner) = explained(command)? else { return Ok(forward) };
+        if let Some(step) = self.evaluate_inputs(&inner, client_state, outcomes)? {
+            return Ok(step);
+        }
         let Some(namespace) = inner.collection() else { return Ok(forward) };
         let applicable_rules = applicable_rules(self.rules, namespace, client_state);
         require_users(&applicable_rules, client_state, command)?;

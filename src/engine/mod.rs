@@ -18,6 +18,7 @@ mod evaluation;
 mod explain;
 pub mod handshake;
 mod indirect_writes;
+mod inputs;
 pub mod lookup;
 mod merge;
 mod no_plan;

@@ -1,8 +1,9 @@
 //! A rejection with its rule, and its error: text for people, `errInfo` for programs.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
-use crate::command::{Namespace, code};
+use crate::command::code;
 use crate::document::Writer;
 use crate::patterns::Rejection;
 use crate::rules::Rule;
@@ -25,12 +26,11 @@ impl<'r> RejectedBy<'r> {
     }
 }
 
-/// Returns the `errmsg`: the rule, the reason, and what to do instead.
-pub(super) fn message(rejected: &RejectedBy<'_>, what: &str, namespace: Namespace<'_>) -> String {
+/// Returns the `errmsg`: the rule, the reason, and what to do instead. `target` is the namespace or the database.
+pub(super) fn message(rejected: &RejectedBy<'_>, what: &str, target: impl Display) -> String {
     let RejectedBy { rule, rejection } = rejected;
     let verb = if rejection.code == code::WRITE_CONFLICT { "reports a conflict for" } else { "rejects" };
-    let mut text =
-        format!("docward rule '{}' {verb} this {what} on {namespace}: {}.", rule.name.value, rejection.reason);
+    let mut text = format!("docward rule '{}' {verb} this {what} on {target}: {}.", rule.name.value, rejection.reason);
     if let Some(why) = &rule.why {
         text.push_str(" Why: ");
         text.push_str(why.trim_end());

@@ -107,8 +107,8 @@ fn triage_msg(here: &[u8], message_length: usize, rules: &RuleSet) -> Option<Tri
                 Some(body) => {
                     let names_collection = first.value.as_name_bytes().is_some();
                     let reads_protected = names_collection && may_be_protected(body, first.value, rules);
-                    let reads_others =
-                        rules.needs_permits() && names_any(body, &[b"$graphLookup\0", b"$lookup\0", b"$unionWith\0"]);
+                    let reads_others = rules.applies_to_inputs()
+                        && names_any(body, &[b"$graphLookup\0", b"$lookup\0", b"$unionWith\0"]);
                     evaluate_if(reads_protected || reads_others || names_any(body, &[b"$out\0", b"$merge\0"]))
                 }
                 None => Triage::Evaluate,

@@ -58,7 +58,7 @@ fn attributes(span: &TraceSpan, namespace: Option<&str>) -> Vec<Value> {
     }
     if !span.decisions.is_empty() {
         attributes.push(texts("docward.rules", span, |decision| &decision.rule));
-        attributes.push(texts("docward.verdicts", span, |decision| decision.verdict));
+        attributes.push(texts("docward.outcomes", span, |decision| decision.outcome));
     }
     attributes
 }

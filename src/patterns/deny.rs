@@ -6,7 +6,9 @@
 use super::filter::has_no_condition;
 use super::{AnyPattern, Applicability, CommandVerdict, Context, Pattern, Rejection, Verdict, WholeCommand, defaults};
 use crate::command::shape::{shape, statement_shape};
-use crate::command::{CommandClass, Modification, Namespace, Operation, Statement, StatementKind, WriteForm, classify};
+use crate::command::{
+    CommandClass, InputStage, Modification, Namespace, Operation, Statement, StatementKind, WriteForm, classify,
+};
 use crate::config::keys::{
     Boolean, Constraint, Declaration, DeclaredScalar, DescribeSchema, Keys, Keywords, Mapping, NamedSchema,
     ReadValue as ValueKind, Setting, SharedText, TEXT, Text, TextOrList, ValueSchema,
@@ -154,6 +156,27 @@ impl Pattern for Deny {
             && (kind.is_none() || matches!(self.when, DenyCondition::Without(_)))
     }
 
+    fn evaluates_inputs(&self) -> bool {
+        self.operations.contains(&CommandClass::Aggregate)
+            && !matches!(self.when, DenyCondition::Multi | DenyCondition::Shape(_))
+    }
+
+    fn evaluate_input(&self, command: &WholeCommand<'_>, stage: &InputStage<'_>) -> Option<Rejection> {
+        let name = stage.name;
+        let reason = match &self.when {
+            DenyCondition::Always => format!("its {name} reads this collection, and that is not allowed"),
+            DenyCondition::FilterEmpty if reads_everything(stage) => {
+                format!("its {name} has no filter, so it reads every document")
+            }
+            DenyCondition::Uses(operators) if uses_any(stage.settings, operators) => {
+                format!("its {name} uses one of {}", operators.join(", "))
+            }
+            DenyCondition::Without(option) if is_missing(command.body, option) => return Some(self.rejection()),
+            _ => return None,
+        };
+        Some(Rejection::new(reason, self.rejection().hint))
+    }
+
     fn evaluate_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
         let applies = match &self.when {
             DenyCondition::Without(option) => is_missing(command.body, option),
@@ -172,7 +195,14 @@ impl Pattern for Deny {
                 evaluated.any(|element| uses_any(element.value, operators))
             }
         };
-        if applies { CommandVerdict::Reject(self.rejection()) } else { CommandVerdict::Forward }
+        match (applies, &self.when, command.class) {
+            (false, ..) => CommandVerdict::Forward,
+            (true, DenyCondition::Always, CommandClass::DropDatabase) => CommandVerdict::Reject(Rejection::new(
+                "this operation is not allowed on a database with a protected collection",
+                self.rejection().hint,
+            )),
+            (true, ..) => CommandVerdict::Reject(self.rejection()),
+        }
     }
 }
 
@@ -296,14 +326,25 @@ impl Deny {
 fn is_filter_empty(command: &WholeCommand<'_>) -> bool {
     let body = command.body;
     let filter = match command.class {
-        CommandClass::Aggregate => {
-            let stages = body.get("pipeline").and_then(Value::as_array).unwrap_or(Document::EMPTY);
-            stages.values().next().and_then(Value::as_document).and_then(|stage| stage.get("$match"))
-        }
+        CommandClass::Aggregate => first_match(body),
         CommandClass::Find => body.get("filter"),
         _ => body.get("query"),
     };
     filter.and_then(Value::as_document).is_none_or(has_no_condition)
+}
+
+/// The first `$match` of the pipeline in a command or stage, if that is its first stage.
+fn first_match(settings: Document<'_>) -> Option<Value<'_>> {
+    let stages = settings.get("pipeline").and_then(Value::as_array).unwrap_or(Document::EMPTY);
+    stages.values().next().and_then(Value::as_document).and_then(|stage| stage.get("$match"))
+}
+
+/// Returns whether a stage reads all documents of its collection.
+fn reads_everything(stage: &InputStage<'_>) -> bool {
+    // `$unionWith: "collection"`
+    let Some(settings) = stage.settings.as_document() else { return true };
+    let joins_by_fields = ["connectToField", "foreignField"].iter().any(|field| settings.get(field).is_some());
+    !joins_by_fields && first_match(settings).and_then(Value::as_document).is_none_or(has_no_condition)
 }
 
 /// Fields of a read command whose operators the server evaluates.

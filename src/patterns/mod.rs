@@ -39,7 +39,7 @@ mod verdict;
 
 use std::time::Duration;
 
-use crate::command::{CommandClass, Namespace, Operation, Statement, StatementKind};
+use crate::command::{CommandClass, InputStage, Namespace, Operation, Statement, StatementKind};
 use crate::config::keys::Declaration;
 use crate::config::{Diagnostic, Located, NamespaceGlob, Node, ReadContext};
 use crate::document::{Document, Path};
@@ -416,6 +416,18 @@ pub trait Pattern {
     fn evaluates_command(&self, class: CommandClass, kind: Option<StatementKind>, namespace: Namespace<'_>) -> bool {
         let _ = (class, kind, namespace);
         false
+    }
+
+    /// Returns whether it evaluates what aggregations read of its namespaces beside their own collection.
+    fn evaluates_inputs(&self) -> bool {
+        false
+    }
+
+    /// Returns why an aggregation must not read a collection of its namespaces by this stage. `command` is the whole
+    /// aggregation, whose own collection is another one or the same.
+    fn evaluate_input(&self, command: &WholeCommand<'_>, stage: &InputStage<'_>) -> Option<Rejection> {
+        let _ = (command, stage);
+        None
     }
 
     /// Evaluates a command as a whole, independent of its statements.

@@ -51,9 +51,9 @@ pub struct RuleLabel {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WrittenRule {
     pub pattern: &'static str,
-    /// The verdicts other than "reject" and "rewrite" that it can have if it is enforced.
+    /// The outcomes other than "reject" and "rewrite" that it can have if it is enforced.
     #[serde(skip)]
-    pub other_verdicts: Vec<&'static str>,
+    pub other_outcomes: Vec<&'static str>,
     /// "enforce", "shadow", "disabled": the mode that applies.
     pub mode: &'static str,
     /// The mode in the rule file, if another one applies.
@@ -132,7 +132,7 @@ impl Interceptor for RuleSet {
 fn written(rules: &RuleSet, rule: &Rule) -> WrittenRule {
     WrittenRule {
         pattern: rule.pattern.name(),
-        other_verdicts: rule.pattern.lacks().iter().map(|lack| OutcomeKind::of_lack(*lack).as_str()).collect(),
+        other_outcomes: rule.pattern.lacks().iter().map(|lack| OutcomeKind::of_lack(*lack).as_str()).collect(),
         mode: rule.mode.as_str(),
         mode_override: rule.mode_override.as_deref().map(|found| overridden(rule.file_mode, found)),
         namespaces: rule.namespaces.iter().map(|namespace| namespace.value.to_string()).collect(),

@@ -27,6 +27,8 @@ pub struct RuleSet {
     naming: Index,
     /// Whether a rule limits how much clients use at a time.
     needs_permits: bool,
+    /// Whether a rule evaluates what aggregations on other collections read.
+    evaluates_inputs: bool,
     sources: SourceFiles,
     warnings: Report,
     hash: RuleSetHash,
@@ -40,6 +42,7 @@ impl Default for RuleSet {
             index: Index::default(),
             naming: Index::default(),
             needs_permits: false,
+            evaluates_inputs: false,
             sources: SourceFiles::default(),
             warnings: Report::default(),
             hash: RuleSetHash::from_sources(&SourceFiles::default()),
@@ -110,6 +113,7 @@ impl RuleSet {
             index: Index::new(indexed_rules(&rules), namespaces(&rules, true)),
             naming: Index::new(indexed_rules(&rules), namespaces(&rules, false)),
             needs_permits: needs_permits(&rules),
+            evaluates_inputs: evaluates_inputs(&rules),
             hash: RuleSetHash::from_sources(&sources),
             warnings: report,
             sources,
@@ -127,6 +131,7 @@ impl RuleSet {
             index: Index::new(indexed_rules(&rules), namespaces(&rules, true)),
             naming: Index::new(indexed_rules(&rules), namespaces(&rules, false)),
             needs_permits: needs_permits(&rules),
+            evaluates_inputs: evaluates_inputs(&rules),
             hash: self.hash,
             warnings: Report::default(),
             sources: self.sources.clone(),
@@ -172,6 +177,18 @@ impl RuleSet {
     #[must_use]
     pub fn needs_permits(&self) -> bool {
         self.needs_permits
+    }
+
+    /// Whether a rule evaluates what aggregations on other collections read of its namespaces.
+    #[must_use]
+    pub fn evaluates_inputs(&self) -> bool {
+        self.evaluates_inputs
+    }
+
+    /// Whether a rule can apply to an aggregation because of the collections that it reads besides its own.
+    #[must_use]
+    pub fn applies_to_inputs(&self) -> bool {
+        self.needs_permits || self.evaluates_inputs
     }
 
     /// All rules, including disabled ones, in the order of the files. A [`RuleId`] is an index into this slice.
@@ -291,6 +308,10 @@ fn indexed_rules(rules: &[Rule]) -> Vec<IndexedRule> {
 
 fn needs_permits(rules: &[Rule]) -> bool {
     rules.iter().any(|rule| rule.mode != Mode::Disabled && rule.pattern.permits().is_some())
+}
+
+fn evaluates_inputs(rules: &[Rule]) -> bool {
+    rules.iter().any(|rule| rule.mode != Mode::Disabled && rule.pattern.evaluates_inputs())
 }
 
 /// A shadow rule applies beside an enforced one, so each mode has its own slot.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use bson::{Bson, RawDocumentBuf, doc};
 use mongodb::error::{Error, ErrorKind};
 use mongodb::options::{ClientOptions, ReadConcern, ReturnDocument, SelectionCriteria, Tls, WriteConcern};
+use tokio::task::JoinHandle;
 
 use super::allocator::{Allocation, Allocator, CounterStore};
 use super::background::BackgroundTasks;
@@ -98,6 +99,11 @@ impl MongoService {
     pub async fn is_down(&self) -> String {
         self.server.is_down().await;
         self.server.observed.unreachable().unwrap_or_default()
+    }
+
+    /// Starts a task for which [`Self::close`] waits.
+    pub fn spawn_to_end<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+        self.background.spawn_to_end(task)
     }
 
     /// Ends its tasks and sessions, and closes its connections, within half a second. Must be called before a runtime with

@@ -62,16 +62,16 @@ fn explain_answers_in_json() {
     );
     let rule = &rejected["rules"][0];
     let keys: Vec<&String> = rule.as_object().unwrap().keys().collect();
-    assert_eq!(keys, ["name", "pattern", "verdict", "reason", "hint"]);
+    assert_eq!(keys, ["name", "pattern", "outcome", "reason", "hint"]);
     assert_eq!(
-        (&rule["name"], &rule["pattern"], &rule["verdict"]),
+        (&rule["name"], &rule["pattern"], &rule["outcome"]),
         (&json!("no-replace"), &json!("replacement"), &json!("reject"))
     );
     assert!(rule["hint"].as_str().unwrap().contains("updateOne"), "{rule}");
     for client in [["--as-app", "migrator-1"], ["--as-user", "admin.root"]] {
         let excepted = explain(&[&client[..], &[REPLACE]].concat(), "");
         assert_eq!(
-            (&excepted["verdict"], &excepted["rules"][0]["verdict"]),
+            (&excepted["verdict"], &excepted["rules"][0]["outcome"]),
             (&json!("forward"), &json!("except-reject"))
         );
         assert_eq!(excepted["shell"], json!(REPLACE));
@@ -84,7 +84,7 @@ fn explain_answers_in_json() {
     assert_eq!((&explained["verdict"], explained["command"].as_array().unwrap().len()), (&json!("forward"), 2));
     assert_eq!(explained["statements"].as_array().unwrap().len(), 2);
     let shadow = explain(&["db.inbox.updateOne({o: 1}, {$push: {m: 1}})"], "");
-    assert_eq!((&shadow["verdict"], &shadow["rules"][0]["verdict"]), (&json!("forward"), &json!("shadow-rewrite")));
+    assert_eq!((&shadow["verdict"], &shadow["rules"][0]["outcome"]), (&json!("forward"), &json!("shadow-rewrite")));
     assert!(shadow["rules"][0]["reason"].as_str().unwrap().contains("with room"), "{shadow}");
 }
 

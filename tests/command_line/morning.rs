@@ -140,7 +140,7 @@ async fn a_rule_is_adopted_and_survives_an_incident() {
     let old = read(&desk, 1).await;
     assert_eq!(save(&desk, &old, "packed").await.unwrap(), 1);
     assert_eq!(versions(&database), [Some(1), Some(3), Some(1)], "the rule is in shadow mode");
-    let line = proxy.wait_for_log("verdict=\"shadow-rewrite\"");
+    let line = proxy.wait_for_log("outcome=\"shadow-rewrite\"");
     assert!(line.contains("rule=\"orders-versions\"") && line.contains("app=\"desk\""), "{line}");
 
     // Enforced: the second of two saves of one order is a conflict.

@@ -9,7 +9,7 @@ const REPEATED = 50;
 
 const decision = (number) => ({
   number, at: 1_700_000_000_000 + number, rule: `rule-${number % 7}`, pattern: "deny", namespace: "d.c",
-  verdict: "reject", statements: 1, shape: "insertOne({a})", reason: "no", hint: "", app: null, users: null,
+  outcome: "reject", statements: 1, shape: "insertOne({a})", reason: "no", hint: "", app: null, users: null,
   client: "127.0.0.1:1", connection: 1, suppressed: 0,
 });
 const event = (number) => `event: decision\nid: ${number}\ndata: ${JSON.stringify(decision(number))}\n\n`;

@@ -1,4 +1,4 @@
-// What rules stopped, by rule, application and verdict; the page of an application; connections, and closing one; slow
+// What rules stopped, by rule, application and outcome; the page of an application; connections, and closing one; slow
 // statements; rules that are no longer loaded.
 
 import assert from "node:assert/strict";
@@ -41,14 +41,14 @@ async function sellOut(page, shop, desk) {
 
 async function filters(page) {
   const seen = () => page.locator("#tail .decision:visible").count();
-  await page.locator("#tail-verdict").selectOption("no_match");
+  await page.locator("#tail-outcome").selectOption("no_match");
   await page.locator("#tail .decision:visible", { hasText: "stock" }).first().waitFor();
   assert.equal(await seen(), 2);
   await page.locator("#tail-app").selectOption("desk <b>");
   assert.equal(await seen(), 1);
-  await page.locator("#tail-verdict").selectOption("conflict");
-  await shows(page.locator("#tail-empty"), "has this rule, verdict, application and text");
-  await page.locator("#tail-verdict").selectOption("");
+  await page.locator("#tail-outcome").selectOption("conflict");
+  await shows(page.locator("#tail-empty"), "has this rule, outcome, application and text");
+  await page.locator("#tail-outcome").selectOption("");
   await page.locator("#tail-app").selectOption("");
 }
 

@@ -40,7 +40,7 @@ fn json_lines_have_every_field_and_escape_client_text() {
         ("rule", "whole"),
         ("pattern", "replacement"),
         ("namespace", "logged.orders"),
-        ("verdict", "reject"),
+        ("outcome", "reject"),
         ("app", HOSTILE),
         ("level", "WARN"),
     ] {

@@ -56,10 +56,10 @@ fn rejected_replacement() -> Document {
 }
 
 #[test]
-fn rules_count_by_verdict_and_have_series_before_they_match() {
+fn rules_count_by_outcome_and_have_series_before_they_match() {
     let docward = Docward::before(&Mongod::shared().uri()).rules(RULES).admin().start();
     let before = Scrape::of(&docward);
-    for series in [r#"rule="whole",verdict="reject""#, r#"rule="tried",verdict="shadow-reject""#] {
+    for series in [r#"rule="whole",outcome="reject""#, r#"rule="tried",outcome="shadow-reject""#] {
         assert_eq!(before.get(&format!("docward_rule_statements_total{{{series}}}")), 0.0);
     }
     assert_eq!(before.get(r#"docward_rules{mode="enforce"}"#), 2.0);
@@ -73,9 +73,9 @@ fn rules_count_by_verdict_and_have_series_before_they_match() {
     client.command("metrics", doc! { "insert": "items", "documents": [{ "a": 1 }, { "a": 1 }] });
     let after = Scrape::of(&docward);
     for (labels, count) in [
-        (r#"rule="whole",verdict="reject""#, 3.0),
-        (r#"rule="whole",verdict="except-reject""#, 3.0),
-        (r#"rule="tried",verdict="shadow-reject""#, 2.0),
+        (r#"rule="whole",outcome="reject""#, 3.0),
+        (r#"rule="whole",outcome="except-reject""#, 3.0),
+        (r#"rule="tried",outcome="shadow-reject""#, 2.0),
     ] {
         assert_eq!(after.get(&format!("docward_rule_statements_total{{{labels}}}")), count, "{labels}");
     }
@@ -86,7 +86,7 @@ fn rules_count_by_verdict_and_have_series_before_they_match() {
         poll(TIMEOUT, || Some(Scrape::of(&docward)).filter(|scrape| scrape.get(&series) == 1.0)).unwrap()
     };
     let changed = reloads("loaded");
-    assert_eq!(changed.get(r#"docward_rule_statements_total{rule="whole",verdict="reject"}"#), 3.0);
+    assert_eq!(changed.get(r#"docward_rule_statements_total{rule="whole",outcome="reject"}"#), 3.0);
     let hash = |scrape: &Scrape| scrape.0.keys().find(|series| series.starts_with("docward_rule_set_info")).cloned();
     assert!(hash(&changed).is_some() && hash(&changed) != hash(&after));
     assert_eq!(changed.get("docward_last_reload_successful"), 1.0);
@@ -154,9 +154,9 @@ fn numbers_connections_and_bytes_are_counted() {
         assert!((400_000.0..450_000.0).contains(&bytes), "{from}: {bytes}");
     }
     assert_eq!(scrape.get(r#"docward_lookup_seconds_count{kind="numbers"}"#), 4.0);
-    assert_eq!(scrape.get("docward_lease_seconds_count"), 1.0);
-    assert_eq!(scrape.get("docward_leased_numbers_total"), 10.0);
-    assert_eq!(scrape.get("docward_lease_failures_total"), 0.0);
+    assert_eq!(scrape.get("docward_reservation_seconds_count"), 1.0);
+    assert_eq!(scrape.get("docward_reserved_numbers_total"), 10.0);
+    assert_eq!(scrape.get("docward_reservation_failures_total"), 0.0);
     clients[0].send_bytes(b"no message of MongoDB's");
     drop(clients);
     let ended =
@@ -191,7 +191,7 @@ fn ten_thousand_rules_are_scraped_in_linear_time() {
         assert_eq!(get(&admin, "/healthz").status, 200);
         assert!(probe.elapsed() < Duration::from_secs(2), "{:?}", probe.elapsed());
         assert!(
-            scrape.join().unwrap().body.contains(r#"docward_rule_statements_total{rule="r9999",verdict="reject"} 0"#)
+            scrape.join().unwrap().body.contains(r#"docward_rule_statements_total{rule="r9999",outcome="reject"} 0"#)
         );
     });
     assert!(began.elapsed() < LIMIT, "{:?}", began.elapsed());

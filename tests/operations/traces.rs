@@ -123,7 +123,7 @@ fn messages_become_spans_in_their_applications_traces() {
         ("db.namespace", "traced"),
         ("db.collection.name", "orders"),
         ("docward.rules", "whole"),
-        ("docward.verdicts", "reject"),
+        ("docward.outcomes", "reject"),
     ] {
         assert_eq!(text(attribute(rejected, key)), value);
     }

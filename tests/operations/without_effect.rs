@@ -37,8 +37,8 @@ fn what_a_condition_stopped_is_counted_by_rule_and_application() {
     mongod.command(db, doc! { "insert": "orders", "documents": [{ "_id": 1, "v": 4 }] });
     let docward = Docward::before(&mongod.uri()).rules(RULES).admin().start();
     let series = get(&docward.admin_address(), "/metrics").body;
-    for (rule, verdict) in [("stock", "no_match"), ("times", "stale"), ("saves", "conflict"), ("saves", "no_match")] {
-        let zero = format!(r#"docward_rule_statements_total{{rule="{rule}",verdict="{verdict}"}} 0"#);
+    for (rule, outcome) in [("stock", "no_match"), ("times", "stale"), ("saves", "conflict"), ("saves", "no_match")] {
+        let zero = format!(r#"docward_rule_statements_total{{rule="{rule}",outcome="{outcome}"}} 0"#);
         assert!(series.contains(&zero), "{zero}");
     }
     let (mut shop, mut desk) = (application(&docward, "shop"), application(&docward, "desk"));
@@ -51,7 +51,7 @@ fn what_a_condition_stopped_is_counted_by_rule_and_application() {
     let own = doc! { "q": { "_id": 1, "n": { "$gte": 1 } }, "u": { "$inc": { "n": -1 } } };
     assert_eq!(n(&desk.command(db, doc! { "update": "books", "updates": [own] })), 0);
     let stock = rule(&docward, "stock");
-    assert_eq!(stock["verdicts"], serde_json::json!({"rewrite": 2, "no_match": 2}));
+    assert_eq!(stock["outcomes"], serde_json::json!({"rewrite": 2, "no_match": 2}));
     let app = |name: &str| stock["apps"].as_array().unwrap().iter().find(|app| app["app"] == name).unwrap().clone();
     assert_eq!(
         (&app("shop")["rewritten"], &app("shop")["no_match"], &app("desk")["no_match"]),
@@ -66,20 +66,20 @@ fn what_a_condition_stopped_is_counted_by_rule_and_application() {
     assert!(shop.command(db, claim).get_document("value").is_ok());
     let done = |attempt: i32| doc! { "delete": "jobs", "deletes": [{ "q": { "_id": 1, "try": attempt }, "limit": 1 }] };
     assert_eq!((n(&shop.command(db, done(7))), n(&shop.command(db, done(1)))), (0, 1));
-    assert_eq!(rule(&docward, "jobs")["verdicts"], serde_json::json!({"rewrite": 2, "no_match": 2}));
+    assert_eq!(rule(&docward, "jobs")["outcomes"], serde_json::json!({"rewrite": 2, "no_match": 2}));
 
     // An event that arrives late, and a save of an old version.
     let event = |at: i64| doc! { "update": "sensors", "updates": [{ "q": { "_id": 1 }, "u": { "$set": { "t": at, "at": at } }, "upsert": true }] };
     for at in [5, 7, 6] {
         assert_eq!(n(&shop.command(db, event(at))), 1);
     }
-    assert_eq!(rule(&docward, "times")["verdicts"], serde_json::json!({"rewrite": 2, "stale": 1}));
+    assert_eq!(rule(&docward, "times")["outcomes"], serde_json::json!({"rewrite": 2, "stale": 1}));
     let save = |v: i32| doc! { "update": "orders", "updates": [{ "q": { "_id": 1 }, "u": { "_id": 1, "v": v } }] };
     let error = shop.command(db, save(3)).get_array("writeErrors").unwrap()[0].as_document().unwrap().clone();
     assert_eq!(error.get_i32("code").unwrap(), 112);
     assert_eq!(n(&shop.command(db, save(4))), 1);
     let saves = rule(&docward, "saves");
-    assert_eq!(saves["verdicts"], serde_json::json!({"rewrite": 1, "conflict": 1}));
+    assert_eq!(saves["outcomes"], serde_json::json!({"rewrite": 1, "conflict": 1}));
     assert_eq!((&saves["counts"]["conflict"], &saves["counts"]["warned"]), (&1.into(), &0.into()));
 
     let example = &saves["examples"][0];
@@ -93,8 +93,8 @@ fn what_a_condition_stopped_is_counted_by_rule_and_application() {
     assert_eq!((&no_match["effect"], &no_match["statements"]), (&"no_match".into(), &1.into()));
 
     let metrics = get(&docward.admin_address(), "/metrics").body;
-    for (rule, verdict, count) in [("stock", "no_match", 2), ("times", "stale", 1), ("saves", "conflict", 1)] {
-        let series = format!(r#"docward_rule_statements_total{{rule="{rule}",verdict="{verdict}"}} {count}"#);
+    for (rule, outcome, count) in [("stock", "no_match", 2), ("times", "stale", 1), ("saves", "conflict", 1)] {
+        let series = format!(r#"docward_rule_statements_total{{rule="{rule}",outcome="{outcome}"}} {count}"#);
         assert!(metrics.contains(&series), "{series}");
     }
 }
@@ -121,7 +121,7 @@ rules:
         let view = doc! { "q": { "_id": 1 }, "u": change, "upsert": true };
         assert_eq!(counts(&app.command(db, doc! { "update": "views", "updates": [view] })), expected, "{at}");
     }
-    assert_eq!(rule(&docward, "views")["verdicts"], serde_json::json!({"rewrite": 2, "stale": 1}));
+    assert_eq!(rule(&docward, "views")["outcomes"], serde_json::json!({"rewrite": 2, "stale": 1}));
 
     let nodes = ["a", "b"].map(|id| doc! { "_id": id, "parent": null, "at": 1_i64 });
     app.command(db, doc! { "insert": "tree", "documents": nodes.to_vec() });
@@ -131,6 +131,6 @@ rules:
         let reply = app.command(db, doc! { "update": "tree", "updates": [{ "q": { "_id": "c" }, "u": change }] });
         assert_eq!(counts(&reply), (1, modified), "{reply}");
     }
-    let moves = rule(&docward, "moves")["verdicts"].clone();
+    let moves = rule(&docward, "moves")["outcomes"].clone();
     assert_eq!((&moves["stale"], &moves["rewrite"]), (&1.into(), &4.into()), "{moves}");
 }

@@ -39,9 +39,9 @@ rules:
     )
 }
 
-/// Each rule waits for changes on its own connection, and numbers are leased by the same user.
+/// Each rule waits for changes on its own connection, and numbers are reserved by the same user.
 #[tokio::test]
-async fn many_rules_that_wait_for_changes_do_not_delay_leases() {
+async fn many_rules_that_wait_for_changes_do_not_delay_reservations() {
     let mongod = Mongod::shared();
     let direct = mongod.client().await.database(&mongod.fresh_database());
     let name = direct.name();

@@ -31,6 +31,11 @@ rules:
     namespace: "*.shaped"
     deny: { operations: [update, find], when: { shape: "updateOne({_id}, {$set: {a}}, {upsert})" } }
   - { name: unfound, namespace: "*.shaped", deny: { operations: [find], when: { shape: "find({a: {$gt}})" } } }
+  - { name: unread, namespace: "*.unread", deny: { operations: [find, aggregate] } }
+  - { name: found, namespace: "*.found", deny: { operations: [find] } }
+  - { name: filtered, namespace: "*.filtered", deny: { operations: [aggregate], when: { filter: empty } } }
+  - { name: timed, namespace: "*.timed", deny: { operations: [aggregate], when: { without: maxTimeMS } } }
+  - { name: watched, namespace: "*.watched", mode: shadow, deny: { operations: [aggregate] } }
   - { name: limited, namespace: "*.limited", defaults: { maxTimeMS: 200 } }
 "#;
 
@@ -118,6 +123,75 @@ async fn scripts_are_found_wherever_the_server_runs_them() {
     views.run(map_reduce).await.unwrap();
 }
 
+/// What an aggregation on another collection reads of a protected one is evaluated.
+#[tokio::test]
+async fn aggregations_on_other_collections_are_evaluated_where_they_read_a_protected_one() {
+    let views = views().await;
+    for collection in ["plain", "scripts", "unread", "found", "filtered", "timed", "watched"] {
+        views.store(collection, [doc! { "_id": 1, "a": 1 }]).await;
+    }
+    let is_one = || doc! { "$match": { "$expr": { "$eq": [script(), 1] } } };
+    let lookup =
+        |from: &str, pipeline: Vec<Document>| doc! { "$lookup": { "from": from, "pipeline": pipeline, "as": "x" } };
+    let join = |from: &str| doc! { "$lookup": { "from": from, "localField": "a", "foreignField": "a", "as": "x" } };
+    let graph = |from: &str, restriction: Document| {
+        doc! { "$graphLookup": {
+            "from": from, "startWith": "$a", "connectFromField": "a", "connectToField": "a", "as": "x",
+            "restrictSearchWithMatch": restriction,
+        } }
+    };
+    let union = |coll: &str, pipeline: Vec<Document>| doc! { "$unionWith": { "coll": coll, "pipeline": pipeline } };
+    let one = || doc! { "$match": { "_id": 1 } };
+    let none: Option<&str> = None;
+    for (stage, rule) in [
+        (lookup("scripts", vec![is_one()]), Some("scripts")),
+        (union("scripts", vec![is_one()]), Some("scripts")),
+        (lookup("plain", vec![union("scripts", vec![is_one()])]), Some("scripts")),
+        (doc! { "$facet": { "f": [lookup("scripts", vec![is_one()])] } }, Some("scripts")),
+        (lookup("scripts", vec![one()]), none),
+        (lookup("plain", vec![is_one()]), none),
+        (is_one(), none),
+        (lookup("unread", vec![one()]), Some("unread")),
+        (join("unread"), Some("unread")),
+        (graph("unread", doc! {}), Some("unread")),
+        (doc! { "$unionWith": "unread" }, Some("unread")),
+        (lookup("found", vec![]), none),
+        (doc! { "$unionWith": "filtered" }, Some("filtered")),
+        (union("filtered", vec![doc! { "$match": {} }]), Some("filtered")),
+        (union("filtered", vec![one()]), none),
+        (lookup("filtered", vec![]), Some("filtered")),
+        (lookup("filtered", vec![one()]), none),
+        (join("filtered"), none),
+        (graph("filtered", doc! {}), none),
+        (join("timed"), Some("timed")),
+        (join("watched"), none),
+    ] {
+        let aggregate = doc! { "aggregate": "plain", "pipeline": [stage], "cursor": {} };
+        let explain = doc! { "explain": aggregate.clone(), "verbosity": "executionStats" };
+        for command in [aggregate, explain] {
+            let direct = views.direct.run_command(command.clone()).await;
+            assert!(direct.is_ok(), "{command}: {direct:?}");
+            match (views.run(command.clone()).await, rule) {
+                (Ok(_), None) => {}
+                (Err(error), Some(rule)) => {
+                    assert_eq!(code(&error), 121, "{command}: {error}");
+                    assert!(error.to_string().contains(&format!("rule '{rule}'")), "{command}: {error}");
+                }
+                (result, _) => panic!("{command}: {result:?}"),
+            }
+        }
+    }
+    let timed = doc! { "aggregate": "plain", "pipeline": [join("timed")], "cursor": {}, "maxTimeMS": 10_000 };
+    views.run(timed).await.unwrap();
+    // An aggregation of the database, and one of the protected collection with itself.
+    let documents = doc! { "aggregate": 1, "pipeline": [{ "$documents": [{ "a": 1 }] }, join("unread")], "cursor": {} };
+    views.direct.run_command(documents.clone()).await.unwrap();
+    assert_eq!(code(&views.run(documents).await.unwrap_err()), 121);
+    let own = doc! { "aggregate": "filtered", "pipeline": [one(), { "$unionWith": "filtered" }], "cursor": {} };
+    views.direct.run_command(own.clone()).await.unwrap();
+    assert_eq!(code(&views.run(own).await.unwrap_err()), 121);
+}
+
 #[tokio::test]
 async fn a_limit_of_zero_is_none() {
     let views = views().await;
@@ -182,6 +256,13 @@ async fn definitions_are_rejected_and_nothing_changes() {
         let error = through.database(database).run_command(command.clone()).await.unwrap_err();
         assert_eq!(code(&error), 121, "{command}: {error}");
         assert!(error.to_string().contains("'kept'"), "{command}: {error}");
+        if command.contains_key("dropDatabase") {
+            let text = format!(
+                "rejects this dropDatabase on the database '{database}': this operation is not allowed on a database \
+                 with a protected collection. What to do"
+            );
+            assert!(error.to_string().contains(&text), "{error}");
+        }
         assert_eq!(views.stored("kept").await, [doc! { "_id": 1, "a": 1 }], "{command}");
         let indexes = views.direct.collection::<Document>("kept").list_index_names().await.unwrap();
         assert_eq!(indexes, ["_id_", "a"], "{command}");

@@ -57,7 +57,7 @@ impl Setting {
 
     fn with_batch_size(batch_size: usize) -> Setting {
         let peer = server(batch_size);
-        // Numbers are leased from a real server; only the client's own commands reach the scripted one.
+        // Numbers are reserved on a real server; only the client's own commands reach the scripted one.
         let docward = Docward::before(&peer.uri()).rules(RULES);
         let docward = docward.argument("--service").argument(Mongod::shared().uri()).start();
         let client = Client::connect(&docward.address());

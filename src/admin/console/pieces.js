@@ -8,14 +8,14 @@ const KINDS = {
   conflict: "ineffective", no_match: "ineffective", stale: "ineffective",
 };
 
-/** @param {string} verdict as in the API: "reject", "shadow-reject" */
-export function verdictElement(verdict) {
-  return element("span", { class: `verdict ${kindOf(verdict)}` }, verdict);
+/** @param {string} outcome as in the API: "reject", "shadow-reject" */
+export function outcomeElement(outcome) {
+  return element("span", { class: `outcome ${kindOf(outcome)}` }, outcome);
 }
 
-/** The CSS class of a verdict. */
-export function kindOf(verdict) {
-  return KINDS[verdict.split("-")[0]] ?? "warned";
+/** The CSS class of an outcome. */
+export function kindOf(outcome) {
+  return KINDS[outcome.split("-")[0]] ?? "warned";
 }
 
 /** @param {number} at milliseconds since 1970 UTC */

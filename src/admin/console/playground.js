@@ -1,7 +1,7 @@
 // Shows what the rules do to a command that the user types.
 
 import { byId, element, words } from "./dom.js";
-import { verdictElement } from "./pieces.js";
+import { outcomeElement } from "./pieces.js";
 import { RequestError, explain } from "./server.js";
 import { number, visible, visibleLines } from "./text.js";
 
@@ -67,7 +67,7 @@ function commandField() {
 
 function explained(reply) {
   return [
-    element("p", { class: "line" }, verdictElement(reply.verdict), ` ${SENTENCES[reply.verdict] ?? ""}`),
+    element("p", { class: "line" }, outcomeElement(reply.verdict), ` ${SENTENCES[reply.verdict] ?? ""}`),
     ...part("Error for the client", reply.message && block(visibleLines(reply.message))),
     ...part("Matching rules", listed("ul", reply.rules.map(matchedRule))),
     ...part("Statements", listed("ol", reply.statements.map(statement))),
@@ -88,9 +88,9 @@ function block(text) {
   return element("pre", { tabindex: "0" }, text);
 }
 
-function matchedRule({ name, pattern, verdict, reason, hint }) {
+function matchedRule({ name, pattern, outcome, reason, hint }) {
   return element("li", {},
-    verdictElement(verdict), " ",
+    outcomeElement(outcome), " ",
     element("bdi", { class: "by" }, visible(name)), ` (${pattern})`,
     ...(reason ? [element("p", {}, visibleLines(reason))] : []),
     ...(hint ? [element("p", {}, element("strong", {}, "What to do: "), visibleLines(hint))] : []));
@@ -98,7 +98,7 @@ function matchedRule({ name, pattern, verdict, reason, hint }) {
 
 function statement({ verdict, rules }) {
   const names = rules.map(({ name }) => visible(name)).join(", ");
-  return element("li", {}, verdictElement(verdict), names ? ` by ${names}` : " no rule matches");
+  return element("li", {}, outcomeElement(verdict), names ? ` by ${names}` : " no rule matches");
 }
 
 function sent({ difference, shell }) {

@@ -1,4 +1,4 @@
-// The details of one rule: why, text, verdicts, applications, examples.
+// The details of one rule: why, text, outcomes, applications, examples.
 
 import { element } from "./dom.js";
 import { numberCell, timeElement } from "./pieces.js";
@@ -33,7 +33,7 @@ export function decisionsPart(rule, { now, minutes: span }) {
     element("h3", {}, "Last hour"),
     element("div", { class: "plot large" }, plot(minutes, { now, span, about: visible(rule.name) })),
     axis(`${counted(span, "minute", "minutes")} ago`, inWords(minutes), "now"),
-    verdicts(rule),
+    outcomes(rule),
     permits(rule),
     applications(rule),
     examples(rule));
@@ -44,8 +44,8 @@ function axis(...texts) {
   return element("p", { class: "axis", "aria-hidden": "true" }, ...texts.map((text) => element("span", {}, text)));
 }
 
-function verdicts({ verdicts, since }) {
-  const counts = Object.entries(verdicts).map(([verdict, count]) => `${verdict} × ${number(count)}`).join(", ");
+function outcomes({ outcomes, since }) {
+  const counts = Object.entries(outcomes).map(([outcome, count]) => `${outcome} × ${number(count)}`).join(", ");
   return element("p", {}, "Since ", timeElement(since, time(since)), `: ${counts || "no decisions"}.`);
 }
 
@@ -109,7 +109,7 @@ function words(name) {
 function examples({ examples, written }) {
   if (!examples.length) return "";
   const items = examples.map((example) => element("li", {},
-    element("span", { class: `verdict ${effectKind(example.effect)}` }, words(example.effect)), " ",
+    element("span", { class: `outcome ${effectKind(example.effect)}` }, words(example.effect)), " ",
     `${number(example.statements)} × `, element("bdi", {}, visible(example.namespace)), " ",
     element("code", { class: "shape" }, visible(example.shape)),
     element("p", { class: "muted" },

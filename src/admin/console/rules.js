@@ -11,7 +11,7 @@ import { ago, counted, number, time, visible } from "./text.js";
 const ROWS = 100;
 const COLUMNS = 11;
 
-/** The verdicts that each column counts. */
+/** The outcomes that each column counts. */
 const COLUMNS_OF = {
   Rejected: ["reject"],
   "No effect": ["conflict", "no_match", "stale"],
@@ -188,10 +188,10 @@ class Row {
   }
 
   cells() {
-    const { verdicts, written, last, since } = this.rule;
+    const { outcomes, written, last, since } = this.rule;
     const { now, minutes: span } = this.report;
     const counts = Object.entries(COLUMNS_OF).map(([label, kinds]) =>
-      numberCell(kinds.reduce((sum, verdict) => sum + (verdicts[verdict] ?? 0), 0), label));
+      numberCell(kinds.reduce((sum, outcome) => sum + (outcomes[outcome] ?? 0), 0), label));
     this.last = last === null ? element("span", { class: "muted" }, noDecisions(written)) : timeElement(last, ago(last));
     return [
       element("td", { "data-label": "Mode" }, element("span", { class: `mode ${written.mode}` }, written.mode), ...overrideText(this.rule)),

@@ -1,7 +1,7 @@
 // A bounded number of decisions, as they happen, newest first.
 
 import { byId, element, setText } from "./dom.js";
-import { kindOf, timeElement, verdictElement } from "./pieces.js";
+import { kindOf, outcomeElement, timeElement } from "./pieces.js";
 import { RequestError, follow } from "./server.js";
 import { counted, number, time, visible } from "./text.js";
 
@@ -25,7 +25,7 @@ let onDecision = () => {};
 export function startTail(listener) {
   onDecision = listener;
   byId("tail-pause").addEventListener("click", () => setPaused(!paused));
-  for (const id of ["tail-rule", "tail-verdict", "tail-app", "tail-text"]) byId(id).addEventListener("input", filter);
+  for (const id of ["tail-rule", "tail-outcome", "tail-app", "tail-text"]) byId(id).addEventListener("input", filter);
   setInterval(announce, ANNOUNCEMENT_INTERVAL);
   filter();
 }
@@ -132,7 +132,7 @@ function draw() {
   while (list.childElementCount > KEPT) forget(list.lastElementChild);
   const chosen = /** @type {HTMLSelectElement} */ (byId("tail-app")).value;
   offer("tail-app", "all applications", chosen ? [...appsShown(), chosen] : appsShown());
-  offer("tail-verdict", "all verdicts", [...shown.values()].map(({ decision }) => decision.verdict));
+  offer("tail-outcome", "all outcomes", [...shown.values()].map(({ decision }) => decision.outcome));
   filter();
 }
 
@@ -150,33 +150,33 @@ function missedItem() {
 
 function filter() {
   const chosen = (id) => /** @type {HTMLSelectElement} */ (byId(id)).value;
-  const [rule, verdict, app] = ["tail-rule", "tail-verdict", "tail-app"].map(chosen);
+  const [rule, outcome, app] = ["tail-rule", "tail-outcome", "tail-app"].map(chosen);
   const text = /** @type {HTMLInputElement} */ (byId("tail-text")).value.trim().toLowerCase();
   let found = 0;
   for (const { decision, item } of shown.values()) {
-    item.hidden = Boolean((rule && decision.rule !== rule) || (verdict && decision.verdict !== verdict)
+    item.hidden = Boolean((rule && decision.rule !== rule) || (outcome && decision.outcome !== outcome)
       || (app && appOf(decision) !== app) || (text && !searched(decision).includes(text)));
     found += item.hidden ? 0 : 1;
   }
   const empty = byId("tail-empty");
   empty.hidden = found > 0;
   setText(empty, shown.size
-    ? `None of the last ${counted(shown.size, "decision", "decisions")} has this rule, verdict, application and text.`
+    ? `None of the last ${counted(shown.size, "decision", "decisions")} has this rule, outcome, application and text.`
     : "No decisions yet. This list shows each statement that a rule rejects or rewrites, or would in shadow mode, when it "
       + "happens. It does not contain values of documents.");
 }
 
-function searched({ verdict, namespace, shape, reason, app, users, client }) {
-  return [verdict, namespace, shape, reason, app, users?.join(" "), client].join("\n").toLowerCase();
+function searched({ outcome, namespace, shape, reason, app, users, client }) {
+  return [outcome, namespace, shape, reason, app, users?.join(" "), client].join("\n").toLowerCase();
 }
 
 function decisionItem(decision) {
   const more = `${counted(decision.suppressed, "similar decision", "similar decisions")} suppressed before`;
   const many = decision.statements > 1 ? [` × ${number(decision.statements)}`] : [];
-  return element("li", { class: `decision ${kindOf(decision.verdict)}` },
+  return element("li", { class: `decision ${kindOf(decision.outcome)}` },
     element("p", { class: "line" },
       timeElement(decision.at, time(decision.at)), " ",
-      verdictElement(decision.verdict), " ",
+      outcomeElement(decision.outcome), " ",
       element("bdi", { class: "by" }, visible(decision.rule)), " on ",
       element("bdi", { class: "namespace" }, visible(decision.namespace)), ...many),
     element("p", {}, element("code", { class: "shape" }, visible(decision.shape))),
@@ -194,7 +194,7 @@ function sender({ app, users, client, connection }) {
 function announce() {
   if (!unannounced) return;
   const last = [...shown.values()].at(-1)?.decision;
-  const words = last ? `; the last: ${last.verdict} by ${visible(last.rule)} on ${visible(last.namespace)}` : "";
+  const words = last ? `; the last: ${last.outcome} by ${visible(last.rule)} on ${visible(last.namespace)}` : "";
   setText(byId("tail-news"), `${counted(unannounced, "new decision", "new decisions")}${words}`);
   unannounced = 0;
 }

@@ -98,7 +98,7 @@ fn a_checked_replacement_that_matches_nothing_fails_alone() {
 }
 
 #[test]
-fn a_batch_gets_its_numbers_in_document_order_from_one_lease() {
+fn a_batch_gets_its_numbers_in_document_order_from_one_reservation() {
     let rules =
         rules(&[("d.*", "sequence: { field: no, counter: c, collection: k.counters, block: 5, start: after_max }")]);
     let body = doc! {"insert": "c", "$db": "d"};
@@ -119,7 +119,7 @@ fn a_batch_gets_its_numbers_in_document_order_from_one_lease() {
 }
 
 #[test]
-fn a_failed_lease_is_reported_or_closes_the_connection() {
+fn a_failed_reservation_is_reported_or_closes_the_connection() {
     let rules = rules(&[("d.c", "sequence: { field: no, counter: c }")]);
     let message = frame(&doc! {"insert": "c", "$db": "d"}, "documents", &[doc! {"a": 1}], 0);
     let step = |error: LookupError| {

@@ -473,3 +473,34 @@ fn fields_that_only_some_servers_take_from_the_filter_of_an_upsert_get_times() {
         }
     }
 }
+
+#[test]
+fn each_rule_counts_an_aggregation_once() {
+    let all = "deny: { operations: [aggregate] }";
+    let shadow = "mode: shadow\ndeny: { operations: [aggregate], when: { filter: empty } }";
+    let rules = rules(&[("d.c", shadow), ("d.other", all)]);
+    let counted = |command: Bson| {
+        let message = frame(&command, "", &[], 0);
+        assert_eq!(triage(&message, &rules), Triage::Evaluate, "{command}");
+        let mut plan = Plan::new(&message, &rules, NOW);
+        plan.next(Input::Start, &mut client_state());
+        let counts = plan.take_outcomes().into_iter().map(|outcome| (outcome.kind.as_str(), outcome.statements));
+        counts.collect::<Vec<_>>()
+    };
+    let aggregate = |collection: &str, pipeline: Vec<Bson>| {
+        doc! {"aggregate": collection, "pipeline": pipeline, "cursor": {}, "$db": "d"}
+    };
+    let union = || doc! {"$unionWith": "c"};
+    assert_eq!(counted(aggregate("x", vec![union(), union()])), [("shadow-reject", 1)]);
+    assert_eq!(counted(aggregate("c", vec![union()])), [("shadow-reject", 1)]);
+    assert_eq!(counted(aggregate("c", vec![doc! {"$match": {"a": 1}}, union()])), [("shadow-reject", 1)]);
+    assert_eq!(counted(aggregate("x", vec![doc! {"$unionWith": "other"}, union()])), [("reject", 1)]);
+    // The server uses the last of two fields.
+    let twice = doc! {"$lookup": {"from": "other", "frxm": "x", "as": "a", "pipeline": []}};
+    let mut message = frame(&aggregate("x", vec![twice]), "", &[], 0);
+    let at = message.windows(4).position(|bytes| bytes == b"frxm").unwrap();
+    message[at + 2] = b'o';
+    let Step::Reply(reply) = first_step(&rules, &message) else { panic!("it must be rejected") };
+    let text = documents(&reply).0.get_str("errmsg").unwrap().to_owned();
+    assert!(text.contains("$lookup from a collection that docward cannot determine; rule 'rule-1'"), "{text}");
+}

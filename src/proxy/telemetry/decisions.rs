@@ -27,7 +27,7 @@ const MAX_COMMAND_LENGTH: usize = 4096;
 /// Bytes of user names in a log line.
 const MAX_USERS_LENGTH: usize = 512;
 
-/// One decision: the verdict of one rule on one message.
+/// One decision: the outcome of one rule on one message.
 #[derive(Debug, Clone, Serialize)]
 pub struct Decision {
     /// Number of the kept decision, from 1.
@@ -40,7 +40,7 @@ pub struct Decision {
     /// "database.collection"
     pub namespace: String,
     /// "reject", "shadow-reject".
-    pub verdict: &'static str,
+    pub outcome: &'static str,
     pub statements: u64,
     /// The command without its values; for a batch, of its first statement.
     pub shape: String,
@@ -53,7 +53,7 @@ pub struct Decision {
     pub client: String,
     /// The number of its connection in this process.
     pub connection: u64,
-    /// Decisions of the same rule and verdict that were suppressed before this one.
+    /// Decisions of the same rule and outcome that were suppressed before this one.
     pub suppressed: u64,
     /// The command with its documents, in mongosh syntax. Set only if the log is configured to include it, and never
     /// sent to subscribers.
@@ -76,7 +76,7 @@ impl Decision {
             number: 0,
             at: SystemTime::now(),
             pattern: outcome.pattern,
-            verdict: outcome.kind.as_str(),
+            outcome: outcome.kind.as_str(),
             kind: outcome.kind,
             statements: outcome.statements,
             shape,
@@ -108,7 +108,7 @@ impl Decision {
                     rule = self.rule,
                     pattern = self.pattern,
                     namespace = self.namespace,
-                    verdict = self.verdict,
+                    outcome = self.outcome,
                     statements = self.statements,
                     shape = self.shape,
                     command = self.command,
@@ -243,7 +243,7 @@ mod tests {
             rule: format!("rule-{rule}"),
             pattern: "bounds",
             namespace: String::new(),
-            verdict: kind.as_str(),
+            outcome: kind.as_str(),
             statements: 1,
             shape: String::new(),
             reason: String::new(),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     fn kept(tail: &DecisionTail) -> Vec<(u64, String)> {
-        tail.follow().0.iter().map(|one| (one.number, format!("{} {}", one.rule, one.verdict))).collect()
+        tail.follow().0.iter().map(|one| (one.number, format!("{} {}", one.rule, one.outcome))).collect()
     }
 
     #[test]

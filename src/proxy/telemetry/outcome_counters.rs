@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(live.counts.tally.apps().iter().map(|(app, _)| *app).collect::<Vec<_>>(), ["one", "two"]);
         let examples = live.counts.tally.examples();
         assert_eq!((examples[0].shape.as_str(), examples[0].statements), ("replaceOne({_id}, {a})", 2));
-        assert_eq!(live.counts.verdicts.get("shadow-reject"), Some(&2));
+        assert_eq!(live.counts.outcomes.get("shadow-reject"), Some(&2));
 
         let third = rules(&rule("r", "replacement: { policy: merge }"));
         replace(&outcomes, &third, "one");
@@ -226,7 +226,7 @@ mod tests {
         let seconds = began.elapsed().as_secs() + 1;
         let report = outcomes.report(&rules);
         let counts = &report[0].counts;
-        assert_eq!(counts.verdicts.get("shadow-reject"), Some(&200));
+        assert_eq!(counts.outcomes.get("shadow-reject"), Some(&200));
         assert_eq!(counts.tally.apps().iter().map(|(_, counts)| counts.rejected).collect::<Vec<_>>(), [100, 100]);
         assert_eq!(counts.tally.examples()[0].statements, 200);
         let (decisions, _) = outcomes.follow();

@@ -34,7 +34,7 @@ pub struct TraceSpan {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpanDecision {
     pub rule: String,
-    pub verdict: &'static str,
+    pub outcome: &'static str,
     /// "database.collection"
     pub namespace: String,
     pub reason: String,
@@ -104,7 +104,7 @@ impl OpenSpan {
     pub(in crate::proxy) fn note(&mut self, outcomes: &[RuleOutcome]) {
         self.decisions.extend(outcomes.iter().map(|outcome| SpanDecision {
             rule: outcome.rule_name.clone(),
-            verdict: outcome.kind.as_str(),
+            outcome: outcome.kind.as_str(),
             namespace: outcome.namespace.clone(),
             reason: outcome.reason.clone(),
             rejects: matches!(outcome.kind, OutcomeKind::Reject | OutcomeKind::Conflict),

@@ -170,7 +170,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn the_next_block_is_leased_when_less_than_half_is_left() {
+async fn the_next_block_is_reserved_when_less_than_half_is_left() {
     let allocator = allocator(&[]);
     for (count, ready, last, calls) in
         [(1, false, 1, 1), (1, true, 2, 1), (1, true, 3, 2), (2, true, 5, 2), (4, true, 9, 3), (20, false, 29, 5)]
@@ -199,7 +199,7 @@ async fn ask_at_once(allocator: &Arc<Allocator<FakeStore>>, count: u32, block: u
 
 /// Blocks that do not last until the next one arrives are reserved several at a time, as long as this is so.
 #[tokio::test]
-async fn leases_grow_when_callers_outrun_the_store() {
+async fn reservations_grow_when_callers_outrun_the_store() {
     let allocator = allocator(&[]);
     let ask = |count| ask_at_once(&allocator, count, 10);
     // The first block has as many numbers as were requested by then. 29 were requested during its round trip; 32 times
@@ -213,7 +213,7 @@ async fn leases_grow_when_callers_outrun_the_store() {
 
 /// A reservation should last, because each one has its cost at the server.
 #[tokio::test]
-async fn a_lease_is_for_many_round_trips() {
+async fn a_reservation_is_for_many_round_trips() {
     let allocator = allocator(&[]);
     let ask = |count| ask_at_once(&allocator, count, 100);
     // Five requests come during the round trip of the first: 160 numbers are reserved for the next 32 round trips.
@@ -230,7 +230,7 @@ async fn settle() {
 }
 
 #[tokio::test]
-async fn blocks_of_one_are_not_leased_in_advance() {
+async fn blocks_of_one_are_not_reserved_in_advance() {
     let allocator = allocator(&[]);
     for number in 1..4 {
         assert_eq!(numbers(&allocator, request("k", 1, 1)).await, Ok(vec![number]));
@@ -240,7 +240,7 @@ async fn blocks_of_one_are_not_leased_in_advance() {
 }
 
 #[tokio::test]
-async fn a_failed_advance_lease_is_retried_by_the_next_request() {
+async fn a_failed_advance_reservation_is_retried_by_the_next_request() {
     let allocator = allocator(&[CallOutcome::Granted, CallOutcome::Lost, CallOutcome::ReplyLost]);
     for (number, calls) in [(1, 1), (2, 1), (3, 2), (4, 3)] {
         assert_eq!(numbers(&allocator, request("k", 1, 4)).await, Ok(vec![number]));

@@ -34,7 +34,7 @@ async fn a_number_that_is_kept_is_not_issued_again() {
 }
 
 #[tokio::test]
-async fn client_numbers_inside_a_leased_block_are_skipped() {
+async fn client_numbers_inside_a_reserved_block_are_skipped() {
     let views = views().await;
     let blocks: Collection<Document> = views.collection("blocks");
     blocks.insert_one(doc! {}).await.unwrap();
@@ -161,7 +161,7 @@ async fn issued_and_client_numbers_do_not_collide() {
     writers.join_all().await;
     let numbers = unique(&views.stored("blocks").await);
     assert_eq!(numbers.len() as u32, 6 * scaled(20));
-    // Once the leased blocks are used up, issued numbers are larger than all client numbers.
+    // Once the reserved blocks are used up, issued numbers are larger than all client numbers.
     let blocks: Collection<Document> = other.collection("blocks");
     blocks.insert_many((0..1000).map(|_| doc! {})).await.unwrap();
     assert!(unique(&views.stored("blocks").await).last() > numbers.last());

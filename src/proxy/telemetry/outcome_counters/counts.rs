@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use foldhash::fast::RandomState;
 
-use super::known_rules::{KnownRules, MAX_PER_VERDICT, RuleKey};
+use super::known_rules::{KnownRules, MAX_PER_OUTCOME, RuleKey};
 use crate::audit::{CountedEffect, ExampleText, RuleTally};
 use crate::engine::OutcomeKind;
 use crate::proxy::interceptor::Interceptor;
@@ -26,14 +26,14 @@ pub(super) struct CountsByRule {
 /// Counters of one rule since it was first loaded.
 #[derive(Debug, Clone, Default)]
 pub struct RuleCounts {
-    /// By verdict: "reject", "shadow-reject".
-    pub verdicts: BTreeMap<&'static str, u64>,
+    /// By outcome: "reject", "shadow-reject".
+    pub outcomes: BTreeMap<&'static str, u64>,
     /// When it last matched a statement.
     pub last: Option<SystemTime>,
     /// With applications, and examples of all outcomes but the rewrites of enforced rules.
     pub tally: RuleTally,
     pub history: MinuteCounts,
-    /// The rate limit of this thread, by verdict.
+    /// The rate limit of this thread, by outcome.
     limits: BTreeMap<&'static str, Allowance>,
 }
 
@@ -70,10 +70,10 @@ impl RuleCounts {
     /// Counts an outcome. Returns `Some` if its decision may be published, with the number of similar ones suppressed
     /// since the last one.
     pub(super) fn note(&mut self, noted: &CountedEffect<'_>, kind: OutcomeKind, shape: Option<String>) -> Option<u64> {
-        let verdict = kind.as_str();
+        let outcome = kind.as_str();
         let now = SystemTime::now();
         let minute = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() / 60;
-        *self.verdicts.entry(verdict).or_default() += noted.statements;
+        *self.outcomes.entry(outcome).or_default() += noted.statements;
         self.last = Some(now);
         self.history.add(minute, noted.effect, noted.statements, kind.is_shadow());
         let noted = &CountedEffect { at: Some(milliseconds_since_epoch(now)), ..*noted };
@@ -81,13 +81,13 @@ impl RuleCounts {
             Some(shape) => self.tally.note(noted, shape, ExampleText::default),
             None => self.tally.count(noted),
         }
-        self.limits.entry(verdict).or_default().take(MAX_PER_VERDICT)
+        self.limits.entry(outcome).or_default().take(MAX_PER_OUTCOME)
     }
 
     /// Adds the counters of another thread.
     pub(super) fn merge(&mut self, other: &Self) {
-        for (verdict, count) in &other.verdicts {
-            *self.verdicts.entry(verdict).or_default() += count;
+        for (outcome, count) in &other.outcomes {
+            *self.outcomes.entry(outcome).or_default() += count;
         }
         self.last = self.last.max(other.last);
         self.tally.merge(other.tally.clone());

@@ -8,8 +8,8 @@ use crate::engine::OutcomeKind;
 use crate::proxy::interceptor::{Interceptor, RuleLabel, WrittenRule};
 use crate::rate_limit::{Allowance, log_has_room};
 
-/// Decisions published per second for one rule and verdict, and for all rules together.
-pub(super) const MAX_PER_VERDICT: u32 = 10;
+/// Decisions published per second for one rule and outcome, and for all rules together.
+pub(super) const MAX_PER_OUTCOME: u32 = 10;
 const MAX_DECISIONS: u32 = 100;
 /// As many of them may be routine ones, so that these do not suppress the others.
 const MAX_ROUTINE: u32 = 50;
@@ -30,7 +30,7 @@ pub(super) struct KnownRules {
     /// Ordered by key.
     rules: Vec<KnownRule>,
     next: u64,
-    /// Rate limits, per rule and verdict and for all rules.
+    /// Rate limits, per rule and outcome and for all rules.
     limits: HashMap<(RuleKey, &'static str), Allowance>,
     limit_of_all: Allowance,
     limit_of_routine: Allowance,
@@ -92,7 +92,7 @@ impl KnownRules {
     pub(super) fn may_publish(&mut self, key: RuleKey, kind: OutcomeKind, suppressed: u64) -> Option<u64> {
         let own = self.limits.entry((key, kind.as_str())).or_default();
         own.add_suppressed(suppressed);
-        let suppressed = own.take(MAX_PER_VERDICT)?;
+        let suppressed = own.take(MAX_PER_OUTCOME)?;
         let routine = kind.is_routine() && self.limit_of_routine.take(MAX_ROUTINE).is_none();
         if routine || !log_has_room() || self.limit_of_all.take(MAX_DECISIONS).is_none() {
             own.add_suppressed(suppressed + 1);
