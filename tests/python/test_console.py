@@ -63,6 +63,14 @@ rules:
   - { name: names, namespace: shop.users, copies: [{ into: shop.posts, key: user, fields: { name: user_name } }] }
 """
 
+PATTERNS_RULES = """version: 1
+rules:
+  - { name: versions, namespace: shop.customers, schema_version: { field: v, current: 3, minimum: 2 } }
+  - { name: history, namespace: shop.orders, history: { into: orders_history, keep: 7 } }
+  - { name: small, namespace: shop.devices, limits: { items: { events: 2 } } }
+  - { name: turns, namespace: shop.reports, throttle: { per: app, concurrent: 1, wait: 1s } }
+"""
+
 SCENARIOS = {
     "decisions": RULES,
     "flood": "",
@@ -70,6 +78,7 @@ SCENARIOS = {
     "layout": RULES,
     "life": RULES,
     "mode": RULES,
+    "patterns": PATTERNS_RULES,
     "playground": RULES,
     "throttle": THROTTLING_RULES,
     "token": RULES,

@@ -55,7 +55,7 @@ function permits({ permits, written }) {
   const { held, waiting, oldest_wait: oldest, waited, rejected, clients, more_clients: more } = permits;
   const mode = written.mode === "shadow" ? "shadow" : "enforce";
   const [waits, waitedSince, were] = mode === "shadow"
-    ? ["would wait", "would have waited", "would have been"] : [waiting === 1 ? "waits" : "wait", "waited", "were"];
+    ? ["would wait", "would have waited", "would have been"] : [waiting === 1 ? "waits" : "wait", "waited", rejected[mode] === 1 ? "was" : "were"];
   const now = `${counted(held, "command holds", "commands hold")} a permit, ${number(waiting)} ${waits}`
     + `${waiting ? `, the oldest for ${inSeconds(oldest)}` : ""}.`;
   const since = ` Since the start of docward ${number(waited[mode])} ${waitedSince}, and ${number(rejected[mode])} ${were} rejected.`;
