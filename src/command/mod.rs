@@ -43,6 +43,8 @@ pub mod code {
     pub const PROTOCOL_ERROR: i32 = 17;
     /// For example `$inc` of a field that is not a number.
     pub const TYPE_MISMATCH: i32 = 14;
+    /// For example documents that nest too deeply.
+    pub const OVERFLOW: i32 = 15;
     pub const AUTHENTICATION_FAILED: i32 = 18;
     /// For example a transaction on a standalone server. docward sends it for commands that the query listener
     /// rejects.
@@ -83,6 +85,7 @@ pub mod code {
     pub fn name(code: i32) -> &'static str {
         match code {
             FAILED_TO_PARSE => "FailedToParse",
+            OVERFLOW => "Overflow",
             UNAUTHORIZED => "Unauthorized",
             AUTHENTICATION_FAILED => "AuthenticationFailed",
             ILLEGAL_OPERATION => "IllegalOperation",

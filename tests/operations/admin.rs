@@ -93,7 +93,7 @@ fn rules_are_listed_with_their_decisions_and_removed_rules_too() {
     }
     let rules = get(&admin, "/api/rules").json();
     let whole = rule(&rules, "whole");
-    assert_eq!((&whole["verdicts"], &whole["counts"]["rejected"]), (&json!({"reject": 3}), &json!(3)));
+    assert_eq!((&whole["outcomes"], &whole["counts"]["rejected"]), (&json!({"reject": 3}), &json!(3)));
     let written = &whole["written"];
     assert_eq!(written["why"], "It <b>erases</b> what it has not read.");
     assert_eq!(
@@ -145,7 +145,7 @@ fn decisions_are_streamed_without_values() {
         ("rule", "whole"),
         ("pattern", "replacement"),
         ("namespace", "shop.orders"),
-        ("verdict", "reject"),
+        ("outcome", "reject"),
         ("shape", "replaceOne({_id}, {status})"),
         ("app", "shop\n\u{1b}[31m"),
     ];
@@ -196,7 +196,7 @@ fn a_flood_of_decisions_is_sampled_and_counted() {
     assert!(shown > 10 && shown <= 10 * seconds, "{shown} in {seconds} seconds");
     assert!(shown + suppressed <= sent, "{shown} shown and {suppressed} suppressed of {sent}");
     let rules = get(&docward.admin_address(), "/api/rules").json();
-    assert_eq!(rule(&rules, "whole")["verdicts"]["reject"], sent);
+    assert_eq!(rule(&rules, "whole")["outcomes"]["reject"], sent);
 }
 
 #[test]

@@ -228,6 +228,8 @@ async fn an_unusable_certificate_of_docward_is_reported_and_not_used() {
     let certificate = authority.sign("docward", HOSTS);
     let (expired, other) = (authority.sign_expired("expired", HOSTS), authority.sign("other", HOSTS));
     let early = authority.sign_early("early", HOSTS);
+    // Made by openssl without extensions.
+    let version_1 = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/protocol/x509_version_1.pem").to_owned();
     let soon = authority.sign_for_days("soon", HOSTS, 10);
     let start = |certificate: &str, more: &[&str]| {
         let docward = Docward::before(&Mongod::shared().uri()).argument("--tls-certificate").argument(certificate);
@@ -237,6 +239,7 @@ async fn an_unusable_certificate_of_docward_is_reported_and_not_used() {
         (&expired, &[][..], "expired on 2002-01-01T00:00:00Z; renew it"),
         (&early, &[], "is not valid before 2201-01-01"),
         (&certificate, &["--tls-key", &other], "does not belong to the certificate in"),
+        (&version_1, &[], "it has the X.509 version 1 or 2, and TLS libraries need version 3"),
     ] {
         let error = start(certificate, more).err().unwrap();
         assert!(error.contains(words) && error.contains(certificate.as_str()), "{words}: {error}");

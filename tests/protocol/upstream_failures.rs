@@ -48,7 +48,9 @@ async fn a_malformed_upstream_reply_ends_only_its_connection() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upstream_that_is_down_closes_connections_at_their_first_message() {
     let upstream = format!("mongodb://127.0.0.1:{}/", free_port());
+    let started = Instant::now();
     let mut docward = Docward::before(&upstream).rules(ORDERS_PROTECTED).start();
+    assert!(started.elapsed() < Duration::from_secs(10), "the listener opens only after {:?}", started.elapsed());
     let mut client = Client::connect(&docward.address());
     client.send(&Message::new(doc! { "hello": 1, "$db": "admin" }));
     assert!(client.closes_within(SOON));

@@ -165,9 +165,11 @@ fn messages_that_cannot_be_parsed_get_an_error() {
         frame(&doc! {"update": "c", "updates": [set.clone()], "$db": "d"}, "updates", std::slice::from_ref(&set), 0);
     let unknown_list = frame(&doc! {"update": "c", "$db": "d"}, "inserts", std::slice::from_ref(&set), 0);
     let unknown_field = update(&[doc! {"q": {}, "u": {"$set": {"a": 1}}, "upsertSupplied": true}]);
-    for message in [both, unknown_list, unknown_field] {
+    let deep = (0..201).fold(doc! {}, |inner, _| doc! {"a": inner});
+    let too_deep = update(&[doc! {"q": deep, "u": {"$set": {"a": 1}}}]);
+    for (message, code) in [(both, 9), (unknown_list, 9), (unknown_field, 9), (too_deep, 15)] {
         let Step::Reply(reply) = first_step(&rules, &message) else { panic!("passes") };
-        assert_eq!(documents(&reply).0.get_i32("code").unwrap(), 9);
+        assert_eq!(documents(&reply).0.get_i32("code").unwrap(), code);
     }
     // The client expects no reply, so the connection closes.
     let silent = frame(&doc! {"update": "c", "updates": 1, "$db": "d"}, "", &[], crate::wire::op_msg::MORE_TO_COME);
