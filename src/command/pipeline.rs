@@ -37,7 +37,7 @@ pub fn output_targets(command: &Command<'_>) -> Vec<OutputTarget> {
 fn collect_outputs(pipeline: Value<'_>, database: &str, targets: &mut Vec<OutputTarget>) {
     let mut unread = vec![pipeline];
     while let Some(value) = unread.pop() {
-        let Some(nested) = value.as_document().or_else(|| value.as_array()) else { continue };
+        let Some(nested) = value.as_document_or_array() else { continue };
         for element in nested.elements() {
             match (value.kind, element.key) {
                 (Kind::Document, b"$out") => targets.push(out_target(element.value, database)),
@@ -71,7 +71,7 @@ pub fn input_stages<'a>(command: &Command<'a>) -> Vec<InputStage<'a>> {
     let mut stages = Vec::new();
     let mut unread: Vec<Value<'a>> = command.body.get("pipeline").into_iter().collect();
     while let Some(value) = unread.pop() {
-        let Some(nested) = value.as_document().or_else(|| value.as_array()) else { continue };
+        let Some(nested) = value.as_document_or_array() else { continue };
         let begin = unread.len();
         for element in nested.elements() {
             let (name, field) = match (value.kind, element.key) {
@@ -228,7 +228,7 @@ fn texts<'a>(command: &Command<'a>) -> Option<Vec<&'a str>> {
     while let Some(value) = unread.pop() {
         match value.kind {
             Kind::Document | Kind::Array => {
-                unread.extend(value.as_document().or_else(|| value.as_array())?.values());
+                unread.extend(value.as_document_or_array()?.values());
             }
             Kind::String | Kind::Symbol => found.push(value.as_name()?),
             Kind::Binary if value.as_uuid().is_some() => return None,

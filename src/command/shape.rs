@@ -109,7 +109,7 @@ fn call(name: &str, arguments: &[Option<Value<'_>>], suffix: &str, out: &mut Str
 
 /// Writes names only. [`MAX_DEPTH`] bounds the recursion, [`MAX_LENGTH`] the output.
 fn write_value(value: Value<'_>, depth: usize, out: &mut String) {
-    let nested = value.as_document().or(value.as_array()).filter(|_| depth < MAX_DEPTH && out.len() <= MAX_LENGTH);
+    let nested = value.as_document_or_array().filter(|_| depth < MAX_DEPTH && out.len() <= MAX_LENGTH);
     let Some(nested) = nested else {
         out.push_str(if matches!(value.kind, Kind::Document | Kind::Array) { "…" } else { "?" });
         return;

@@ -140,6 +140,11 @@ impl<'a> Value<'a> {
         (self.kind == Kind::Array).then(|| Document::trusted(self.bytes))
     }
 
+    /// Returns a document, or an array as the document that encodes it.
+    pub fn as_document_or_array(self) -> Option<Document<'a>> {
+        self.as_document().or_else(|| self.as_array())
+    }
+
     /// Returns the bytes of a string without length prefix and terminator. They may be invalid UTF-8, because mongod
     /// does not check them.
     pub fn as_string_bytes(self) -> Option<&'a [u8]> {

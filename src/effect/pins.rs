@@ -228,13 +228,10 @@ fn may_be_equal(one: Value<'_>, other: Value<'_>) -> bool {
 /// Compares two values; strings with `equal_texts`.
 fn equal_if(one: Value<'_>, other: Value<'_>, equal_texts: &impl Fn(Value<'_>, Value<'_>) -> bool) -> bool {
     let is_text = |value: Value<'_>| matches!(value.kind, Kind::String | Kind::Symbol);
-    fn fields(value: Value<'_>) -> Option<Document<'_>> {
-        value.as_document().or(value.as_array())
-    }
     if one == other {
         return true;
     }
-    match (compare_numbers(one, other), fields(one), fields(other)) {
+    match (compare_numbers(one, other), one.as_document_or_array(), other.as_document_or_array()) {
         (Some(ordering), ..) => ordering == Ordering::Equal,
         (None, Some(fields), Some(others)) => {
             let same_count = one.kind == other.kind && fields.values().count() == others.values().count();

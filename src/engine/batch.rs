@@ -312,7 +312,7 @@ impl<'f> BatchJob<'f> {
         };
         // Each attempt assigns its numbers to the original statements.
         for (rule, number) in self.optimistic_numbers(group, index, numbers) {
-            statement = Cow::Owned(statement.with(rule.numbers.assign(&statement.operation, number)));
+            statement = Cow::Owned(rule.with_number(&statement, number));
         }
         match group.stage {
             UpsertStage::Update => statement = Cow::Owned(statement.without_upsert()),

@@ -79,6 +79,11 @@ impl<'r> NumberRule<'r> {
     fn new(rule: &'r Rule) -> Option<Self> {
         rule.pattern.numbering().map(|numbers| Self { rule, numbers })
     }
+
+    /// Returns the statement with this number.
+    pub(super) fn with_number<'a>(&self, statement: &Statement<'a>, number: i64) -> Statement<'a> {
+        statement.with(self.numbers.assign(&statement.operation, number))
+    }
 }
 
 /// Statements, and bytes of them, that are evaluated before yielding to other connections: some hundred microseconds
@@ -436,9 +441,8 @@ impl<'r, 'a> Evaluated<'r, 'a> {
     fn prepare_for_number(&mut self, rule: &'r Rule, context: &Context<'_>, outcomes: &mut RuleOutcomes) {
         /// The number with the most bytes.
         const LONGEST: i64 = i64::MAX;
-        let numbered = self.numbered_by.iter().fold(self.statement.clone(), |statement, one| {
-            statement.with(one.numbers.assign(&statement.operation, LONGEST))
-        });
+        let numbered = |statement, one: &NumberRule<'_>| one.with_number(&statement, LONGEST);
+        let numbered = self.numbered_by.iter().fold(self.statement.clone(), numbered);
         if rule.pattern.holds(&numbered).is_ok() {
             return;
         }
@@ -481,14 +485,14 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         if rule.numbers.inserts_apart(&self.statement.operation) {
             self.numbers_on_insert.push((rule, number));
         } else {
-            self.statement = self.statement.with(rule.numbers.assign(&self.statement.operation, number));
+            self.statement = rule.with_number(&self.statement, number);
         }
     }
 
     /// The statement with all its numbers, as an upsert sends it to insert.
     pub(super) fn inserting(&self) -> Cow<'_, Statement<'a>> {
         let assigned = |statement: Cow<'_, Statement<'a>>, (rule, number): &(NumberRule<'_>, i64)| {
-            Cow::Owned(statement.with(rule.numbers.assign(&statement.operation, *number)))
+            Cow::Owned(rule.with_number(&statement, *number))
         };
         self.numbers_on_insert.iter().fold(Cow::Borrowed(&self.statement), assigned)
     }

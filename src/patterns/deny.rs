@@ -396,7 +396,7 @@ fn names(operators: &[String], key: &[u8]) -> bool {
 fn uses_any(value: Value<'_>, operators: &[String]) -> bool {
     let mut unread = vec![value];
     while let Some(value) = unread.pop() {
-        let Some(nested) = value.as_document().or_else(|| value.as_array()) else { continue };
+        let Some(nested) = value.as_document_or_array() else { continue };
         for element in nested.elements() {
             if value.kind == Kind::Document && names(operators, element.key) {
                 return true;

@@ -266,7 +266,7 @@ impl<'f> BatchJob<'f> {
         let evaluated = self.evaluated.get(index)?;
         let numbers = self.optimistic_numbers(group, index, numbers);
         let assigned = |statement: Cow<'_, Statement<'f>>, (rule, number): (NumberRule<'f>, i64)| {
-            Cow::Owned(statement.with(rule.numbers.assign(&statement.operation, number)))
+            Cow::Owned(rule.with_number(&statement, number))
         };
         let numbered = numbers.into_iter().fold(evaluated.inserting(), assigned);
         evaluated.broken_by(&numbered)

@@ -77,14 +77,11 @@ pub(super) fn is_as_strict(known: Document<'_>, other: Document<'_>) -> bool {
         number(known).zip(number(other)).is_some_and(|(known, other)| known >= other)
             && known.values().skip(1).eq(other.values().skip(1))
     };
-    fn fields(value: Value<'_>) -> Option<Document<'_>> {
-        value.as_document().or(value.as_array())
-    }
     let same_count = known.elements().count() == other.elements().count();
     same_count
         && known.elements().zip(other.elements()).all(|(known, other)| {
             known.key == other.key
-                && match fields(known.value).zip(fields(other.value)) {
+                && match known.value.as_document_or_array().zip(other.value.as_document_or_array()) {
                     _ if known.value == other.value => true,
                     Some((known_terms, terms)) if known.key == b"$add" => is_larger(known_terms, terms),
                     Some((known, other)) => is_as_strict(known, other),

@@ -141,7 +141,7 @@ fn write_milliseconds(w: &mut Writer<'_>, locked_at: &Path) {
     });
 }
 
-/// The same as an expression; `None` for a value that is no time.
+/// Returns the expression for the time of a claim in milliseconds since 1970. It is null if the value is not a time.
 pub(super) fn milliseconds(locked_at: &Path) -> Bson {
     let time = value(locked_at);
     let date = doc! {"$convert": {"input": &time, "to": "date", "onError": &time}};

@@ -97,7 +97,7 @@ fn mentions(value: Value<'_>, field: &str) -> bool {
         {
             return true;
         }
-        let Some(nested) = value.as_document().or_else(|| value.as_array()) else { continue };
+        let Some(nested) = value.as_document_or_array() else { continue };
         for element in nested.elements() {
             if value.kind == Kind::Document && is_or_below(element.key, field) {
                 return true;

@@ -92,7 +92,7 @@ impl TemplateLayout {
     /// Appends a value whose tag is at `tag`. The template bounds the recursion; clients cannot write one.
     fn take(&mut self, value: Value<'_>, tag: usize, text_length: usize) {
         let text = value.as_str().and_then(|text| text.strip_suffix(TEXT_HOLE));
-        match (value.as_document().or_else(|| value.as_array()), text) {
+        match (value.as_document_or_array(), text) {
             (Some(nested), _) => self.prefixed(0, |layout| {
                 for Element { key, value } in nested.elements() {
                     let tag = layout.bytes.len();

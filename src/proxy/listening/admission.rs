@@ -152,9 +152,10 @@ impl ConnectionSetup {
         socket::tune(&client).ok()?;
         let client = self.client_stream(client, peer, &listener_context, deadline).await?;
         let candidates = listener_context.candidates();
-        let pooling = self.share(&listener_context, candidates.first());
-        let pooling = pooling.map_err(|failure| self.refuse_unreachable(peer, &listener_context, &failure)).ok()?;
-        let first = candidates.first()?;
+        let first = candidates.first().ok_or_else(|| "no server is available for it".to_owned());
+        let found = first.and_then(|first| Ok((first, self.share(&listener_context, first)?)));
+        let (first, pooling) =
+            found.map_err(|failure| self.refuse_unreachable(peer, &listener_context, &failure)).ok()?;
         let own = OwnSession { id: bson::Uuid::new().bytes(), ..OwnSession::default() };
         let listener_kind = listener_context.listener_kind(local);
         let connection = listener_context.process.traffic.connection_counters.accepted();
@@ -208,9 +209,8 @@ impl ConnectionSetup {
     fn share<P>(
         &self,
         listener_context: &ListenerContext<P>,
-        candidate: Option<&CandidateServer>,
+        candidate: &CandidateServer,
     ) -> Result<Option<Box<Pooling<SocketStream>>>, String> {
-        let Some(candidate) = candidate else { return Err("no server is available for it".to_owned()) };
         let pools = self.pools.as_ref().filter(|_| matches!(listener_context.backend, Backend::Member { .. }));
         let Some(pools) = pools else { return Ok(None) };
         let member = pools.member(&candidate.dial);
