@@ -26,7 +26,7 @@ pub enum CoverageOutcome {
     Passes,
 }
 
-/// An access to access the documents of a collection.
+/// A way to access the documents of a collection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
     /// The kind of access: "replacement", "renameCollection of it".
@@ -90,6 +90,12 @@ fn accesses(rule: &Rule, namespace: &NamespaceGlob) -> Vec<Access> {
         |class| class.reads(),
         |class| evaluated(rule.pattern.evaluates_command(class, None, namespace)),
     );
+    let applies_to_inputs = rule.pattern.evaluates_inputs() || rule.pattern.permits().is_some();
+    let input = Access {
+        what: "aggregation that reads it".to_owned(),
+        commands: CommandClass::Aggregate.names(),
+        outcome: evaluated(applies_to_inputs),
+    };
     let indirect_write =
         |what: &str, commands: Vec<&'static str>, outcome| Access { what: format!("{what} it"), commands, outcome };
     let indirect_writes = CommandClass::REACHING.into_iter().filter_map(|class| {
@@ -112,7 +118,7 @@ fn accesses(rule: &Rule, namespace: &NamespaceGlob) -> Vec<Access> {
     let definitions = group_by_outcome("definition of it", CommandClass::DEFINING.into_iter(), |class| {
         evaluated(rule.pattern.evaluates_command(class, None, namespace))
     });
-    statements.chain(reads).chain(indirect_writes).chain([buckets, legacy]).chain(definitions).collect()
+    statements.chain(reads).chain([input]).chain(indirect_writes).chain([buckets, legacy]).chain(definitions).collect()
 }
 
 /// Returns one access for each outcome among the classes.

@@ -37,6 +37,11 @@ pub trait Interceptor: Send + Sync + 'static {
     fn written(&self) -> Vec<(RuleLabel, WrittenRule)> {
         Vec::new()
     }
+
+    /// The names of the rules that limit clients.
+    fn limiting(&self) -> Vec<&str> {
+        Vec::new()
+    }
 }
 
 /// Identifies a rule and its version.
@@ -126,6 +131,11 @@ impl Interceptor for RuleSet {
     fn written(&self) -> Vec<(RuleLabel, WrittenRule)> {
         let label = |rule: &Rule| RuleLabel { name: rule.name.value.clone(), fingerprint: self.rule_fingerprint(rule) };
         self.rules().iter().map(|rule| (label(rule), written(self, rule))).collect()
+    }
+
+    fn limiting(&self) -> Vec<&str> {
+        let limiting = self.rules().iter().filter(|rule| rule.mode != Mode::Disabled && rule.pattern.permits().is_some());
+        limiting.map(|rule| rule.name.value.as_str()).collect()
     }
 }
 

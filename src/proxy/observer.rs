@@ -117,11 +117,11 @@ impl<P: Interceptor> Observer<P> {
         self.process.traffic.meter.measures()
     }
 
-    /// Returns the numbers of each rule that limits clients, sorted by name; of those that have limited a message. Each
-    /// lists at most `clients` clients.
+    /// Returns the numbers of each rule that limits clients, sorted by name. Rules that are no longer loaded are listed if
+    /// they have limited a message. Each lists at most `clients` clients.
     #[must_use]
     pub fn permits(&self, clients: usize) -> Vec<PermitStatus> {
-        self.process.rules.permits.status(clients)
+        self.process.rules.permits.status(&self.rules().limiting(), clients)
     }
 
     /// Returns the reservations of numbers by docward's own user.

@@ -153,8 +153,13 @@ fn assert_survives(plan: &Plan) {
         lines / 1e3
     );
     if is_measured() && logs_in {
-        let control = measure_control(&bystander, attacker, threads);
+        let refusing = Refusing::start();
+        let control = measure_control(&bystander, refusing.address(), attacker, threads);
         println!("{name}: p99 {:.1?} while the attack meets a server that only refuses it", control.p99);
+    } else if is_measured() {
+        let direct = Bystander::start(&mongod.address(), logs_in);
+        let control = measure_control(&direct, &mongod.address(), attacker, threads);
+        println!("{name}: p99 {:.1?} if bystander and attackers connect to mongod directly", control.p99);
     }
     assert!(reached >= expected, "{name}: {reached} effects are no attack, {expected} are");
     // A build without optimisation takes ten times as long per step, on a machine with other load.
@@ -172,9 +177,8 @@ fn assert_survives(plan: &Plan) {
 }
 
 /// Measures the bystander while the attack meets another server than docward.
-fn measure_control(bystander: &Bystander, attacker: fn(&Attack), threads: usize) -> Measured {
-    let refusing = Refusing::start();
-    let attack = Attack::new(refusing.address());
+fn measure_control(bystander: &Bystander, address: &str, attacker: fn(&Attack), threads: usize) -> Measured {
+    let attack = Attack::new(address);
     thread::scope(|scope| {
         attack.start(scope, attacker, threads);
         let measured = bystander.measure(duration());

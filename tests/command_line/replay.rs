@@ -3,13 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use bson::oid::ObjectId;
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, doc};
 use serde_json::Value;
+use support::frame::Message;
 use support::mongod::{Kind, Mongod};
 use support::process::{docward, repository, run};
 use support::proxy::Docward;
 use support::raw::Client;
+use support::scripted::{Peer, reply_to, standalone_hello};
 
 use crate::recorded_traffic::exported;
 
@@ -298,6 +301,42 @@ fn targets_with_the_same_data_or_of_another_set_are_refused() {
     assert_eq!(stored.get_i32("n").unwrap(), 0, "nothing was sent");
     let arguments = ["--compare", &other, "--allow-same-deployment", "--speed", "max"];
     replay(&[&capture], &target.uri(), &arguments, 2);
+}
+
+/// A mongos that answers every command, of the cluster with this id.
+fn mongos(cluster: ObjectId) -> Peer {
+    let mut hello = standalone_hello();
+    hello.extend(doc! {"msg": "isdbgrid", "topologyVersion": {"processId": ObjectId::new(), "counter": 0_i64}});
+    Peer::with_hello(hello, move |request| {
+        let version = doc! {"_id": 1, "clusterId": cluster};
+        let cursor = doc! {"id": 0_i64, "ns": "config.version", "firstBatch": [version]};
+        vec![reply_to(&request, doc! {"n": 1, "cursor": cursor, "ok": 1.0})]
+    })
+}
+
+/// Scripted servers, because the tests have no sharded cluster.
+#[test]
+fn two_mongos_of_one_cluster_are_the_same_deployment() {
+    let recorded = Mongod::start(Kind::Standalone);
+    let folder = tempfile::tempdir().unwrap();
+    let capture = folder.path().join("traffic.bson");
+    record(&recorded.uri(), &capture, |address| {
+        Client::connect(address).command("notes", doc! {"insert": "notes", "documents": [{"_id": 1}]});
+    });
+    let cluster = ObjectId::new();
+    let first = mongos(cluster);
+    for (second, is_same) in [(mongos(cluster), true), (mongos(ObjectId::new()), false)] {
+        let (to, compare) = (direct(&first.address()), direct(&second.address()));
+        let done = docward(&["replay", capture.to_str().unwrap(), "--to", &to, "--compare", &compare]);
+        let is_refused = done.status.code() == Some(64)
+            && text(&done).contains("--to and --compare are the same deployment, and each target needs data of its own");
+        assert_eq!(is_refused, is_same, "{}", text(&done));
+        let inserted = |peer: &Peer| {
+            let requests = peer.requests();
+            requests.iter().any(|request| Message::parse(request).body().contains_key("insert"))
+        };
+        assert_eq!(inserted(&second), !is_same, "{}", text(&done));
+    }
 }
 
 #[test]

@@ -141,7 +141,8 @@ fn is_hello(request: &Frame) -> bool {
 }
 
 /// The hello reply of a standalone mongod 6.0, as far as drivers read it.
-fn standalone_hello() -> Document {
+/// The reply of a standalone mongod 6.0 to hello.
+pub fn standalone_hello() -> Document {
     doc! {
         "helloOk": true,
         "isWritablePrimary": true,

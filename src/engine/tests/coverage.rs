@@ -62,6 +62,7 @@ impl Sample {
                 doc! {"delete": format!("system.buckets.{c}"), "deletes": [{"q": {}, "limit": 0}]}
             }
             (_, "unknown command on it") => doc! {"somethingNew": 1, "where": ns},
+            (_, "aggregation that reads it") => doc! {"aggregate": "x", "pipeline": [{"$unionWith": c}], "cursor": {}},
             ("aggregate", _) => doc! {"aggregate": "x", "pipeline": [{"$merge": c}]},
             ("mapReduce" | "mapreduce", _) => doc! {name: "x", "out": {"replace": c}},
             ("renameCollection", _) => doc! {name: "d.x", "to": ns},
@@ -214,6 +215,15 @@ fn patterns_evaluate_different_statements() {
         ("defaults: { maxTimeMS: 5 }", "insert", "bulkWrite", CoverageOutcome::Passes),
         ("defaults: { maxTimeMS: 5 }", "insert", "insert", CoverageOutcome::Enforced),
         ("replacement: {}", "definition of it", "drop", CoverageOutcome::Passes),
+        ("replacement: {}", "aggregation that reads it", "aggregate", CoverageOutcome::Passes),
+        ("throttle: { concurrent: 5 }", "aggregation that reads it", "aggregate", CoverageOutcome::Enforced),
+        ("deny: { operations: [aggregate] }", "aggregation that reads it", "aggregate", CoverageOutcome::Enforced),
+        (
+            "deny: { operations: [aggregate], when: { multi: true } }",
+            "aggregation that reads it",
+            "aggregate",
+            CoverageOutcome::Passes,
+        ),
         ("replacement: {}", "legacy opcode", "OP_UPDATE", CoverageOutcome::Rejected),
     ] {
         assert_eq!(outcome(pattern, what, name), expected, "{pattern}: {what} by {name}");

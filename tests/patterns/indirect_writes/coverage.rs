@@ -47,6 +47,7 @@ fn the_table_lists_the_handling_of_every_command() {
         "enforced replacement update, findAndModify, findandmodify, bulkWrite",
         "enforced update by pipeline update, findAndModify, findandmodify, bulkWrite",
         "passes read find, count, distinct, aggregate, mapReduce, mapreduce",
+        "passes aggregation that reads it aggregate",
         "rejected aggregation into it aggregate",
         "rejected unknown command on it",
         "rejected write to the buckets of it",

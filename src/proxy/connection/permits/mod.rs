@@ -184,15 +184,18 @@ impl Permits {
         }
     }
 
-    /// The numbers of each rule that has limited messages, sorted by name, with at most `most` of its clients.
-    pub(in crate::proxy) fn status(&self, most: usize) -> Vec<PermitStatus> {
+    /// The numbers of each rule in `loaded`, and of each that has limited messages, sorted by name, with at most `most`
+    /// of its clients.
+    pub(in crate::proxy) fn status(&self, loaded: &[&str], most: usize) -> Vec<PermitStatus> {
         let now = self.began.elapsed();
         let state = &*self.lock();
         let mut found: BTreeMap<&str, PermitStatus> = BTreeMap::new();
-        for (rule, counts) in &state.counts {
-            let PermitCounts { waited, rejected, shadow_waited, shadow_rejected } = *counts;
+        let unused = loaded.iter().filter(|rule| !state.counts.contains_key(**rule));
+        let counted = state.counts.iter().map(|(rule, counts)| (rule.as_str(), *counts));
+        for (rule, counts) in counted.chain(unused.map(|rule| (*rule, PermitCounts::default()))) {
+            let PermitCounts { waited, rejected, shadow_waited, shadow_rejected } = counts;
             let status = PermitStatus {
-                rule: rule.clone(),
+                rule: rule.to_owned(),
                 waited: [("enforce", waited), ("shadow", shadow_waited)],
                 rejected: [("enforce", rejected), ("shadow", shadow_rejected)],
                 ..PermitStatus::default()
