@@ -134,7 +134,8 @@ impl Interceptor for RuleSet {
     }
 
     fn limiting(&self) -> Vec<&str> {
-        let limiting = self.rules().iter().filter(|rule| rule.mode != Mode::Disabled && rule.pattern.permits().is_some());
+        let limiting =
+            self.rules().iter().filter(|rule| rule.mode != Mode::Disabled && rule.pattern.permits().is_some());
         limiting.map(|rule| rule.name.value.as_str()).collect()
     }
 }

@@ -17,6 +17,7 @@ mod server;
 mod server_side;
 mod shutdown;
 mod telemetry;
+mod thread_number;
 mod transport;
 
 pub use config::ProxyConfig;

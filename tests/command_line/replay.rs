@@ -329,7 +329,8 @@ fn two_mongos_of_one_cluster_are_the_same_deployment() {
         let (to, compare) = (direct(&first.address()), direct(&second.address()));
         let done = docward(&["replay", capture.to_str().unwrap(), "--to", &to, "--compare", &compare]);
         let is_refused = done.status.code() == Some(64)
-            && text(&done).contains("--to and --compare are the same deployment, and each target needs data of its own");
+            && text(&done)
+                .contains("--to and --compare are the same deployment, and each target needs data of its own");
         assert_eq!(is_refused, is_same, "{}", text(&done));
         let inserted = |peer: &Peer| {
             let requests = peer.requests();

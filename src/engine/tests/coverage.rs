@@ -216,7 +216,7 @@ fn patterns_evaluate_different_statements() {
         ("defaults: { maxTimeMS: 5 }", "insert", "insert", CoverageOutcome::Enforced),
         ("replacement: {}", "definition of it", "drop", CoverageOutcome::Passes),
         ("replacement: {}", "aggregation that reads it", "aggregate", CoverageOutcome::Passes),
-        ("throttle: { concurrent: 5 }", "aggregation that reads it", "aggregate", CoverageOutcome::Enforced),
+        ("throttle: { concurrent: 5, per: app }", "aggregation that reads it", "aggregate", CoverageOutcome::Enforced),
         ("deny: { operations: [aggregate] }", "aggregation that reads it", "aggregate", CoverageOutcome::Enforced),
         (
             "deny: { operations: [aggregate], when: { multi: true } }",

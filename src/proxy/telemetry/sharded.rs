@@ -1,9 +1,9 @@
 //! Values that every message updates, in one copy per thread on separate cache lines. Threads do not wait for each
 //! other; readers merge the copies.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::available_parallelism;
+
+use crate::proxy::thread_number::thread_number;
 
 /// Maximum number of copies; further threads share them.
 const MAX_SHARDS: usize = 16;
@@ -25,12 +25,8 @@ impl<T> Sharded<T> {
 
     /// This thread's copy.
     pub(in crate::proxy) fn mine(&self) -> &T {
-        static THREADS: AtomicUsize = AtomicUsize::new(0);
-        thread_local! {
-            static NUMBER: Cell<usize> = Cell::new(THREADS.fetch_add(1, Ordering::Relaxed));
-        }
         // There is at least one copy.
-        &self.0[NUMBER.get() % self.0.len()].0
+        &self.0[thread_number() % self.0.len()].0
     }
 
     /// All copies.

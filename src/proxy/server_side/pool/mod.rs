@@ -28,10 +28,11 @@ use tokio::time::{Instant, timeout};
 use self::counters::{OpenGuard, PoolCounters};
 use self::member_server::MemberServer;
 use self::open::OpenError;
-use self::queue::{Grant, Lane, PoolQueue};
+use self::queue::{Grant, Lane, OfThread, PoolQueue};
 use self::settings::PoolSettings;
 use crate::engine::pooling::login::{Identity, User};
 use crate::engine::pooling::scram::ClientKey;
+use crate::proxy::thread_number::thread_number;
 use crate::proxy::transport::socket::ServerSocket;
 use crate::wire::compressed::Compressor;
 
@@ -41,6 +42,8 @@ pub(in crate::proxy) struct Details {
     /// Compressors that the server accepts on it.
     pub(in crate::proxy) compressors: Vec<Compressor>,
     opened: Instant,
+    /// The thread that opened it, which reads its events.
+    thread: usize,
     /// See [`MemberServer::epoch`].
     epoch: u64,
     /// It is logged in as the pool's user, or the pool has none.
@@ -66,6 +69,19 @@ struct Idle<S> {
 struct PoolWaiter<S: ServerSocket> {
     checkout: oneshot::Sender<Checkout<S>>,
     since: Instant,
+    thread: usize,
+}
+
+impl<S> OfThread for Idle<S> {
+    fn thread(&self) -> usize {
+        self.connection.details.thread
+    }
+}
+
+impl<S: ServerSocket> OfThread for PoolWaiter<S> {
+    fn thread(&self) -> usize {
+        self.thread
+    }
 }
 
 /// The connections of one user to one member.
@@ -168,8 +184,9 @@ impl<S: ServerSocket> Pool<S> {
         if self.is_replaced.load(Ordering::Acquire) {
             return Err(CheckoutError::LoginNeeded);
         }
+        let thread = thread_number();
         let mut queue = self.lock();
-        while let Some(grant) = queue.admit(lane) {
+        while let Some(grant) = queue.admit(lane, thread) {
             match grant {
                 Grant::Open => return Ok(CheckoutRequest::Ready(self.checkout(lane, None))),
                 Grant::Idle(mut idle) => {
@@ -184,7 +201,7 @@ impl<S: ServerSocket> Pool<S> {
             return Err(CheckoutError::LoginNeeded);
         }
         let (checkout, receiver) = oneshot::channel();
-        queue.wait(lane, PoolWaiter { checkout, since: Instant::now() });
+        queue.wait(lane, PoolWaiter { checkout, since: Instant::now(), thread });
         Ok(CheckoutRequest::Queued(receiver))
     }
 
@@ -234,7 +251,8 @@ impl<S: ServerSocket> Pool<S> {
         }
         let counted = self.server.counters.open();
         let is_ready = is_ready || lane != Lane::Login;
-        let details = Details { compressors, opened: Instant::now(), epoch, is_ready, _counted: counted };
+        let thread = thread_number();
+        let details = Details { compressors, opened: Instant::now(), thread, epoch, is_ready, _counted: counted };
         Ok(PooledConnection { stream, details })
     }
 

@@ -1,6 +1,10 @@
 //! Decides which request gets a connection of a pool, and when. It has no sockets, tasks and clocks: the connection and
 //! the waiting request are type parameters.
 //!
+//! Each connection and each request belongs to a thread. A request that uses the connection of another thread costs two
+//! system calls more, which wake the other thread. So a request gets a connection of its thread if one is idle. In a long
+//! queue a connection goes to a request of its thread, before a few older ones of other threads.
+//!
 //! A transaction's later statements go first and may use reserved connections: otherwise writes that wait for the
 //! transaction's locks could hold all connections, and its commit would never be sent. A commit can come from a client
 //! that must log in first, so one login at a time may use the reserve, too. Requests that wait for data, and logins, have
@@ -38,6 +42,19 @@ impl Lane {
 /// After this many continuations in succession, a request of another lane that can be served is served: otherwise
 /// clients that send one transaction after the other could keep all others waiting.
 const MAX_CONTINUATIONS: usize = 3;
+
+/// In a shorter queue, first come is first served.
+const LONG_QUEUE: usize = 64;
+
+/// In a long queue, a request is served before at most this many later ones of other threads. Also the number of idle
+/// connections that are searched for one of the request's thread.
+const SEARCHED: usize = 32;
+
+/// What belongs to a thread.
+pub(in crate::proxy) trait OfThread {
+    /// The number of the thread.
+    fn thread(&self) -> usize;
+}
 
 /// The bounds of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,16 +113,16 @@ pub(in crate::proxy) struct PoolQueue<C, W> {
     continuations: usize,
 }
 
-impl<C, W> PoolQueue<C, W> {
+impl<C: OfThread, W: OfThread> PoolQueue<C, W> {
     pub(in crate::proxy) fn new(bounds: PoolBounds, can_open: bool) -> Self {
         let waiting = [VecDeque::new(), VecDeque::new(), VecDeque::new(), VecDeque::new()];
         Self { bounds, can_open, held: [0; Lane::COUNT], idle: VecDeque::new(), waiting, tickets: 0, continuations: 0 }
     }
 
-    /// Gives a new request a connection, unless it must wait.
-    pub(in crate::proxy) fn admit(&mut self, lane: Lane) -> Option<Grant<C>> {
+    /// Gives a new request of this thread a connection, unless it must wait.
+    pub(in crate::proxy) fn admit(&mut self, lane: Lane, thread: usize) -> Option<Grant<C>> {
         // Those that wait in another lane wait for what this one does not use.
-        if self.waits(lane) { None } else { self.grant(lane) }
+        if self.waits(lane) { None } else { self.grant(lane, thread) }
     }
 
     /// Adds a request that [`Self::admit`] has not given a connection.
@@ -128,8 +145,8 @@ impl<C, W> PoolQueue<C, W> {
     /// The next waiting request that gets a connection, with its lane.
     pub(in crate::proxy) fn next(&mut self) -> Option<(Lane, W, Grant<C>)> {
         let lane = self.next_lane()?;
-        let waiter = self.waiting.get_mut(lane.index())?.pop_front()?.waiter;
-        let grant = self.grant(lane)?;
+        let waiter = self.take_waiting(lane)?;
+        let grant = self.grant(lane, waiter.thread())?;
         self.continuations = if lane == Lane::Continuation { self.continuations + 1 } else { 0 };
         Some((lane, waiter, grant))
     }
@@ -238,6 +255,23 @@ impl<C, W> PoolQueue<C, W> {
         self.waiting.get(lane.index()).and_then(VecDeque::front).map(|waiting| waiting.ticket)
     }
 
+    /// Removes and returns the next request of a lane.
+    fn take_waiting(&mut self, lane: Lane) -> Option<W> {
+        let thread = self.idle.back().map(OfThread::thread);
+        let queue = self.waiting.get_mut(lane.index())?;
+        let last = queue.front()?.ticket + SEARCHED as u64;
+        let mut first = queue.iter().take_while(|waiting| waiting.ticket <= last);
+        let of_thread = first.position(|waiting| Some(waiting.waiter.thread()) == thread);
+        let index = of_thread.filter(|_| queue.len() >= LONG_QUEUE).unwrap_or(0);
+        queue.remove(index).map(|waiting| waiting.waiter)
+    }
+
+    /// Removes and returns an idle connection, the last one used of the thread if there is one.
+    fn take_idle(&mut self, thread: usize) -> Option<C> {
+        let of_thread = self.idle.iter().rev().take(SEARCHED).position(|connection| connection.thread() == thread);
+        self.idle.remove(self.idle.len().checked_sub(1 + of_thread.unwrap_or(0))?)
+    }
+
     fn waits(&self, lane: Lane) -> bool {
         self.first_ticket(lane).is_some()
     }
@@ -263,12 +297,12 @@ impl<C, W> PoolQueue<C, W> {
         (self.can_open || lane == Lane::Login) && self.connections() < self.bounds.size
     }
 
-    fn grant(&mut self, lane: Lane) -> Option<Grant<C>> {
+    fn grant(&mut self, lane: Lane, thread: usize) -> Option<Grant<C>> {
         if !self.may_hold(lane) {
             return None;
         }
         // A login needs a connection without a user, as long as there is room for one.
-        let idle = if lane == Lane::Login && self.may_open(lane) { None } else { self.idle.pop_back() };
+        let idle = if lane == Lane::Login && self.may_open(lane) { None } else { self.take_idle(thread) };
         let grant = match idle {
             Some(connection) => Grant::Idle(connection),
             None if self.may_open(lane) => Grant::Open,
@@ -289,6 +323,13 @@ mod tests {
 
     type Numbered = PoolQueue<u32, u32>;
 
+    /// Even numbers belong to thread 0, odd ones to thread 1.
+    impl OfThread for u32 {
+        fn thread(&self) -> usize {
+            *self as usize % 2
+        }
+    }
+
     fn queue(size: usize, reserve: usize) -> Numbered {
         PoolQueue::new(PoolBounds { size, reserve }, true)
     }
@@ -296,24 +337,48 @@ mod tests {
     #[test]
     fn connections_are_opened_when_none_is_idle_and_the_last_used_comes_first() {
         let mut queue = queue(4, 1);
-        assert_eq!(queue.admit(Lane::Ordinary), Some(Grant::Open));
-        assert_eq!(queue.admit(Lane::Ordinary), Some(Grant::Open));
+        assert_eq!(queue.admit(Lane::Ordinary, 0), Some(Grant::Open));
+        assert_eq!(queue.admit(Lane::Ordinary, 0), Some(Grant::Open));
         queue.put_back(Lane::Ordinary, Some(1));
         queue.put_back(Lane::Ordinary, Some(2));
-        assert_eq!(queue.admit(Lane::Ordinary), Some(Grant::Idle(2)));
-        assert_eq!(queue.admit(Lane::Login), Some(Grant::Open), "a login needs a new one while there is room");
+        assert_eq!(queue.admit(Lane::Ordinary, 0), Some(Grant::Idle(2)));
+        assert_eq!(queue.admit(Lane::Login, 0), Some(Grant::Open), "a login needs a new one while there is room");
         assert_eq!((queue.connections(), queue.held()), (3, 2));
+    }
+
+    #[test]
+    fn requests_get_connections_of_their_thread() {
+        let mut queue = queue(4, 1);
+        (0..3).for_each(|_| assert_eq!(queue.admit(Lane::Ordinary, 1), Some(Grant::Open)));
+        (1..=2).for_each(|connection| queue.put_back(Lane::Ordinary, Some(connection)));
+        assert_eq!(queue.admit(Lane::Ordinary, 1), Some(Grant::Idle(1)), "not the last one used");
+        assert_eq!(queue.admit(Lane::Ordinary, 1), Some(Grant::Idle(2)), "there is none of its thread");
+    }
+
+    #[test]
+    fn a_long_queue_prefers_requests_of_the_connections_thread_and_starves_none() {
+        let mut queue = queue(2, 1);
+        assert_eq!(queue.admit(Lane::Ordinary, 0), Some(Grant::Open));
+        (0..2 * LONG_QUEUE as u32).for_each(|waiter| queue.wait(Lane::Ordinary, waiter));
+        let mut serve = |connection| {
+            queue.put_back(Lane::Ordinary, Some(connection));
+            queue.next().unwrap().1
+        };
+        let order: Vec<u32> = (0..LONG_QUEUE).map(|_| serve(0)).collect();
+        let preferred: Vec<u32> = (0..=SEARCHED as u32).step_by(2).collect();
+        assert_eq!(order[..preferred.len()], preferred, "those of thread 0");
+        assert_eq!(order[preferred.len()], 1, "the first of thread 1 waits no longer");
     }
 
     #[test]
     fn a_continuation_uses_the_reserve_and_goes_first() {
         let mut queue = queue(3, 1);
-        assert_eq!(queue.admit(Lane::Ordinary), Some(Grant::Open));
-        assert_eq!(queue.admit(Lane::Ordinary), Some(Grant::Open));
-        assert_eq!(queue.admit(Lane::Ordinary), None);
+        assert_eq!(queue.admit(Lane::Ordinary, 0), Some(Grant::Open));
+        assert_eq!(queue.admit(Lane::Ordinary, 0), Some(Grant::Open));
+        assert_eq!(queue.admit(Lane::Ordinary, 0), None);
         queue.wait(Lane::Ordinary, 7);
-        assert_eq!(queue.admit(Lane::Continuation), Some(Grant::Open));
-        assert_eq!(queue.admit(Lane::Continuation), None);
+        assert_eq!(queue.admit(Lane::Continuation, 0), Some(Grant::Open));
+        assert_eq!(queue.admit(Lane::Continuation, 0), None);
         queue.wait(Lane::Continuation, 8);
         queue.put_back(Lane::Ordinary, Some(1));
         assert_eq!(queue.next(), Some((Lane::Continuation, 8, Grant::Idle(1))));
@@ -328,8 +393,8 @@ mod tests {
     #[test]
     fn one_login_uses_the_reserve() {
         let mut queue = queue(2, 1);
-        assert_eq!(queue.admit(Lane::Ordinary), Some(Grant::Open));
-        assert_eq!(queue.admit(Lane::Login), Some(Grant::Open));
+        assert_eq!(queue.admit(Lane::Ordinary, 0), Some(Grant::Open));
+        assert_eq!(queue.admit(Lane::Login, 0), Some(Grant::Open));
         queue.wait(Lane::Login, 1);
         queue.wait(Lane::Continuation, 2);
         queue.put_back(Lane::Login, Some(5));
@@ -341,8 +406,8 @@ mod tests {
     #[test]
     fn continuations_do_not_keep_others_waiting() {
         let mut queue = queue(2, 1);
-        assert_eq!(queue.admit(Lane::Continuation), Some(Grant::Open));
-        assert_eq!(queue.admit(Lane::Continuation), Some(Grant::Open));
+        assert_eq!(queue.admit(Lane::Continuation, 0), Some(Grant::Open));
+        assert_eq!(queue.admit(Lane::Continuation, 0), Some(Grant::Open));
         queue.wait(Lane::Ordinary, 100);
         for turn in 0..MAX_CONTINUATIONS as u32 {
             queue.wait(Lane::Continuation, turn);
@@ -357,10 +422,14 @@ mod tests {
     #[test]
     fn requests_that_wait_for_data_leave_connections_to_others() {
         let mut queue = queue(9, 1);
-        let granted = (0..9).filter(|_| queue.admit(Lane::Awaiting).is_some()).count();
+        let granted = (0..9).filter(|_| queue.admit(Lane::Awaiting, 0).is_some()).count();
         assert_eq!(granted, 4);
         queue.wait(Lane::Awaiting, 1);
-        assert_eq!(queue.admit(Lane::Ordinary), Some(Grant::Open), "those that wait in a full lane hold up no others");
+        assert_eq!(
+            queue.admit(Lane::Ordinary, 0),
+            Some(Grant::Open),
+            "those that wait in a full lane hold up no others"
+        );
         queue.put_back(Lane::Awaiting, Some(5));
         assert_eq!(queue.next(), Some((Lane::Awaiting, 1, Grant::Idle(5))));
     }
@@ -368,10 +437,10 @@ mod tests {
     #[test]
     fn without_credentials_only_logins_open_connections() {
         let mut queue: Numbered = PoolQueue::new(PoolBounds { size: 3, reserve: 1 }, false);
-        assert_eq!(queue.admit(Lane::Ordinary), None);
+        assert_eq!(queue.admit(Lane::Ordinary, 0), None);
         assert!(queue.is_stuck());
         queue.wait(Lane::Ordinary, 1);
-        assert_eq!(queue.admit(Lane::Login), Some(Grant::Open));
+        assert_eq!(queue.admit(Lane::Login, 0), Some(Grant::Open));
         assert!(!queue.is_stuck());
         queue.put_back(Lane::Login, None);
         assert!(queue.is_stuck() && queue.next().is_none());
@@ -381,38 +450,44 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens, the size holds, first come is first served within a lane, no request waits while it could be
-        /// served, and continuations do not keep others waiting that could be served.
+        /// Whatever happens, the size holds, first come is first served within a lane, or in a long queue nearly so, no
+        /// request waits while it could be served, and continuations do not keep others waiting that could be served.
         #[test]
         fn bounds_and_order_hold(
             size in 2usize..6,
             reserve in 1usize..5,
-            steps in proptest::collection::vec((0usize..4, 0usize..3, any::<bool>()), 1..200),
+            lanes in 1usize..=4,
+            steps in proptest::collection::vec((0usize..4, 0usize..3, any::<bool>()), 1..600),
         ) {
             let bounds = PoolBounds { size, reserve: reserve.min(size - 1) };
             let mut queue: Numbered = PoolQueue::new(bounds, true);
             let mut held: Vec<Lane> = Vec::new();
-            let (mut arrivals, mut served, mut in_succession) = (0u32, [0u32; Lane::COUNT], 0);
+            let mut waiting: [Vec<u32>; Lane::COUNT] = Default::default();
+            let (mut arrivals, mut in_succession) = (0u32, 0);
             for (lane, action, closes) in steps {
-                let lane = Lane::ALL[lane];
+                // Fewer lanes make longer queues.
+                let lane = Lane::ALL[lane % lanes];
                 if action < 2 {
-                    match queue.admit(lane) {
+                    match queue.admit(lane, 0) {
                         Some(_) => held.push(lane),
                         None => {
                             arrivals += 1;
                             queue.wait(lane, arrivals);
+                            waiting[lane.index()].push(arrivals);
                         }
                     }
                 } else if !held.is_empty() {
                     // Any of them ends next.
                     let lane = held.swap_remove(arrivals as usize % held.len());
-                    queue.put_back(lane, (!closes).then_some(0));
+                    queue.put_back(lane, (!closes).then_some(arrivals / 3));
                     loop {
                         let others = [Lane::Ordinary, Lane::Awaiting, Lane::Login];
                         let others_wait = others.into_iter().any(|lane| queue.waits(lane) && queue.may_hold(lane));
                         let Some((lane, waiter, _)) = queue.next() else { break };
-                        prop_assert!(waiter > served[lane.index()]);
-                        served[lane.index()] = waiter;
+                        let waiting = &mut waiting[lane.index()];
+                        let overtaken = if waiting.len() < LONG_QUEUE { 0 } else { SEARCHED as u32 };
+                        prop_assert!(waiter <= waiting[0] + overtaken);
+                        waiting.retain(|other| *other != waiter);
                         held.push(lane);
                         in_succession = if lane == Lane::Continuation { in_succession + 1 } else { 0 };
                         prop_assert!(!others_wait || in_succession <= MAX_CONTINUATIONS, "others wait for ever");
