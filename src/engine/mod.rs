@@ -1,4 +1,4 @@
-//! Applies rules to client messages: decides what to send upstream and builds the client's reply.
+//! Applies rules to client messages: plans what to send upstream and builds the client's reply.
 //!
 //! Does no I/O. [`triage`] reads a frame's first bytes; [`Plan`] carries out one message step by step. The caller
 //! sends messages, performs lookups and passes the results back. Time, lookup results and replies are arguments, so
@@ -11,7 +11,7 @@ mod batch;
 mod collection_query;
 mod composition;
 pub mod coverage;
-mod decision;
+mod message_plan;
 mod definitions;
 mod dry_run;
 mod evaluation;
@@ -21,7 +21,7 @@ mod indirect_writes;
 mod inputs;
 pub mod lookup;
 mod merge;
-mod no_plan;
+mod invalid_message;
 mod outcome;
 pub mod permits;
 mod plan;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::ClientState;
 use super::applicable_rules::{ApplicableRules, Enforcement, applicable_rules, asks_for_users};
 use super::authentication::read_users;
-use super::decision::{Incoming, reject_command};
+use super::message_plan::{Incoming, reject_command};
 use super::explain::explained;
 use super::outcome::OutcomeKind;
 use super::port::{Flow, Port, close};
@@ -41,7 +41,7 @@ impl<'f> Incoming<'f> {
     /// Takes the permits, or ends the message with an error.
     pub(super) async fn take_permits(&mut self, port: &Port) -> Flow {
         self.has_permits = true;
-        // The decision reports an error in the message.
+        // The plan reports an error in the message.
         let Ok(command) = Command::parse(self.frame) else { return Flow::Continue(()) };
         let mut limited_by = match port.client_state(|client_state, _| self.limited_by(&command, client_state)).await {
             Some(limited_by) => limited_by,

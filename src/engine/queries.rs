@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::Triage;
-use super::decision::with_fields;
+use super::message_plan::with_fields;
 use super::explain::explained;
 use super::outcome::{OutcomeKind, RuleOutcome, RuleOutcomes};
 use super::step::Step;
