@@ -8,7 +8,7 @@ use super::ClientState;
 use super::applicable_rules::applicable_rules;
 use super::message_plan::{Incoming, Unplanned, reject_command, require_users, with_fields, write_with_fields};
 use super::evaluation::BatchEvaluation;
-use super::invalid_message::InvalidMessage;
+use super::message_error::MessageError;
 use super::outcome::RuleOutcomes;
 use super::step::Step;
 use crate::command::{Command, WriteBatch, WriteForm, reject_duplicates};
@@ -67,7 +67,7 @@ impl<'f> Incoming<'f> {
 }
 
 /// Returns the inner command; `None` when mongod should report the error.
-pub(super) fn explained<'a>(command: &Command<'a>) -> Result<Option<Command<'a>>, InvalidMessage> {
+pub(super) fn explained<'a>(command: &Command<'a>) -> Result<Option<Command<'a>>, MessageError> {
     let Some(body) = command.target.as_document() else { return Ok(None) };
     reject_duplicates(body, PART)?;
     Ok(command.nested(body))

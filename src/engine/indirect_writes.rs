@@ -8,7 +8,7 @@ use super::ClientState;
 use super::applicable_rules::{ApplicableRules, Enforcement, applicable_rules, enforcement};
 use super::message_plan::{Incoming, Unplanned, reject_command, require_users};
 use super::definitions::evaluates_in;
-use super::invalid_message::InvalidMessage;
+use super::message_error::MessageError;
 use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::rejection_text::RejectedBy;
 use super::step::Step;
@@ -106,7 +106,7 @@ impl<'f> Incoming<'f> {
             return Err(Unplanned::Users(users_question(command.message.header.request_id)));
         }
         match rules().find(|rule| on_indirect_write(rule, enforcement(rule, client_state)) == OutcomeKind::Reject) {
-            Some(rule) => Err(Unplanned::Invalid(InvalidMessage {
+            Some(rule) => Err(Unplanned::Error(MessageError {
                 code: code::DOCUMENT_VALIDATION_FAILURE,
                 text: format!(
                     "{what} a collection that docward cannot determine; rule '{}' may apply to it. Name the \

@@ -8,7 +8,7 @@ use super::applicable_rules::{ApplicableRules, Enforcement, applicable_rules, as
 use super::authentication::{self, is_by_certificate, read_users};
 use super::batch::BatchJob;
 use super::evaluation::BatchEvaluation;
-use super::invalid_message::InvalidMessage;
+use super::message_error::MessageError;
 use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::port::{Flow, Port, close};
 use super::rejection_text::RejectedBy;
@@ -73,18 +73,18 @@ pub(super) enum Unplanned {
     Users(Vec<u8>),
     /// A rule must know documents of the collection.
     Collection(Vec<u8>),
-    Invalid(InvalidMessage),
+    Error(MessageError),
 }
 
-impl From<InvalidMessage> for Unplanned {
-    fn from(error: InvalidMessage) -> Self {
-        Self::Invalid(error)
+impl From<MessageError> for Unplanned {
+    fn from(error: MessageError) -> Self {
+        Self::Error(error)
     }
 }
 
 impl From<CommandError> for Unplanned {
     fn from(error: CommandError) -> Self {
-        Self::Invalid(error.into())
+        Self::Error(error.into())
     }
 }
 
@@ -153,7 +153,7 @@ impl<'f> Incoming<'f> {
         };
         let planned = match header.op_code {
             OpCode::Msg => self.plan_command(client_state, outcomes),
-            OpCode::Query => Err(Unplanned::Invalid(InvalidMessage {
+            OpCode::Query => Err(Unplanned::Error(MessageError {
                 code: code::UNSUPPORTED_OP_QUERY_COMMAND,
                 text: "docward accepts only the hello handshake by OP_QUERY; use a driver that sends OP_MSG".to_owned(),
             })),
@@ -166,12 +166,12 @@ impl<'f> Incoming<'f> {
             Ok(plan) => plan,
             Err(Unplanned::Users(question)) => MessagePlan::Users(question),
             Err(Unplanned::Collection(question)) => MessagePlan::Collection(question),
-            Err(Unplanned::Invalid(error)) => MessagePlan::Final(self.reply_error(header, &error)),
+            Err(Unplanned::Error(error)) => MessagePlan::Final(self.reply_error(header, &error)),
         }
     }
 
     /// Ends the message with an error reply, or by closing the connection if the client expects no reply.
-    fn reply_error(&self, header: Header, error: &InvalidMessage) -> Step {
+    fn reply_error(&self, header: Header, error: &MessageError) -> Step {
         let flags = self.frame.get(HEADER_LENGTH..).and_then(|rest| rest.first_chunk().map(|b| u32::from_le_bytes(*b)));
         if header.op_code == OpCode::Msg && flags.is_none_or(|flags| flags & MORE_TO_COME != 0) {
             return Step::Close(error.text.clone());
@@ -199,14 +199,14 @@ impl<'f> Incoming<'f> {
         let step = match class {
             CommandClass::Hello => {
                 let text = "a hello must have its body first; this one has a document sequence before it".to_owned();
-                return Err(InvalidMessage { code: code::FAILED_TO_PARSE, text }.into());
+                return Err(MessageError { code: code::FAILED_TO_PARSE, text }.into());
             }
             CommandClass::Authenticate if is_by_certificate(command.body.elements()) => {
                 return Err(authentication::certificate_login_error().into());
             }
             CommandClass::Authenticate if class_of_head(self.frame).is_none() => {
                 let text = "a login must have its body first; this one has a document sequence before it".to_owned();
-                return Err(InvalidMessage { code: code::FAILED_TO_PARSE, text }.into());
+                return Err(MessageError { code: code::FAILED_TO_PARSE, text }.into());
             }
             CommandClass::Authenticate => {
                 client_state.forget_users();

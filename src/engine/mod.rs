@@ -21,7 +21,7 @@ mod indirect_writes;
 mod inputs;
 pub mod lookup;
 mod merge;
-mod invalid_message;
+mod message_error;
 mod outcome;
 pub mod permits;
 mod plan;

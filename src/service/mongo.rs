@@ -1,5 +1,5 @@
 //! The service's own connection through the official driver. It is created for the first lookup, so that rules without
-//! lookups need no service user.
+//! lookups do not need docward's own user.
 //!
 //! Counters are documents `{_id: counter, seq: last number issued}`; an application may also `$inc` them. Errors are
 //! classified by whether a retry can help.
@@ -49,7 +49,7 @@ pub struct MongoService {
 }
 
 impl MongoService {
-    /// Parses the connection string of the service user. `resolver`: see [`connection::options`].
+    /// Parses the connection string of docward's own user. `resolver`: see [`connection::options`].
     ///
     /// # Errors
     /// [`ConnectionError`]: the connection string cannot be used.
