@@ -49,8 +49,8 @@ pub(super) struct Evaluated<'r, 'a> {
     pub(super) numbers_on_insert: Vec<(NumberRule<'r>, i64)>,
     /// The rules that the statement must still satisfy once the number is assigned.
     pub(super) must_hold: SmallVec<[&'r Rule; 1]>,
-    /// The rules that must not issue the number that the statement itself contains.
-    pub(super) brings_number: SmallVec<[NumberRule<'r>; 1]>,
+    /// The rules that must not assign the number that the client provides in the statement to others.
+    pub(super) provides_number: SmallVec<[NumberRule<'r>; 1]>,
     /// The procedures that the statement needs, in rule order.
     pub(super) procedures: SmallVec<[(&'r Rule, Arc<dyn Procedure>); 1]>,
     /// The number of failed transactions for it.
@@ -216,7 +216,7 @@ fn evaluate_statement<'r, 'a>(
         numbered_by: SmallVec::new(),
         numbers_on_insert: Vec::new(),
         must_hold: SmallVec::new(),
-        brings_number: SmallVec::new(),
+        provides_number: SmallVec::new(),
         procedures: SmallVec::new(),
         attempts: 0,
         contention_aborts: 0,
@@ -308,7 +308,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                     self.statement = self.statement.with(operation);
                     self.changed_by = Some(rule);
                 }
-                self.brings_number.extend(NumberRule::new(rule));
+                self.provides_number.extend(NumberRule::new(rule));
             }
             Verdict::Rewrite(Rewrite { operation, checks_match, no_effect }) => {
                 let rewritten = self.statement.with(operation);
@@ -351,7 +351,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                 self.changed_by = Some(rule);
                 let numbered = NumberRule::new(rule);
                 // A stored document may get the client's own number.
-                self.brings_number
+                self.provides_number
                     .extend(numbered.filter(|rule| rule.numbers.inserts_apart(&self.statement.operation)));
                 self.numbered_by.extend(numbered);
             }

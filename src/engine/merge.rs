@@ -1,6 +1,6 @@
 //! Merges several replies into one: adds up counts, maps indexes to the client's, and adds docward's own errors.
 
-use super::allocation::is_duplicate_key;
+use super::optimistic_numbers::is_duplicate_key;
 use super::rejection_text;
 use super::rejection_text::RejectedBy;
 use crate::command::{Command, Namespace, Reply, Statement, WriteForm, code, error_reply};

@@ -4,7 +4,7 @@
 //! sends messages, performs lookups and passes the results back. Time, lookup results and replies are arguments, so
 //! the proxy, the command line and the tests run the same code. The next layer is `crate::proxy`.
 
-mod allocation;
+mod optimistic_numbers;
 mod applicable_rules;
 mod authentication;
 mod batch;

@@ -61,7 +61,7 @@ impl Pattern for Bucket {
         context.mapping(settings, &KEYS, Self::read_keys)
     }
 
-    fn lacks(&self) -> &'static [NoEffectCause] {
+    fn no_effect_causes(&self) -> &'static [NoEffectCause] {
         &[NoEffectCause::Effect(NoEffectKind::NoMatch)]
     }
 

@@ -216,8 +216,8 @@ pub trait Pattern {
         ""
     }
 
-    /// Returns what its statements can lack, as far as the server's replies show it.
-    fn lacks(&self) -> &'static [NoEffectCause] {
+    /// Returns why its statements can have no effect, as far as the server's replies show it.
+    fn no_effect_causes(&self) -> &'static [NoEffectCause] {
         &[]
     }
 

@@ -88,7 +88,7 @@ impl Pattern for Queue {
         context.mapping(settings, &KEYS, Self::read_keys)
     }
 
-    fn lacks(&self) -> &'static [NoEffectCause] {
+    fn no_effect_causes(&self) -> &'static [NoEffectCause] {
         &[NoEffectCause::Effect(NoEffectKind::NoMatch)]
     }
 

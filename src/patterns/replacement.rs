@@ -123,7 +123,7 @@ impl Pattern for Replacement {
         context.mapping(settings, &KEYS, Self::read_keys)
     }
 
-    fn lacks(&self) -> &'static [NoEffectCause] {
+    fn no_effect_causes(&self) -> &'static [NoEffectCause] {
         match (&self.version_field, self.on_conflict) {
             (None, _) => &[],
             (Some(_), OnConflict::Ignore) => &[NoEffectCause::Effect(NoEffectKind::NoMatch)],

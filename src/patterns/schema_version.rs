@@ -80,7 +80,7 @@ impl Pattern for SchemaVersion {
         context.mapping(settings, &KEYS, Self::read_keys)
     }
 
-    fn lacks(&self) -> &'static [NoEffectCause] {
+    fn no_effect_causes(&self) -> &'static [NoEffectCause] {
         &[NoEffectCause::Effect(NoEffectKind::NoMatch)]
     }
 

@@ -57,7 +57,7 @@ impl Pattern for Timestamps {
         context.mapping(settings, &settings::KEYS, Self::read_keys)
     }
 
-    fn lacks(&self) -> &'static [NoEffectCause] {
+    fn no_effect_causes(&self) -> &'static [NoEffectCause] {
         &[NoEffectCause::Effect(NoEffectKind::Stale)]
     }
 

@@ -1,4 +1,4 @@
-//! Allocates numbers of counters. Leftovers of earlier blocks are handed out immediately; otherwise one round trip
+//! Reserves numbers in counters, and hands them out. Leftovers of earlier blocks are handed out immediately; otherwise one round trip
 //! serves all waiting callers. The next block is reserved before the leftovers are used up, and is larger if blocks do
 //! not last until the next one arrives.
 //!
@@ -103,7 +103,7 @@ impl<S: CounterStore> Allocator<S> {
         Self { store, background, counters: Mutex::default(), meter: Arc::default() }
     }
 
-    /// Allocates `request.count` numbers.
+    /// Returns `request.count` reserved numbers.
     pub(super) fn numbers(&self, request: NumberRequest) -> Allocation {
         let counter = self.counter(&request.counter);
         let mut locked = lock(&counter);

@@ -125,7 +125,7 @@ pub(super) fn is_open(finding: &Finding, rules: &[Rule]) -> bool {
     known && !strict
 }
 
-/// Whether a number was issued twice because an earlier command of the case computed one: documented for `sequence`.
+/// Whether a number was assigned twice because an earlier command of the case computed one: documented for `sequence`.
 pub(super) fn is_computed(finding: &Finding, rules: &[Rule], earlier: &[Step]) -> bool {
     let computes = |rule: &Rule, statement: &Statement| {
         let is_known = |operator: &str| matches!(operator, "$set" | "$min" | "$max");

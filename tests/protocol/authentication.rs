@@ -195,7 +195,7 @@ fn numbering() -> Docward {
     before().rules(RULES).argument("--service").argument(service).start()
 }
 
-/// The last number that was issued.
+/// The last number that was reserved.
 async fn drawn() -> Option<i32> {
     let counters = root().await.database("drawn").collection::<Document>("counters");
     let counter = counters.find_one(doc! { "_id": "orders" }).await.unwrap();

@@ -72,7 +72,7 @@ fn supported_hello(hello: Document<'_>, negotiation: &mut Negotiation) -> Option
 
 /// Returns whether a hello waits for topology changes instead of an immediate reply. Only drivers' monitors send
 /// these.
-pub fn awaits_news(frame: &[u8]) -> bool {
+pub fn is_awaitable(frame: &[u8]) -> bool {
     let hello = Message::parse(frame).ok().and_then(|message| Document::parse(message.body).ok());
     hello.is_some_and(|hello| hello.get("topologyVersion").is_some())
 }
