@@ -309,7 +309,9 @@ pub(super) fn raise_file_limit(connections: Option<usize>) -> Option<u64> {
             "the limit of open files is too low for limits.connections; raise it (ulimit -n, LimitNOFILE=)"
         ),
         Ok(_) => {}
-        Err(error) => tracing::warn!("cannot raise the limit of open files: {error}"),
+        Err(error) => {
+            tracing::warn!("cannot raise the limit of open files: {error}; raise it for docward (ulimit -n, LimitNOFILE=)");
+        },
     }
     limit.ok()
 }

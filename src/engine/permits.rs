@@ -186,8 +186,15 @@ fn overloaded(
 ) -> Step {
     let LimitedBy { rule, database, collection, .. } = limited_by;
     let namespace = Namespace { database, collection };
-    let ThrottleLimits { per, .. } = request.limits;
-    let reason = format!("the {} '{}' uses all that it may, and it waited {wait:?}", per.as_str(), request.key);
+    let ThrottleLimits { concurrent, rate, per, .. } = request.limits;
+    let concurrent = concurrent.map(|count| format!("{count} commands at a time"));
+    let rate = rate.map(|rate| format!("{rate} statements per second"));
+    let limit = concurrent.into_iter().chain(rate).collect::<Vec<_>>().join(", ");
+    let reason = format!(
+        "{} '{}' has reached its limit ({limit}); this command waited {wait:?} for a permit",
+        per.as_str(),
+        request.key
+    );
     let hint = "Retry later, and send fewer commands at a time.";
     let rejection = Rejection { code: code::INGRESS_REQUEST_RATE_LIMIT_EXCEEDED, ..Rejection::new(reason, hint) };
     port.note(rule, namespace, OutcomeKind::Reject, Some(&rejection));

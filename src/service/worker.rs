@@ -171,10 +171,10 @@ impl ElectedWorker {
                     tracing::warn!(rule, "changes may have been missed; {}: {text}", words.after_loss);
                     (Duration::ZERO, String::new())
                 }
-                Stop::Unsupported(why) => (UNSUPPORTED_RETRY, format!("{}: {why}", words.undone)),
+                Stop::Unsupported(why) => (UNSUPPORTED_RETRY, format!("{}: {why}", words.when_stopped)),
                 stop @ (Stop::Driver(_) | Stop::Failed(_)) => {
                     let text = stop.describe(&self.server);
-                    (ERROR_RETRY, format!("{} for now: {text}", words.undone))
+                    (ERROR_RETRY, format!("{} for now: {text}", words.when_stopped))
                 }
             };
             self.progress.stopped(&text);
@@ -196,7 +196,8 @@ impl ElectedWorker {
         }
         let lease = &candidate.acquire(client).await?;
         if self.progress.started() {
-            tracing::info!(rule = self.task.rule(), fence = lease.fence(), "this process {}", self.task.words().does);
+            let does = self.task.words().when_running;
+            tracing::info!(rule = self.task.rule(), fence = lease.fence(), "worker started: {does}");
         }
         let worked = async {
             let result = self.task.work(WorkerContext { client, lease, progress: &self.progress }).await;

@@ -72,6 +72,13 @@ impl Transactions {
         }
     }
 
+    /// The number of open transactions.
+    pub(in crate::proxy) fn count(&self) -> usize {
+        let mut open = self.lock();
+        open.sweep();
+        open.since.len()
+    }
+
     fn keep_open(&self, transactions: &mut HashSet<TransactionId>) {
         let open = self.lock();
         transactions.retain(|id| open.since.contains_key(id));
