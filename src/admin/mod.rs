@@ -1,7 +1,7 @@
 //! The admin address: health, metrics and the data of the console, over HTTP.
 //!
-//! It only reads, except that the mode of a rule can be overridden with the token. It runs on its own thread, so that its requests cost the proxied connections only a share of a
-//! processor. Start reading at [`server`]; [`authorization`] checks requests, [`routes`] lists the paths. The web page,
+//! Most requests only read. With the token, a request can override the mode of a rule or close a connection. The admin
+//! address runs on its own thread, so that its requests cost the proxied connections only a share of a processor. Start reading at [`server`]; [`authorization`] checks requests, [`routes`] lists the paths. The web page,
 //! [`console`], uses the same paths.
 
 mod authorization;

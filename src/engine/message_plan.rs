@@ -131,7 +131,7 @@ impl<'f> Unevaluated<'f> {
     /// Evaluates the other statements, in turns with other connections, and sends them.
     async fn carry_out(mut self: Box<Self>, now: Now, port: Port) -> Flow<Step> {
         loop {
-            port.give_way().await;
+            port.yield_now().await;
             if port.outcomes(|outcomes| self.evaluation.take_turn(&self.batch, now, outcomes)) {
                 break;
             }

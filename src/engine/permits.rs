@@ -1,8 +1,8 @@
 //! The permits that a message needs before it is sent, by rules with the pattern `throttle`.
 //!
 //! The engine determines which rules limit a message, and under which key. The caller grants permits, keeps them until the
-//! last reply, and lets messages wait. What the server already holds open goes on without permits: cursors (getMore,
-//! killCursors), and transactions after their first statement.
+//! last reply, and lets messages wait. Open cursors (getMore, killCursors) and transactions
+//! after their first statement continue without permits.
 
 use std::time::Duration;
 

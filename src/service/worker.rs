@@ -2,7 +2,7 @@
 //!
 //! Each rule with such work is a [`Task`]. One worker at a time holds the task's lease and follows the changes of its
 //! collections. [`lease`] elects the worker and stores its progress, [`stream`] reads the changes, [`progress`] is what
-//! metrics and the console show. What a task does with a change is its own.
+//! metrics and the console show. Each task decides what it does with a change.
 
 pub(super) mod lease;
 mod progress;
