@@ -12,8 +12,8 @@ use crate::proxy::PoolStatus;
 use crate::service::{WorkerState, WorkerStatus};
 
 /// docs/observability.md documents the fields.
-pub(super) async fn status(State(sources): State<ResponseData>) -> Response {
-    sources.make(describe).await
+pub(super) async fn status(State(data): State<ResponseData>) -> Response {
+    data.make(describe).await
 }
 
 /// The pools of one member.
@@ -47,19 +47,19 @@ fn worker(worker: &WorkerStatus) -> serde_json::Value {
 }
 
 /// When docward's own certificates expire, in milliseconds since 1970 UTC.
-fn certificates(sources: &ResponseData) -> Vec<serde_json::Value> {
-    let listed = sources.admin_context.certificates().into_iter();
+fn certificates(data: &ResponseData) -> Vec<serde_json::Value> {
+    let listed = data.admin_context.certificates().into_iter();
     listed.map(|(side, end)| json!({ "side": side, "valid_until": end.saturating_mul(1000) })).collect()
 }
 
-fn describe(sources: &ResponseData) -> Response {
-    let (observer, loads) = (&sources.observer, sources.admin_context.loads());
+fn describe(data: &ResponseData) -> Response {
+    let (observer, loads) = (&data.observer, data.admin_context.reload_status());
     let rules = observer.rules();
-    let reasons = health::reasons(sources);
+    let reasons = health::reasons(data);
     Json(json!({
         "version": env!("CARGO_PKG_VERSION"),
         "now": milliseconds(SystemTime::now()),
-        "started": milliseconds(sources.started),
+        "started": milliseconds(data.started),
         "phase": *observer.phase().borrow(),
         "ready": reasons.is_empty(),
         "reasons": reasons,
@@ -77,7 +77,7 @@ fn describe(sources: &ResponseData) -> Response {
         "members": observer.members(),
         "pools": observer.pools().iter().map(pool).collect::<Vec<_>>(),
         "workers": observer.workers().iter().map(worker).collect::<Vec<_>>(),
-        "certificates": certificates(sources),
+        "certificates": certificates(data),
         "query_listener": observer.query_address(),
         "connections": { "open": observer.connections() },
     }))

@@ -152,7 +152,7 @@ pub fn parse_record(record: Document<'_>) -> Option<RecordedCommand> {
     let number = record.get("conn").and_then(Value::as_raw_i64).unwrap_or_default();
     let milliseconds = record.get("t").filter(|time| time.kind == Kind::DateTime).and_then(Value::as_raw_i64);
     let client = Client { app: text("app"), users, connection: number.cast_unsigned() };
-    let content = RecordedContent::Command(kept(command, database));
+    let content = RecordedContent::Command(without_session_fields(command, database));
     Some(RecordedCommand { client, milliseconds, took: None, content, partial: false, reply: None })
 }
 

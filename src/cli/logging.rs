@@ -104,7 +104,7 @@ pub(super) fn print_error(text: &str) {
 }
 
 /// Prints progress, as a line.
-pub(super) fn note(text: &str) {
+pub(super) fn print_progress(text: &str) {
     match is_json() {
         true => tracing::info!("{text}"),
         false => write(&lines(Level::INFO, &format!("{text}\n"))),

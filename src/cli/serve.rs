@@ -343,7 +343,7 @@ async fn serve(
         () = wait_for_signal(&mut terminate, &mut interrupt, "exiting before the listeners opened") => return Ok(()),
     };
     let observer = proxy.observer();
-    let telemetry = telemetry.start(&observer, reload.loads(), &active)?;
+    let telemetry = telemetry.start(&observer, reload.reload_status(), &active)?;
     announce(&proxy, telemetry.address())?;
     notify_manager(&[NotifyState::Ready]);
     let reports = async {

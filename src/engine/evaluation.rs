@@ -408,7 +408,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
             if self.rejected.is_some() {
                 return;
             }
-            if rule.pattern.holds(&self.statement).is_ok() {
+            if rule.pattern.check_final(&self.statement).is_ok() {
                 continue;
             }
             let verdict = rule.pattern.verdict(&self.statement, context);
@@ -417,7 +417,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
             }
             self.take(rule, Enforcement::Enforce, verdict, context, outcomes);
             if self.rejected.is_none()
-                && let Err(broken) = rule.pattern.holds(&self.statement)
+                && let Err(broken) = rule.pattern.check_final(&self.statement)
             {
                 self.reject_broken(rule, broken, context.namespace, outcomes);
             }
@@ -428,7 +428,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                 .filter(|(_, enforcement)| *enforcement == Enforcement::Enforce)
                 .map(|(rule, _)| *rule);
             for rule in enforced {
-                if rule.pattern.holds(&self.statement).is_ok() {
+                if rule.pattern.check_final(&self.statement).is_ok() {
                     self.prepare_for_number(rule, context, outcomes);
                     self.must_hold.push(rule);
                 }
@@ -443,7 +443,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         const LONGEST: i64 = i64::MAX;
         let numbered = |statement, one: &NumberRule<'_>| one.with_number(&statement, LONGEST);
         let numbered = self.numbered_by.iter().fold(self.statement.clone(), numbered);
-        if rule.pattern.holds(&numbered).is_ok() {
+        if rule.pattern.check_final(&numbered).is_ok() {
             return;
         }
         let Verdict::Rewrite(rewrite) = rule.pattern.verdict(&numbered, context) else { return };
@@ -506,7 +506,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
 
     /// Returns the first rule that the statement satisfies without its numbers and breaks with them.
     pub(super) fn broken_by(&self, numbered: &Statement<'_>) -> Option<(&'r Rule, Rejection)> {
-        self.must_hold.iter().find_map(|rule| Some((*rule, rule.pattern.holds(numbered).err()?)))
+        self.must_hold.iter().find_map(|rule| Some((*rule, rule.pattern.check_final(numbered).err()?)))
     }
 
     pub(super) fn reject_broken(

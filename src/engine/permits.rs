@@ -197,6 +197,6 @@ fn overloaded(
     );
     let hint = "Retry later, and send fewer commands at a time.";
     let rejection = Rejection { code: code::INGRESS_REQUEST_RATE_LIMIT_EXCEEDED, ..Rejection::new(reason, hint) };
-    port.note(rule, namespace, OutcomeKind::Reject, Some(&rejection));
+    port.add_outcome(rule, namespace, OutcomeKind::Reject, Some(&rejection));
     reject_command(command, &RejectedBy::new(rule, rejection), command.name, namespace)
 }

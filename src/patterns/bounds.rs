@@ -183,7 +183,7 @@ impl Pattern for Bounds {
         self.evaluate(statement).unwrap_or_else(Verdict::Reject)
     }
 
-    fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
+    fn check_final(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
         let amount = match self.check(statement) {
             Ok(amount) => amount,
             Err(Violation::Broken(rejection) | Violation::Unclear(rejection)) => return Err(rejection),

@@ -120,7 +120,7 @@ impl Pattern for Limits {
         Verdict::conditional(Operation::Update(update), true, NO_ROOM)
     }
 
-    fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
+    fn check_final(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
         let conditions = match self.conditions(&statement.operation) {
             Ok(conditions) => conditions,
             Err(Violation::Broken(rejection) | Violation::Unclear(rejection)) => return Err(rejection),

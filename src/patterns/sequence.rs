@@ -52,7 +52,7 @@ impl Pattern for Sequence {
         Some((self.field(), first))
     }
 
-    fn leaves_stored(&self, field: &Path) -> Option<&'static str> {
+    fn partial_change_reason(&self, field: &Path) -> Option<&'static str> {
         let overlaps = field.overlaps(self.field().as_str().as_bytes());
         overlaps.then_some("a replacement keeps the number in one of the fields and changes the others")
     }

@@ -160,7 +160,7 @@ async fn serve_from_store<S: CounterStore>(store: Arc<S>, meter: Arc<Reservation
             StoreRequest::Advance(request, count) => (store.advance(request, *count).await, *count),
             StoreRequest::Raise(request, number) => (store.raise(request, *number).await, 0),
         };
-        meter.note(asked, count, reply.is_ok());
+        meter.record(asked, count, reply.is_ok());
         let mut numbers = lock(&permit.numbers);
         numbers.pace = std::mem::take(&mut numbers.requested_meanwhile);
         match reply {

@@ -132,7 +132,7 @@ impl SeenWrite<'_> {
             namespace,
             reason: "",
         };
-        evidence.note(&noted, shape(self.command), ExampleText::default);
+        evidence.count_effect(&noted, shape(self.command), ExampleText::default);
     }
 
     fn count_field<K: Ord>(&self, fields: &mut BTreeMap<K, Evidence>, field: K) {
@@ -163,15 +163,15 @@ impl Habits {
     }
 
     /// Counts one command.
-    pub fn take(&mut self, recorded: &RecordedCommand) {
+    pub fn add_command(&mut self, recorded: &RecordedCommand) {
         let Self { counts, stored } = self;
         let is_single = match &recorded.content {
             RecordedContent::Command(command) => crate::engine::statements(command.as_document()).next().is_none(),
-            RecordedContent::Hidden(_) => true,
+            RecordedContent::UnknownStatements(_) => true,
         };
         stored.evaluate_and_apply(recorded, |part, stored| match part {
             AuditedCommand::Command(command) => counts.command(command, recorded, stored, is_single),
-            AuditedCommand::Hidden(_) => {}
+            AuditedCommand::UnknownStatements(_) => {}
         });
     }
 }

@@ -165,7 +165,7 @@ impl<'f> BatchJob<'f> {
         let reason = format!("no number could be reserved for it: {text}");
         let hint = "Ask the DBA to correct this: docward reserves numbers as its own user (--service).";
         let rejection = Rejection::new(reason, hint);
-        port.note(rule, self.batch.namespace(&evaluated.statement), OutcomeKind::Reject, Some(&rejection));
+        port.add_outcome(rule, self.batch.namespace(&evaluated.statement), OutcomeKind::Reject, Some(&rejection));
         evaluated.rejected = Some(RejectedBy::new(rule, rejection));
     }
 

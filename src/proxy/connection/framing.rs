@@ -153,7 +153,7 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
         }
         // The server fails transactions of a client that must still log in, so a drain does not wait for them.
         if !self.client_state.must_log_in {
-            self.transactions.note(head);
+            self.transactions.track(head);
         }
         self.pending.command = self.meter.command(header, head);
         if let Some(latest) = &mut self.latest {

@@ -146,7 +146,7 @@ impl<P: Interceptor> Listeners<P> {
             let member = hello.map(|hello| MemberHello { reply: hello.reply.clone(), round_trip });
             pools.observed(&hello_result.address, member);
         }
-        self.membership.note(hello_result);
+        self.membership.record(hello_result);
         if let Some(members) = self.membership.members() {
             self.apply_members(&members, connection_token);
         }

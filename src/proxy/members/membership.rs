@@ -34,7 +34,7 @@ impl Membership {
         let mut this = Self::new(upstream);
         let asked = this.seeds().iter().map(|seed| ask_once(&this.upstream, seed));
         for hello_result in join_all(asked).await {
-            this.note(hello_result);
+            this.record(hello_result);
         }
         this
     }
@@ -43,7 +43,7 @@ impl Membership {
         Self { upstream, seen: HashMap::new(), is_set: false }
     }
 
-    pub(in crate::proxy) fn note(&mut self, hello_result: HelloResult) {
+    pub(in crate::proxy) fn record(&mut self, hello_result: HelloResult) {
         let replies = hello_result.hello.is_some();
         self.is_set |= hello_result.hello.as_ref().is_some_and(|hello| !hello.members.is_empty());
         let (address, failure) = (hello_result.address.clone(), hello_result.failure.clone());
@@ -239,7 +239,7 @@ mod tests {
         let upstream = Upstream::plain(seeds.iter().map(|seed| address(seed)).collect(), direct);
         let mut membership = Membership::new(Arc::new(upstream));
         for (from, hello) in replies {
-            membership.note(HelloResult {
+            membership.record(HelloResult {
                 address: address(from),
                 hello: hello.clone(),
                 round_trip: Duration::ZERO,
@@ -276,7 +276,7 @@ mod tests {
     fn members_are_unknown_rather_than_forgotten_without_answers() {
         let mut membership = membership(&["a:1"], false, &[("a:1", Some(hello("a:1", &["a:1", "b:2"])))]);
         for hello in [None, Some(Hello::default())] {
-            membership.note(HelloResult {
+            membership.record(HelloResult {
                 address: address("a:1"),
                 hello,
                 round_trip: Duration::ZERO,
@@ -319,7 +319,7 @@ mod tests {
             let mut membership = membership(&["p:1"], false, &[]);
             for (name, role, last_write, after) in replies {
                 let hello = Hello { role: *role, last_write: Some(last_write * 1000), ..hello(name, &["p:1"]) };
-                membership.note(HelloResult {
+                membership.record(HelloResult {
                     address: address(name),
                     hello: Some(hello),
                     round_trip: Duration::ZERO,

@@ -140,7 +140,7 @@ where
         let reply = reply.ok_or(MEMBER_LOST)?;
         let parsed = HelloReply::parse(&reply).map_err(UpstreamFault::from)?;
         let must_log_in = self.client.state.must_log_in;
-        parsed.note(&mut self.client.state);
+        parsed.store_in(&mut self.client.state);
         self.client.state.must_log_in = must_log_in;
         self.client.note_identity();
         let presentation = self.listener_context.presentation(self.client.local);
