@@ -148,7 +148,7 @@ fn unnamed(namespace: Option<Namespace<'_>>, rules: &RuleSet) -> Option<String> 
 }
 
 fn reject(command: &Command<'_>, reason: String, rules: &RuleSet, commands: &str) -> QueryRejection {
-    let hint = format!("send it by the connection string for commands (docward listens for them on {commands})");
+    let hint = format!("send it to a member listener of docward ({commands})");
     let text = format!("docward: '{}' {reason}. What to do: {hint}.", command.name);
     let step = if command.message.more_to_come() {
         Step::Close(text)

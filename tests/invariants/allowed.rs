@@ -91,7 +91,7 @@ const REJECTIONS: &[(&str, &str)] = &[
     ("tree", "cannot be set: a field on its path"),
     ("tree", "twice, or writes a field inside it"),
     // Limits: paths through arrays, and upserts whose inserted document cannot be bounded.
-    ("limits", "docward cannot count the items"),
+    ("limits", "docward cannot count the elements"),
     ("limits", "is inside an array"),
     ("limits", "as an upsert it could insert"),
     ("limits", "docward cannot bound the bytes"),
