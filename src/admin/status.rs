@@ -53,7 +53,7 @@ fn certificates(data: &ResponseData) -> Vec<serde_json::Value> {
 }
 
 fn describe(data: &ResponseData) -> Response {
-    let (observer, loads) = (&data.observer, data.admin_context.reload_status());
+    let (observer, reload_status) = (&data.observer, data.admin_context.reload_status());
     let rules = observer.rules();
     let reasons = health::reasons(data);
     Json(json!({
@@ -66,13 +66,13 @@ fn describe(data: &ResponseData) -> Response {
         "set": {
             "hash": rules.hash().to_string(),
             "rules": rules.rules().len(),
-            "loaded_at": milliseconds(loads.loaded_at),
+            "loaded_at": milliseconds(reload_status.loaded_at),
         },
         "reloads": {
-            "loaded": loads.loaded,
-            "failed": loads.failed,
-            "tried_at": milliseconds(loads.tried_at),
-            "last_error": &loads.last_error,
+            "loaded": reload_status.loaded,
+            "failed": reload_status.failed,
+            "tried_at": milliseconds(reload_status.tried_at),
+            "last_error": &reload_status.last_error,
         },
         "members": observer.members(),
         "pools": observer.pools().iter().map(pool).collect::<Vec<_>>(),

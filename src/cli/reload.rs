@@ -71,8 +71,8 @@ impl Fingerprint {
 
 impl Reload {
     pub(super) fn new(parts: Vec<Box<dyn Reloadable>>) -> Self {
-        let loads = Arc::new(ArcSwap::from_pointee(ReloadStatus::at_start()));
-        Self { parts: parts.into_iter().map(WatchedPart::new).collect(), loads }
+        let reload_status = Arc::new(ArcSwap::from_pointee(ReloadStatus::at_start()));
+        Self { parts: parts.into_iter().map(WatchedPart::new).collect(), reload_status }
     }
 
     pub fn reload_status(&self) -> Arc<ArcSwap<ReloadStatus>> {
@@ -106,11 +106,11 @@ impl Reload {
 
     /// Loads changed parts, or all parts if `requested`.
     fn poll(&mut self, requested: bool) {
-        let loads: Vec<bool> = self.parts.iter_mut().filter_map(|watched| watched.poll(requested)).collect();
-        if loads.is_empty() {
+        let reload_status: Vec<bool> = self.parts.iter_mut().filter_map(|watched| watched.poll(requested)).collect();
+        if reload_status.is_empty() {
             return;
         }
-        let succeeded = !loads.contains(&false);
+        let succeeded = !reload_status.contains(&false);
         let before = self.reload_status.load();
         let errors: Vec<_> = self.parts.iter().filter_map(|watched| watched.error.as_deref()).collect();
         let now = SystemTime::now();

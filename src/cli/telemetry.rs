@@ -91,7 +91,7 @@ impl PreparedTelemetry {
         let spans = self.traces.as_ref().map(|traces| (traces.tracer.clone(), traces.exported.clone()));
         let admin_context = Arc::new(ServeContext {
             observer: observer.clone(),
-            loads,
+            reload_status,
             spans,
             active: active.clone(),
             runtime: Handle::current(),
