@@ -106,11 +106,11 @@ impl Reload {
 
     /// Loads changed parts, or all parts if `requested`.
     fn poll(&mut self, requested: bool) {
-        let reload_status: Vec<bool> = self.parts.iter_mut().filter_map(|watched| watched.poll(requested)).collect();
-        if reload_status.is_empty() {
+        let results: Vec<bool> = self.parts.iter_mut().filter_map(|watched| watched.poll(requested)).collect();
+        if results.is_empty() {
             return;
         }
-        let succeeded = !reload_status.contains(&false);
+        let succeeded = !results.contains(&false);
         let before = self.reload_status.load();
         let errors: Vec<_> = self.parts.iter().filter_map(|watched| watched.error.as_deref()).collect();
         let now = SystemTime::now();

@@ -29,9 +29,14 @@ pub(in crate::proxy) enum ClientFault {
 }
 
 impl ClientFault {
-    /// Whether the client violates the protocol. Otherwise the text alone is the reason.
-    fn is_protocol_error(&self) -> bool {
-        !matches!(self, Self::Stalled | Self::TooLongBeforeLogin { .. })
+    /// What the log prints before the text: nothing if the client has not violated the protocol.
+    fn prefix(&self) -> &'static str {
+        match self {
+            Self::Stalled | Self::TooLongBeforeLogin { .. } => "",
+            Self::Wire(_) | Self::Handshake(_) | Self::HelloTooLong { .. } | Self::Tls => {
+                "protocol error of the client: "
+            }
+        }
     }
 }
 
@@ -79,7 +84,7 @@ pub(in crate::proxy) enum End {
     ClientError(io::Error),
     #[error("the connection to the upstream broke: {0}")]
     UpstreamError(io::Error),
-    #[error("{}{0}", if .0.is_protocol_error() { "protocol error of the client: " } else { "" })]
+    #[error("{prefix}{0}", prefix = .0.prefix())]
     Client(#[from] ClientFault),
     #[error("protocol error of the upstream: {0}")]
     Upstream(#[from] UpstreamFault),
