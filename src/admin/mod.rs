@@ -1,8 +1,10 @@
 //! The admin address: health, metrics and the data of the console, over HTTP.
 //!
 //! Most requests only read. With the token, a request can override the mode of a rule or close a connection. The admin
-//! address runs on its own thread, so that its requests cost the proxied connections only a share of a processor. Start reading at [`server`]; [`authorization`] checks requests, [`routes`] lists the paths. The web page,
-//! [`console`], uses the same paths.
+//! address runs on its own thread, so that its requests cost the proxied connections only a share of a processor.
+//!
+//! Start reading at [`server`]; [`authorization`] checks requests, [`routes`] lists the paths. The web page, [`console`],
+//! uses the same paths.
 
 mod authorization;
 mod connections;

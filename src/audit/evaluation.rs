@@ -56,7 +56,7 @@ impl<'r> Audit<'r> {
     }
 }
 
-/// A command with at most one statement, or what is known of a hidden one.
+/// A command with at most one statement, or what is known of a unknown one.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum AuditedCommand<'c> {
     Command(&'c CowDocument<'static>),
@@ -71,10 +71,10 @@ impl KnownDocuments {
         mut evaluate: impl FnMut(AuditedCommand<'_>, &Self),
     ) {
         let command = match &recorded.content {
-            RecordedContent::UnknownStatements(hidden) => {
-                evaluate(AuditedCommand::UnknownStatements(hidden), self);
-                if hidden.class != CommandClass::Insert {
-                    self.forget(&format!("{}.{}", hidden.database, hidden.collection));
+            RecordedContent::UnknownStatements(unknown) => {
+                evaluate(AuditedCommand::UnknownStatements(unknown), self);
+                if unknown.class != CommandClass::Insert {
+                    self.forget(&format!("{}.{}", unknown.database, unknown.collection));
                 }
                 return;
             }
@@ -144,7 +144,7 @@ impl<'r> TrafficEvaluation<'r> {
     pub(super) fn add_command(&mut self, command: AuditedCommand<'_>, recorded: &RecordedCommand, stored: &KnownDocuments) {
         match command {
             AuditedCommand::Command(command) => self.statement(command, recorded, stored),
-            AuditedCommand::UnknownStatements(hidden) => self.hidden(hidden, &recorded.client),
+            AuditedCommand::UnknownStatements(unknown) => self.unknown_statements(unknown, &recorded.client),
         }
     }
 
@@ -153,28 +153,28 @@ impl<'r> TrafficEvaluation<'r> {
         (self.tally, self.confirmed)
     }
 
-    fn hidden(&mut self, hidden: &UnknownStatements, client: &Client) {
-        let namespace = Namespace { database: &hidden.database, collection: &hidden.collection };
+    fn unknown_statements(&mut self, unknown: &UnknownStatements, client: &Client) {
+        let namespace = Namespace { database: &unknown.database, collection: &unknown.collection };
         let rules = self.rules;
-        let Some(found) = rules.rules_for(hidden.database.as_str(), hidden.collection.as_str()) else { return };
-        let kinds = kinds_of_class(hidden.class);
+        let Some(found) = rules.rules_for(unknown.database.as_str(), unknown.collection.as_str()) else { return };
+        let kinds = kinds_of_class(unknown.class);
         let text = namespace.to_string();
         for rule in found.iter() {
             let evaluates = match kinds {
-                [] => evaluates_statement(rule, namespace, hidden.class, None),
-                kinds => kinds.iter().any(|kind| evaluates_statement(rule, namespace, hidden.class, Some(*kind))),
+                [] => evaluates_statement(rule, namespace, unknown.class, None),
+                kinds => kinds.iter().any(|kind| evaluates_statement(rule, namespace, unknown.class, Some(*kind))),
             };
             if let Some(tally) = self.tally.rules.get_mut(rule.id.index()).filter(|_| evaluates) {
                 let noted = CountedEffect {
                     effect: RuleEffect::CannotTell,
-                    statements: hidden.statements,
+                    statements: unknown.statements,
                     app: client.app.as_deref(),
                     users: client.users.as_deref(),
                     at: None,
                     namespace: &text,
-                    reason: hidden.reason,
+                    reason: unknown.reason,
                 };
-                tally.count_effect(&noted, class_name(hidden.class).to_owned(), ExampleText::default);
+                tally.count_effect(&noted, class_name(unknown.class).to_owned(), ExampleText::default);
             }
         }
     }

@@ -13,7 +13,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::recorded::{
-    Client, CommandFilter, RecordedCommand, RecordedContent, TRUNCATED, Unreadable, comment, content_of, head, hidden,
+    Client, CommandFilter, RecordedCommand, RecordedContent, TRUNCATED, Unreadable, comment, content_of, head, unknown_statements,
     joined, namespace_of, statement,
 };
 use crate::command::{CommandClass, Namespace, WriteForm};
@@ -204,7 +204,7 @@ impl LogReader {
             return Ok(());
         }
         let content = match read.parse_command()? {
-            None => hidden(namespace, class, inserted, TRUNCATED),
+            None => unknown_statements(namespace, class, inserted, TRUNCATED),
             Some(document) => content_of(document.as_document(), namespace, class, inserted),
         };
         let LineContent { client, milliseconds, took, .. } = read;
@@ -264,7 +264,7 @@ impl PendingStatements {
         let (database, collection) = self.namespace;
         let namespace = Namespace { database: &database, collection: &collection };
         if self.truncated > 0 {
-            let content = hidden(namespace, class_of(form), Some(self.truncated), TRUNCATED);
+            let content = unknown_statements(namespace, class_of(form), Some(self.truncated), TRUNCATED);
             out.push(RecordedCommand {
                 client: client.clone(),
                 milliseconds,

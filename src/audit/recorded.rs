@@ -93,7 +93,7 @@ pub(super) fn without_session_fields(command: Document<'_>, database: &str) -> C
 }
 
 /// A command whose statements the entry lacks. `statements` is their number, if known.
-pub(super) fn hidden(
+pub(super) fn unknown_statements(
     namespace: Namespace<'_>,
     class: CommandClass,
     statements: Option<u64>,
@@ -115,7 +115,7 @@ pub(super) fn content_of(
         && shown.get(list).and_then(Value::as_array).is_none()
     {
         let count = shown.get(list).and_then(Value::as_integer).map(i64::unsigned_abs);
-        return hidden(namespace, class, count.or(inserted), OMITTED);
+        return unknown_statements(namespace, class, count.or(inserted), OMITTED);
     }
     let database = shown.get("$db").and_then(|database| database.as_str());
     RecordedContent::Command(without_session_fields(shown, database.unwrap_or(namespace.database)))

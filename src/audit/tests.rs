@@ -22,7 +22,7 @@ fn line(context: &str, kind: &str, namespace: &str, command: &str, more: &str) -
     )
 }
 
-/// The commands read from the lines: in mongosh syntax, or described if hidden.
+/// The commands read from the lines: in mongosh syntax, or described if its statements are unknown.
 fn read_commands(lines: &[String]) -> Vec<String> {
     let (mut reader, mut out) = (LogReader::default(), Vec::new());
     for line in lines {

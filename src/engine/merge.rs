@@ -214,8 +214,8 @@ impl MergedResults {
         if reply.len() <= MAX_COMMAND_DOCUMENT_LENGTH {
             return reply;
         }
-        let text = "docward: the statements were sent, but their results are larger than a reply may be; read the documents to see the \
-                    results, and send smaller batches";
+        let text = "docward: the statements were sent, but their results are larger than a reply may be; \
+                    read the documents to see the results, and send smaller batches";
         error_reply(command.message.header, code::EXCEEDED_MEMORY_LIMIT, text, |_| {})
     }
 

@@ -1,7 +1,8 @@
 //! Carries out one message, step by step.
 //!
 //! [`Plan::next`] returns the next step; the caller performs it and passes the result to the next call. Most messages
-//! are planned at once (`message_plan.rs`). For the others async functions ask for their steps through a port (`port.rs`).
+//! are planned at once (`message_plan.rs`). For the others async functions ask for their steps through a port
+//! (`port.rs`).
 
 use super::batch::BatchJob;
 use super::message_plan::{Incoming, MessagePlan, carry_out};

@@ -215,7 +215,8 @@ impl Limits {
         Ok(conditions)
     }
 
-    /// Returns the fields of the filter of which none may be an array: `$` could have the position of one of its elements.
+    /// Returns the fields of the filter of which none may be an array: `$` could have the position of one of its
+    /// elements.
     fn other_arrays<'u>(&self, update: &'u Update<'_>) -> Vec<&'u str> {
         let Modification::Operators(operators) = update.modification.meaning() else { return Vec::new() };
         if !touched(operators.as_document()).any(|(_, path, _)| path.contains(&b'$')) {

@@ -1,6 +1,6 @@
-//! Reserves numbers in counters, and hands them out. Leftovers of earlier blocks are handed out immediately; otherwise one round trip
-//! serves all waiting callers. The next block is reserved before the leftovers are used up, and is larger if blocks do
-//! not last until the next one arrives.
+//! Reserves numbers in counters, and hands them out. Leftovers of earlier blocks are handed out immediately; otherwise
+//! one round trip serves all waiting callers. The next block is reserved before the leftovers are used up, and is larger
+//! if blocks do not last until the next one arrives.
 //!
 //! A number is handed out at most once, whatever fails: numbers come only from blocks that the store has granted. A
 //! block whose grant is uncertain is dropped, which leaves a gap. This module must not know about drivers.

@@ -1,7 +1,8 @@
 //! Proposes a rule file from [`Habits`]: each rule in `mode: shadow`, with its evidence as a comment above it.
 //!
 //! [`found`] makes candidates. Each is evaluated with the traffic that gave the reason for it ([`CandidateEvaluation`]);
-//! one that would break the application becomes a comment with the reason ([`candidate_effect`]). [`Proposal`] is the file.
+//! one that would break the application becomes a comment with the reason ([`candidate_effect`]). [`Proposal`] is the
+//! file.
 
 mod found;
 mod candidate_effect;
@@ -188,7 +189,7 @@ impl CandidateEvaluation<'_> {
         let Self { evaluations, by_namespace, stored } = self;
         stored.evaluate_and_apply(recorded, |part, stored| {
             let namespace = match part {
-                AuditedCommand::UnknownStatements(hidden) => Some(format!("{}.{}", hidden.database, hidden.collection)),
+                AuditedCommand::UnknownStatements(unknown) => Some(format!("{}.{}", unknown.database, unknown.collection)),
                 AuditedCommand::Command(command) => match target(command.as_document()) {
                     Some((namespace, class, _))
                         if Habits::is_relevant(namespace, class) && class != CommandClass::Aggregate =>

@@ -115,7 +115,7 @@ impl ActionReader {
                     self.recorded.reply(reply.name, reply.microseconds);
                 }
             }
-            RecordedEntry::UnknownStatements { stream, .. } => _ = self.planner.hidden(stream),
+            RecordedEntry::UnknownStatements { stream, .. } => _ = self.planner.unknown_statements(stream),
             RecordedEntry::Servers(servers) => self.servers.extend(servers),
         }
         None

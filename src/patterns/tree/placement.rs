@@ -211,7 +211,10 @@ impl PlacementRun {
         let Some((parent, below)) = parent else {
             return Err(match &by_path {
                 Some(path) => Rejection::new(
-                    format!("it sets '{}' to {path:?}, but no stored node is the parent that this path names", layout.path),
+                    format!(
+                        "it sets '{}' to {path:?}, but no stored node is the parent that this path names",
+                        layout.path
+                    ),
                     format!("Insert the ancestors first, or set only '{}'; docward writes the path.", layout.parent),
                 ),
                 None => {

@@ -33,8 +33,8 @@ const MAX_CHECKS: u32 = 6;
 const RETURN_INTERVAL: Duration = Duration::from_millis(1100);
 /// How often memory is returned after a release. Memory that is freed meanwhile needs another return.
 const RETURNS: usize = 3;
-/// The size of an allocation for which mimalloc uses a separate memory page. Each such allocation makes mimalloc return the
-/// memory that was freed at least `purge_delay` ago.
+/// The size of an allocation for which mimalloc uses a separate memory page. Each such allocation makes mimalloc return
+/// the memory that was freed at least `purge_delay` ago.
 const LARGE_ALLOCATION: usize = 1 << 20;
 
 /// The budget.

@@ -91,8 +91,10 @@ impl<P: Interceptor> Listeners<P> {
             this.query_socket = Some(socket);
         }
         for address in passed.unassigned() {
-            tracing::warn!("closed the passed socket on {address}: no listener is configured for it; add the address to `listen`, \
-                 `members` or `query_listen`, or remove it from the socket unit");
+            tracing::warn!(
+                "closed the passed socket on {address}: no listener is configured for it; add the address to `listen`, \
+                 `members` or `query_listen`, or remove it from the socket unit"
+            );
         }
         this.choose_for_queries();
         this.update_status();

@@ -159,7 +159,8 @@ impl HistoryEntries<'_> {
         let into = &self.history.into;
         tracing::warn!(
             rule = self.rule,
-            "{into} was dropped or emptied: the earlier states of the documents are lost; docward stores a marker of this gap"
+            "{into} was dropped or emptied: the earlier states of the documents are lost; docward stores a marker of \
+             this gap"
         );
         let reason = &format!("{into} was dropped or emptied");
         self.mark(&Gap { end: time, until: end_of_second(time), operation: "gap", since: None, reason }).await?;
