@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 
 use super::ReplySummary;
-use super::recorded::{Client, CommandFilter, RecordedCommand, RecordedContent, Unreadable, kept};
+use super::recorded::{Client, CommandFilter, RecordedCommand, RecordedContent, Unreadable, without_session_fields};
 use crate::command::{CommandClass, Namespace, classify};
 use crate::document::{CowDocument, Document, Kind, Value, Writer, document};
 

@@ -2,7 +2,7 @@
 //! have stored decides whether the condition that a rule adds would have matched.
 
 use super::known_documents::KnownDocuments;
-use super::recorded::{Client, UnknownStatements, REST_UNKNOWN, RecordedCommand, RecordedContent};
+use super::recorded::{Client, REST_UNKNOWN, RecordedCommand, RecordedContent, UnknownStatements};
 use super::tally::{AuditTally, CountedEffect, ExampleText, RuleEffect};
 use super::target::{CommandTarget, evaluates_statement, kinds_of_class, target};
 use super::write::{AuditedWrite, WriteAction};
@@ -141,7 +141,12 @@ impl<'r> TrafficEvaluation<'r> {
         self.tally.users_unknown |= recorded.client.users.is_none();
     }
 
-    pub(super) fn add_command(&mut self, command: AuditedCommand<'_>, recorded: &RecordedCommand, stored: &KnownDocuments) {
+    pub(super) fn add_command(
+        &mut self,
+        command: AuditedCommand<'_>,
+        recorded: &RecordedCommand,
+        stored: &KnownDocuments,
+    ) {
         match command {
             AuditedCommand::Command(command) => self.statement(command, recorded, stored),
             AuditedCommand::UnknownStatements(unknown) => self.unknown_statements(unknown, &recorded.client),
@@ -216,7 +221,13 @@ impl<'r> TrafficEvaluation<'r> {
         self.count_passed(&dry_run, &seen);
     }
 
-    fn count_outcome(&mut self, outcome: &RuleOutcome, dry_run: &DryRun, matched: Matched, seen: &EvaluatedCommand<'_>) {
+    fn count_outcome(
+        &mut self,
+        outcome: &RuleOutcome,
+        dry_run: &DryRun,
+        matched: Matched,
+        seen: &EvaluatedCommand<'_>,
+    ) {
         let undecided = matches!(dry_run.outcome, DryRunOutcome::Undecided)
             || dry_run.needs.iter().any(|need| matches!(need, AssumedLookup::Documents(_)));
         let rule = self.rules.rule(outcome.rule);

@@ -13,8 +13,8 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::recorded::{
-    Client, CommandFilter, RecordedCommand, RecordedContent, TRUNCATED, Unreadable, comment, content_of, head, unknown_statements,
-    joined, namespace_of, statement,
+    Client, CommandFilter, RecordedCommand, RecordedContent, TRUNCATED, Unreadable, comment, content_of, head, joined,
+    namespace_of, statement, unknown_statements,
 };
 use crate::command::{CommandClass, Namespace, WriteForm};
 use crate::document::CowDocument;

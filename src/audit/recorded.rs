@@ -100,7 +100,13 @@ pub(super) fn unknown_statements(
     reason: &'static str,
 ) -> RecordedContent {
     let (database, collection) = (namespace.database.to_owned(), namespace.collection.to_owned());
-    RecordedContent::UnknownStatements(UnknownStatements { database, collection, class, statements: statements.unwrap_or(1).max(1), reason })
+    RecordedContent::UnknownStatements(UnknownStatements {
+        database,
+        collection,
+        class,
+        statements: statements.unwrap_or(1).max(1),
+        reason,
+    })
 }
 
 /// The content of a command as logged. mongod omits inserted documents and can log other statements as a number;

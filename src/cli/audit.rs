@@ -50,6 +50,6 @@ impl TrafficConsumer for Audit<'_> {
     }
 
     fn add_command(&mut self, recorded: &RecordedCommand) {
-        Audit::take(self, recorded);
+        Audit::add_command(self, recorded);
     }
 }

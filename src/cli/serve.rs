@@ -310,7 +310,9 @@ pub(super) fn raise_file_limit(connections: Option<usize>) -> Option<u64> {
         ),
         Ok(_) => {}
         Err(error) => {
-            tracing::warn!("cannot raise the limit of open files: {error}; raise it yourself (ulimit -n, LimitNOFILE=)");
+            tracing::warn!(
+                "cannot raise the limit of open files: {error}; raise it yourself (ulimit -n, LimitNOFILE=)"
+            );
         }
     }
     limit.ok()

@@ -63,7 +63,7 @@ impl TrafficConsumer for Habits {
     }
 
     fn add_command(&mut self, recorded: &RecordedCommand) {
-        Habits::take(self, recorded);
+        Habits::add_command(self, recorded);
     }
 }
 
@@ -73,6 +73,6 @@ impl TrafficConsumer for CandidateEvaluation<'_> {
     }
 
     fn add_command(&mut self, recorded: &RecordedCommand) {
-        CandidateEvaluation::take(self, recorded);
+        CandidateEvaluation::add_command(self, recorded);
     }
 }

@@ -16,7 +16,7 @@ use super::config_file::ConfigFile;
 use super::explain::{ExplainInput, milliseconds_now};
 use super::mode::{ModeChange, ModeResult};
 use super::reload::Expiry;
-use crate::admin::{self, Admin, ExplainRequest, ReloadStatus, ModeReply, ModeRequest, SpanCounts};
+use crate::admin::{self, Admin, ExplainRequest, ModeReply, ModeRequest, ReloadStatus, SpanCounts};
 use crate::otlp::{Endpoint, Exported, Exporter};
 use crate::proxy::{Observer, ProxyConfig, Tracer};
 use crate::rules::RuleSet;

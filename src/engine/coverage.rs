@@ -5,8 +5,8 @@
 //! that the rule evaluates each one, not with which verdict.
 
 use super::applicable_rules::Enforcement;
-use super::message_plan::BUCKET_WRITE;
 use super::indirect_writes::on_indirect_write;
+use super::message_plan::BUCKET_WRITE;
 use super::outcome::OutcomeKind;
 use crate::command::{CommandClass, Namespace, StatementKind, WriteForm};
 use crate::config::NamespaceGlob;

@@ -6,9 +6,9 @@
 
 use super::ClientState;
 use super::applicable_rules::{ApplicableRules, Enforcement, applicable_rules, enforcement};
-use super::message_plan::{Incoming, Unplanned, reject_command, require_users};
 use super::definitions::evaluates_in;
 use super::message_error::MessageError;
+use super::message_plan::{Incoming, Unplanned, reject_command, require_users};
 use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::rejection_text::RejectedBy;
 use super::step::Step;

@@ -4,14 +4,12 @@
 //! sends messages, performs lookups and passes the results back. Time, lookup results and replies are arguments, so
 //! the proxy, the command line and the tests run the same code. The next layer is `crate::proxy`.
 
-mod optimistic_numbers;
 mod applicable_rules;
 mod authentication;
 mod batch;
 mod collection_query;
 mod composition;
 pub mod coverage;
-mod message_plan;
 mod definitions;
 mod dry_run;
 mod evaluation;
@@ -22,6 +20,8 @@ mod inputs;
 pub mod lookup;
 mod merge;
 mod message_error;
+mod message_plan;
+mod optimistic_numbers;
 mod outcome;
 pub mod permits;
 mod plan;

@@ -148,7 +148,13 @@ impl Port {
         self.shared().holds_transaction = holds;
     }
 
-    pub(super) fn add_outcome(&self, rule: &Rule, namespace: Namespace<'_>, kind: OutcomeKind, rejection: Option<&Rejection>) {
+    pub(super) fn add_outcome(
+        &self,
+        rule: &Rule,
+        namespace: Namespace<'_>,
+        kind: OutcomeKind,
+        rejection: Option<&Rejection>,
+    ) {
         self.shared().outcomes.add(rule, namespace, kind, rejection);
     }
 

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use super::Triage;
-use super::message_plan::with_fields;
 use super::explain::explained;
+use super::message_plan::with_fields;
 use super::outcome::{OutcomeKind, RuleOutcome, RuleOutcomes};
 use super::step::Step;
 use crate::command::{Command, CommandClass, Namespace, code, error_reply, input_collections, output_targets};

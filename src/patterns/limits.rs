@@ -314,7 +314,12 @@ impl ItemLimit {
             return Ok(());
         }
         Err(Rejection::new(
-            format!("'{}' would have {}; the limit is {}", self.array.value, counted(count as u64, "element"), self.most),
+            format!(
+                "'{}' would have {}; the limit is {}",
+                self.array.value,
+                counted(count as u64, "element"),
+                self.most
+            ),
             "Store further elements in documents of their own, or remove old ones first.",
         ))
     }
@@ -372,7 +377,9 @@ impl ItemLimit {
         let is_misread = stored.get(name_found(array)).and_then(Value::as_bool) == Some(true);
         is_misread.then(|| {
             Rejection::new(
-                format!("'{array}' contains a field named '{position}', which docward's condition takes for an element"),
+                format!(
+                    "'{array}' contains a field named '{position}', which docward's condition takes for an element"
+                ),
                 format!("Store the elements of '{array}' without fields named by numbers."),
             )
         })

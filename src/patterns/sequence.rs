@@ -355,12 +355,12 @@ impl Sequence {
             _ => None,
         };
         match held {
-            ImageValue::Missing if self.on_upsert => self.assign_on_upsert(update),
+            ImageValue::Missing if self.on_upsert => self.upsert_verdict(update),
             ImageValue::Blocked(kind) if self.on_upsert => self.no_room(kind),
             ImageValue::Missing | ImageValue::Blocked(_) => writes(),
             _ if self.provided == Provided::Keep && !number.is_some_and(|value| self.is_replaced(value)) => writes(),
             _ if number.is_some_and(|value| self.is_replaced(value)) && self.is_replaceable(update) => {
-                self.assign_on_upsert(update)
+                self.upsert_verdict(update)
             }
             _ => self.only_stored(update, None),
         }
@@ -385,7 +385,7 @@ impl Sequence {
         is_removable && !(self.is_id() && pinned())
     }
 
-    fn assign_on_upsert<'a>(&self, update: &Update<'a>) -> Verdict<'a> {
+    fn upsert_verdict<'a>(&self, update: &Update<'a>) -> Verdict<'a> {
         let operators = match &update.modification {
             Modification::Operators(operators) => operators.as_document(),
             Modification::Pipeline(pipeline) => match &pipeline.meaning {

@@ -4,8 +4,8 @@
 //! one that would break the application becomes a comment with the reason ([`candidate_effect`]). [`Proposal`] is the
 //! file.
 
-mod found;
 mod candidate_effect;
+mod found;
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -189,7 +189,9 @@ impl CandidateEvaluation<'_> {
         let Self { evaluations, by_namespace, stored } = self;
         stored.evaluate_and_apply(recorded, |part, stored| {
             let namespace = match part {
-                AuditedCommand::UnknownStatements(unknown) => Some(format!("{}.{}", unknown.database, unknown.collection)),
+                AuditedCommand::UnknownStatements(unknown) => {
+                    Some(format!("{}.{}", unknown.database, unknown.collection))
+                }
                 AuditedCommand::Command(command) => match target(command.as_document()) {
                     Some((namespace, class, _))
                         if Habits::is_relevant(namespace, class) && class != CommandClass::Aggregate =>
@@ -260,8 +262,7 @@ impl Proposal {
     /// Removes the rules that break the application together with the others. `tally` belongs to [`Self::rules`].
     pub fn remove_breaking(&mut self, tally: AuditTally) {
         let reasons = tally.rules.into_iter().map(|tally| {
-            let effect =
-                CandidateEffect::new((AuditTally { rules: vec![tally], ..AuditTally::default() }, Vec::new()));
+            let effect = CandidateEffect::new((AuditTally { rules: vec![tally], ..AuditTally::default() }, Vec::new()));
             effect.reason_against(false)
         });
         let mut kept = Vec::new();

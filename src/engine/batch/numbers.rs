@@ -4,16 +4,16 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
-use super::super::optimistic_numbers::{self, is_duplicate_key};
 use super::super::evaluation::{Evaluated, NumberRule};
 use super::super::lookup::LookupError;
+use super::super::optimistic_numbers::{self, is_duplicate_key};
 use super::super::outcome::OutcomeKind;
 use super::super::port::{Flow, Port};
 use super::super::privileges::{CollectionAccess, Privileges, WriteKind};
 use super::super::rejection_text::RejectedBy;
 use super::super::step::Step;
 use super::group::{DuplicateNumber, Group};
-use super::{BatchJob, ProvidedNumbersOfRule, NumberDemand, UpsertStage};
+use super::{BatchJob, NumberDemand, ProvidedNumbersOfRule, UpsertStage};
 use crate::command::Statement;
 use crate::document::Document;
 use crate::patterns::Rejection;
@@ -131,7 +131,8 @@ impl<'f> BatchJob<'f> {
 
     /// Whether the statement needs a lookup under docward's own user.
     fn looks_up(&self, evaluated: &Evaluated<'f, 'f>) -> bool {
-        let provides = |rule: &NumberRule<'_>| !rule.numbers.provided_numbers(&evaluated.statement.operation).is_empty();
+        let provides =
+            |rule: &NumberRule<'_>| !rule.numbers.provided_numbers(&evaluated.statement.operation).is_empty();
         let in_transaction = self.command.session().in_transaction;
         evaluated.numbered_by.iter().any(|rule| is_counted(rule) || !in_transaction)
             || evaluated.provides_number.iter().any(|rule| is_counted(rule) && provides(rule))
@@ -322,8 +323,9 @@ impl<'f> BatchJob<'f> {
         let mut numbers = group.next_numbers.clone();
         let sent = group.statements.iter().take(position + 1);
         let own = sent.map(|index| self.optimistic_numbers(group, *index, &mut numbers)).last()?;
-        let (rule, number) =
-            own.into_iter().find(|(rule, number)| optimistic_numbers::is_taken(rule.numbers.field(), *number, *error))?;
+        let (rule, number) = own
+            .into_iter()
+            .find(|(rule, number)| optimistic_numbers::is_taken(rule.numbers.field(), *number, *error))?;
         Some((*position, (rule.rule.id, number)))
     }
 }

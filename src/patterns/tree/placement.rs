@@ -84,10 +84,10 @@ impl ProcedureRun for PlacementRun {
             (PlacementStage::Executed, _) => Ok(self.read_result()),
             (PlacementStage::ReadingResult, ActionResult::Documents(found)) => self.follow(operation, found),
             (PlacementStage::Applied, _) => Ok(NextAction::Finish),
-            (PlacementStage::Failing, _) => {
-                Err(Rejection::new("it inserts a document that docward cannot predict",
-                "Set each field by its full path with $set or $setOnInsert, and give the _id in the filter.",))
-            }
+            (PlacementStage::Failing, _) => Err(Rejection::new(
+                "it inserts a document that docward cannot predict",
+                "Set each field by its full path with $set or $setOnInsert, and give the _id in the filter.",
+            )),
             (PlacementStage::Node | PlacementStage::Parent | PlacementStage::ReadingResult, _) => {
                 Err(Rejection::unexpected_reply())
             }

@@ -183,7 +183,7 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
             }
             Triage::Hello if header.length > MAX_HELLO_LENGTH => {
                 Err(ClientFault::HelloTooLong { length: header.length, limit: MAX_HELLO_LENGTH })
-            },
+            }
             Triage::Hello => Ok(FrameClass::Whole(Request::Hello)),
             Triage::Evaluate | Triage::More => Ok(FrameClass::Whole(Request::Evaluate)),
         }

@@ -65,8 +65,10 @@ impl Queries {
         let servers = self.servers.load();
         let first = self.next.fetch_add(1, Ordering::Relaxed);
         let turn = |offset: usize| servers.get(first.wrapping_add(offset) % servers.len());
-        let candidate =
-            |server: &QueryServer| CandidateServer { address: server.address.clone(), closing: server.closing.subscribe() };
+        let candidate = |server: &QueryServer| CandidateServer {
+            address: server.address.clone(),
+            closing: server.closing.subscribe(),
+        };
         (0..servers.len()).filter_map(turn).map(candidate).collect()
     }
 }
@@ -89,7 +91,8 @@ mod tests {
         orders.sort();
         assert_eq!(orders, ["ab", "ba"]);
         queries.update(&[address("b:1")], |_| false);
-        let closing: Vec<_> = candidates[0].iter().map(|one| (one.address.host.as_str(), *one.closing.borrow())).collect();
+        let closing: Vec<_> =
+            candidates[0].iter().map(|one| (one.address.host.as_str(), *one.closing.borrow())).collect();
         assert!(closing.contains(&("a", Closing::Now)) && closing.contains(&("b", Closing::Open)), "{closing:?}");
         assert_eq!(order(&queries.candidates()), "b");
     }

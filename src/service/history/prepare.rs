@@ -51,12 +51,7 @@ pub(in crate::service) fn command(of: &Collection) -> String {
 
 /// Switches pre-images on. `creates`: if the collection is missing, it is created with them, so that they exist from
 /// its first change on. Returns whether the collection exists.
-pub(super) async fn switch_on(
-    client: &Client,
-    rule: &str,
-    history: &History,
-    creates: bool,
-) -> Result<bool, Stop> {
+pub(super) async fn switch_on(client: &Client, rule: &str, history: &History, creates: bool) -> Result<bool, Stop> {
     let of = &history.of;
     let setting = doc! {"enabled": true};
     let change = match pre_images(client, of).await? {

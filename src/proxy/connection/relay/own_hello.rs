@@ -13,7 +13,7 @@ use super::Relay;
 use crate::command::own::mechanisms_question;
 use crate::document::{Document, Value};
 use crate::engine::handshake::own_reply::{Additions, ClientHello};
-use crate::engine::handshake::{HelloReply, is_awaitable, draining::streams, note_client_hello, rewrite_request};
+use crate::engine::handshake::{HelloReply, draining::streams, is_awaitable, note_client_hello, rewrite_request};
 use crate::engine::pooling::login::Start;
 use crate::engine::pooling::sharing::Pin;
 use crate::proxy::connection::end::{ClientFault, End, UpstreamFault};
