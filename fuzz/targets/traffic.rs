@@ -23,8 +23,8 @@ pub fn traffic(bytes: &[u8]) {
         if let RecordedContent::Command(command) = &one.content {
             assert!(command.as_document().get("$db").is_some_and(|database| database.as_str().is_some()), "{one:?}");
         }
-        audit.take(one);
-        habits.take(one);
+        audit.add_command(one);
+        habits.add_command(one);
     }
     let tally = audit.finish();
     assert_eq!(tally.commands, commands.len() as u64);
@@ -39,12 +39,12 @@ pub fn traffic(bytes: &[u8]) {
 fn proposed(habits: &Habits, commands: &[RecordedCommand]) -> String {
     let candidates = CandidateRules::from_habits(habits);
     let mut evaluation = candidates.evaluation();
-    commands.iter().for_each(|one| evaluation.take(one));
+    commands.iter().for_each(|one| evaluation.add_command(one));
     let evaluated = evaluation.finish();
     let mut proposal = candidates.choose(evaluated);
     if let Some(rules) = proposal.rules() {
         let mut audit = Audit::new(rules);
-        commands.iter().for_each(|one| audit.take(one));
+        commands.iter().for_each(|one| audit.add_command(one));
         let tally = audit.finish();
         proposal.remove_breaking(tally);
     }

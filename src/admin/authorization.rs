@@ -22,8 +22,8 @@ const HEADERS: [(HeaderName, &str); 6] = [
 ];
 
 /// The middleware for every request.
-pub(super) async fn authorize(State(sources): State<ResponseData>, request: Request, next: Next) -> Response {
-    let mut response = match rejection(&sources, &request) {
+pub(super) async fn authorize(State(data): State<ResponseData>, request: Request, next: Next) -> Response {
+    let mut response = match rejection(&data, &request) {
         Some(rejection) => rejection,
         None => next.run(request).await,
     };
@@ -33,8 +33,8 @@ pub(super) async fn authorize(State(sources): State<ResponseData>, request: Requ
     response
 }
 
-fn rejection(sources: &ResponseData, request: &Request) -> Option<Response> {
-    let settings = &sources.settings;
+fn rejection(data: &ResponseData, request: &Request) -> Option<Response> {
+    let settings = &data.settings;
     // Without this check, a web page with a name that resolves to this address could read responses (DNS rebinding).
     if settings.address.ip().is_loopback() && !is_own_name(request.headers(), settings.name.as_deref()) {
         let text = "the Host header must be localhost, 127.0.0.1, [::1] or the host name in `admin`";

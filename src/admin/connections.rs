@@ -28,12 +28,12 @@ pub(super) struct CloseRequest {
 }
 
 /// docs/observability.md documents the fields.
-pub(super) async fn list(State(sources): State<ResponseData>) -> Response {
-    sources.make(describe).await
+pub(super) async fn list(State(data): State<ResponseData>) -> Response {
+    data.make(describe).await
 }
 
-fn describe(sources: &ResponseData) -> Response {
-    let mut open = sources.observer.open_connections();
+fn describe(data: &ResponseData) -> Response {
+    let mut open = data.observer.open_connections();
     let total = open.len();
     // Those that have waited longest come first, then the newest.
     open.sort_unstable_by_key(|one| {
@@ -61,10 +61,10 @@ fn to_json(connection: &OpenConnection) -> Value {
 
 /// 200, or 404 if there is no such connection. Requires a token, as changes of modes do.
 pub(super) async fn close(
-    State(sources): State<ResponseData>,
+    State(data): State<ResponseData>,
     request: Result<Json<CloseRequest>, JsonRejection>,
 ) -> Response {
-    if sources.settings.token.is_none() {
+    if data.settings.token.is_none() {
         let text = "closing connections requires a token: set admin_token_file (--admin-token-file)";
         return error(StatusCode::FORBIDDEN, text);
     }
@@ -72,7 +72,7 @@ pub(super) async fn close(
         Ok(Json(request)) => request,
         Err(rejection) => return error(rejection.status(), &rejection.body_text()),
     };
-    let Some(closed) = sources.observer.close_connection(connection) else {
+    let Some(closed) = data.observer.close_connection(connection) else {
         return error(StatusCode::NOT_FOUND, "there is no open connection with this number");
     };
     let OpenConnection { client, app, .. } = closed;

@@ -32,6 +32,7 @@ macro_rules! file {
 
 const FILES: [File; 18] = [
     file!("/", "index.html", HTML),
+    file!("api.js", SCRIPT),
     file!("application.js", SCRIPT),
     file!("connections.js", SCRIPT),
     file!("console.css", CSS),
@@ -44,7 +45,6 @@ const FILES: [File; 18] = [
     file!("plot.js", SCRIPT),
     file!("rule.js", SCRIPT),
     file!("rules.js", SCRIPT),
-    file!("server.js", SCRIPT),
     file!("slowest.js", SCRIPT),
     file!("status.js", SCRIPT),
     file!("tail.js", SCRIPT),

@@ -46,8 +46,8 @@ const TOO_LONG: &str = "the result is longer than 1 MiB; explain fewer statement
 
 /// 200 with the result, or 422 with diagnostics, both as `docward explain --format json` prints them; 413 if the result
 /// is too long. Runs on another thread, because it may take long.
-pub(super) async fn explain(State(sources): State<ResponseData>, request: Request) -> Response {
-    let Ok(_permit) = sources.explain_requests.clone().try_acquire_owned() else {
+pub(super) async fn explain(State(data): State<ResponseData>, request: Request) -> Response {
+    let Ok(_permit) = data.explain_request_permits.clone().try_acquire_owned() else {
         return error(StatusCode::SERVICE_UNAVAILABLE, "too many commands are being explained; try again later");
     };
     let request = match timeout(BODY_TIMEOUT, Json::<ExplainRequest>::from_request(request, &())).await {
@@ -55,8 +55,8 @@ pub(super) async fn explain(State(sources): State<ResponseData>, request: Reques
         Ok(Err(rejection)) => return error(rejection.status(), &rejection.body_text()),
         Err(_) => return error(StatusCode::REQUEST_TIMEOUT, "the request body did not arrive in time"),
     };
-    let admin_context = sources.admin_context.clone();
-    let explained = in_turn(sources.explaining.clone(), move || {
+    let admin_context = data.admin_context.clone();
+    let explained = in_turn(data.explain_permits.clone(), move || {
         let mut body = Body(Vec::new());
         match admin_context.explain(&request, &mut body) {
             Ok(true) => json_response(StatusCode::OK, body),

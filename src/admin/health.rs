@@ -22,16 +22,16 @@ pub(super) async fn alive() -> Json<Value> {
 }
 
 /// 200 or 503, `{"ready", "reasons": [{"code", "text"}]}`
-pub(super) async fn ready(State(sources): State<ResponseData>) -> (StatusCode, Json<Value>) {
-    let reasons = reasons(&sources);
+pub(super) async fn ready(State(data): State<ResponseData>) -> (StatusCode, Json<Value>) {
+    let reasons = reasons(&data);
     let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(json!({"ready": reasons.is_empty(), "reasons": reasons})))
 }
 
 /// Why docward is not ready; empty if it is. Rules with errors are not a reason: they prevent the start, or the
 /// previous rules stay in force.
-pub(super) fn reasons(sources: &ResponseData) -> Vec<UnreadyReason> {
-    let phase = match *sources.observer.phase().borrow() {
+pub(super) fn reasons(data: &ResponseData) -> Vec<UnreadyReason> {
+    let phase = match *data.observer.phase().borrow() {
         ProcessPhase::Starting => {
             Some(UnreadyReason { code: "starting", text: "the listeners do not accept connections yet" })
         }
@@ -40,7 +40,7 @@ pub(super) fn reasons(sources: &ResponseData) -> Vec<UnreadyReason> {
             Some(UnreadyReason { code: "draining", text: "this process is shutting down" })
         }
     };
-    let reachable = sources.observer.members().iter().any(|member| member.answers && member.listener.is_some());
+    let reachable = data.observer.members().iter().any(|member| member.answers && member.listener.is_some());
     let upstream = UnreadyReason { code: "upstream", text: "no member of the upstream replies" };
     phase.into_iter().chain((!reachable).then_some(upstream)).collect()
 }

@@ -17,7 +17,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::openmetrics::{MetricsWriter, write_count};
 use super::process::Process;
-use super::{Loads, ResponseData, SpanCounts, error, health};
+use super::{ReloadStatus, ResponseData, SpanCounts, error, health};
 use crate::proxy::{LiveRule, MemoryUse, PermitStatus, PoolStatus, ProcessPhase};
 use crate::service::{WorkerState, WorkerStatus};
 
@@ -25,13 +25,13 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 const MILLISECONDS: f64 = 1e3;
 
 /// The response to a scrape.
-pub(super) async fn metrics(State(sources): State<ResponseData>) -> Response {
-    sources.make(scrape).await
+pub(super) async fn metrics(State(data): State<ResponseData>) -> Response {
+    data.make(scrape).await
 }
 
-fn scrape(sources: &ResponseData) -> Response {
+fn scrape(data: &ResponseData) -> Response {
     let mut registry = Registry::default();
-    registry.sub_registry_with_prefix("docward").register_collector(Box::new(sources.clone()));
+    registry.sub_registry_with_prefix("docward").register_collector(Box::new(data.clone()));
     registry.register_collector(Box::new(Process));
     let mut out = String::new();
     match text::encode(&mut out, &registry) {
@@ -101,7 +101,7 @@ impl ResponseData {
     }
 
     fn reloads(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
-        let Loads { loaded, failed, loaded_at, tried_at, last_error } = &*self.admin_context.loads();
+        let ReloadStatus { loaded, failed, loaded_at, tried_at, last_error } = &*self.admin_context.reload_status();
         let outcomes = [([("outcome", "loaded")], *loaded), ([("outcome", "failed")], *failed)];
         metrics.counters("reloads", "Reloads of rules or certificates", outcomes)?;
         let successful = f64::from(u8::from(last_error.is_none()));

@@ -1,8 +1,10 @@
 //! The admin address: health, metrics and the data of the console, over HTTP.
 //!
-//! It only reads, except that the mode of a rule can be overridden with the token. It runs on its own thread, so that its requests cost the proxied connections only a share of a
-//! processor. Start reading at [`server`]; [`authorization`] checks requests, [`routes`] lists the paths. The web page,
-//! [`console`], uses the same paths.
+//! Most requests only read. With the token, a request can override the mode of a rule or close a connection. The admin
+//! address runs on its own thread, so that its requests cost the proxied connections only a share of a processor.
+//!
+//! Start reading at [`server`]; [`authorization`] checks requests, [`routes`] lists the paths. The web page, [`console`],
+//! uses the same paths.
 
 mod authorization;
 mod connections;
@@ -44,7 +46,7 @@ use crate::rules::RuleSet;
 
 /// Data for the admin address that only the layer above has.
 pub trait AdminContext: Send + Sync + 'static {
-    fn loads(&self) -> Arc<Loads>;
+    fn reload_status(&self) -> Arc<ReloadStatus>;
 
     /// The counts of exported spans.
     fn spans(&self) -> SpanCounts;
@@ -79,7 +81,7 @@ pub struct SpanCounts {
 
 /// The results of reloading rules and certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Loads {
+pub struct ReloadStatus {
     /// The number of successful reloads; the load at the start does not count.
     pub loaded: u64,
     pub failed: u64,
@@ -91,7 +93,7 @@ pub struct Loads {
     pub last_error: Option<String>,
 }
 
-impl Loads {
+impl ReloadStatus {
     /// No reloads yet.
     #[must_use]
     pub fn at_start() -> Self {
@@ -108,10 +110,10 @@ struct ResponseData {
     started: SystemTime,
     settings: Arc<Settings>,
     /// Permits to evaluate a command, and permits for requests that are read or wait.
-    explaining: Arc<Semaphore>,
-    explain_requests: Arc<Semaphore>,
+    explain_permits: Arc<Semaphore>,
+    explain_request_permits: Arc<Semaphore>,
     /// The permit to make a slow response.
-    making: Arc<Semaphore>,
+    slow_response_permit: Arc<Semaphore>,
 }
 
 impl ResponseData {
@@ -121,15 +123,15 @@ impl ResponseData {
             admin_context,
             started: SystemTime::now(),
             settings: Arc::new(settings),
-            explaining: Arc::new(Semaphore::new(explain::AT_A_TIME)),
-            explain_requests: Arc::new(Semaphore::new(explain::REQUESTS)),
-            making: Arc::new(Semaphore::new(1)),
+            explain_permits: Arc::new(Semaphore::new(explain::AT_A_TIME)),
+            explain_request_permits: Arc::new(Semaphore::new(explain::REQUESTS)),
+            slow_response_permit: Arc::new(Semaphore::new(1)),
         }
     }
 
     /// Makes a slow response on another thread, one at a time, so that health requests do not wait for it.
     async fn make(self, respond: fn(&Self) -> Response) -> Response {
-        in_turn(self.making.clone(), move || respond(&self)).await.unwrap_or_else(|| {
+        in_turn(self.slow_response_permit.clone(), move || respond(&self)).await.unwrap_or_else(|| {
             error(StatusCode::INTERNAL_SERVER_ERROR, "docward failed on this request; please report it")
         })
     }

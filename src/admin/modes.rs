@@ -38,8 +38,8 @@ pub struct ModeReply {
 }
 
 /// docs/observability.md documents the fields.
-pub(super) async fn list(State(sources): State<ResponseData>) -> Response {
-    let rules = sources.observer.rules();
+pub(super) async fn list(State(data): State<ResponseData>) -> Response {
+    let rules = data.observer.rules();
     let overrides: Vec<Value> = rules.rules().iter().filter_map(to_json).collect();
     Json(json!({"overrides": overrides})).into_response()
 }
@@ -60,10 +60,10 @@ fn to_json(rule: &Rule) -> Option<Value> {
 /// 200 with the reply, or 422 with what is wrong. Requires a token, because any process on this machine, and any web
 /// page in a browser on it, can send a request to an address without one.
 pub(super) async fn change(
-    State(sources): State<ResponseData>,
+    State(data): State<ResponseData>,
     request: Result<Json<ModeRequest>, JsonRejection>,
 ) -> Response {
-    if sources.settings.token.is_none() {
+    if data.settings.token.is_none() {
         let text = "changing modes requires a token: set admin_token_file (--admin-token-file)";
         return error(StatusCode::FORBIDDEN, text);
     }
@@ -71,7 +71,7 @@ pub(super) async fn change(
         Ok(Json(request)) => request,
         Err(rejection) => return error(rejection.status(), &rejection.body_text()),
     };
-    match sources.admin_context.change_mode(request).await {
+    match data.admin_context.change_mode(request).await {
         Ok(reply) => Json(reply).into_response(),
         Err(reason) => error(StatusCode::UNPROCESSABLE_ENTITY, &reason),
     }

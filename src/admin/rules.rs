@@ -19,15 +19,15 @@ const CLIENTS: usize = 20;
 const MILLISECONDS_PER_MINUTE: u64 = 60_000;
 
 /// docs/observability.md documents the fields.
-pub(super) async fn rules(State(sources): State<ResponseData>) -> Response {
-    sources.make(list).await
+pub(super) async fn rules(State(data): State<ResponseData>) -> Response {
+    data.make(list).await
 }
 
-fn list(sources: &ResponseData) -> Response {
-    let (set, report) = sources.observer.report();
+fn list(data: &ResponseData) -> Response {
+    let (set, report) = data.observer.report();
     let now = milliseconds(SystemTime::now());
     let permits: HashMap<String, PermitStatus> =
-        sources.observer.permits(CLIENTS).into_iter().map(|status| (status.rule.clone(), status)).collect();
+        data.observer.permits(CLIENTS).into_iter().map(|status| (status.rule.clone(), status)).collect();
     let rules: Vec<Value> = report.iter().map(|rule| to_json(rule, permits.get(&rule.label.name), now)).collect();
     Json(json!({
         "set": set.hash().to_string(),

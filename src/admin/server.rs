@@ -127,7 +127,11 @@ async fn serve(address: SocketAddr, socket: Option<std::net::TcpListener>, route
                 yield_now().await;
             }
             Err(error) => {
-                tracing::warn!("admin: cannot accept a connection: {error}");
+                tracing::warn!(
+                    listener = %address,
+                    "admin: cannot accept connections; clients wait: {error} (if too many files are open, raise the \
+                     limit: ulimit -n, LimitNOFILE=)"
+                );
                 sleep(RETRY_PAUSE).await;
             }
         }

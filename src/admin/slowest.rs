@@ -11,8 +11,8 @@ use crate::proxy::SlowStatement;
 const NANOSECONDS_PER_MILLISECOND: f64 = 1e6;
 
 /// docs/observability.md documents the fields.
-pub(super) async fn list(State(sources): State<ResponseData>) -> Response {
-    let listed: Vec<Value> = sources.observer.slowest().iter().map(to_json).collect();
+pub(super) async fn list(State(data): State<ResponseData>) -> Response {
+    let listed: Vec<Value> = data.observer.slowest().iter().map(to_json).collect();
     Json(json!({"now": milliseconds(std::time::SystemTime::now()), "statements": listed})).into_response()
 }
 

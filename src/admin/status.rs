@@ -12,8 +12,8 @@ use crate::proxy::PoolStatus;
 use crate::service::{WorkerState, WorkerStatus};
 
 /// docs/observability.md documents the fields.
-pub(super) async fn status(State(sources): State<ResponseData>) -> Response {
-    sources.make(describe).await
+pub(super) async fn status(State(data): State<ResponseData>) -> Response {
+    data.make(describe).await
 }
 
 /// The pools of one member.
@@ -47,37 +47,37 @@ fn worker(worker: &WorkerStatus) -> serde_json::Value {
 }
 
 /// When docward's own certificates expire, in milliseconds since 1970 UTC.
-fn certificates(sources: &ResponseData) -> Vec<serde_json::Value> {
-    let listed = sources.admin_context.certificates().into_iter();
+fn certificates(data: &ResponseData) -> Vec<serde_json::Value> {
+    let listed = data.admin_context.certificates().into_iter();
     listed.map(|(side, end)| json!({ "side": side, "valid_until": end.saturating_mul(1000) })).collect()
 }
 
-fn describe(sources: &ResponseData) -> Response {
-    let (observer, loads) = (&sources.observer, sources.admin_context.loads());
+fn describe(data: &ResponseData) -> Response {
+    let (observer, reload_status) = (&data.observer, data.admin_context.reload_status());
     let rules = observer.rules();
-    let reasons = health::reasons(sources);
+    let reasons = health::reasons(data);
     Json(json!({
         "version": env!("CARGO_PKG_VERSION"),
         "now": milliseconds(SystemTime::now()),
-        "started": milliseconds(sources.started),
+        "started": milliseconds(data.started),
         "phase": *observer.phase().borrow(),
         "ready": reasons.is_empty(),
         "reasons": reasons,
         "set": {
             "hash": rules.hash().to_string(),
             "rules": rules.rules().len(),
-            "loaded_at": milliseconds(loads.loaded_at),
+            "loaded_at": milliseconds(reload_status.loaded_at),
         },
         "reloads": {
-            "loaded": loads.loaded,
-            "failed": loads.failed,
-            "tried_at": milliseconds(loads.tried_at),
-            "last_error": &loads.last_error,
+            "loaded": reload_status.loaded,
+            "failed": reload_status.failed,
+            "tried_at": milliseconds(reload_status.tried_at),
+            "last_error": &reload_status.last_error,
         },
         "members": observer.members(),
         "pools": observer.pools().iter().map(pool).collect::<Vec<_>>(),
         "workers": observer.workers().iter().map(worker).collect::<Vec<_>>(),
-        "certificates": certificates(sources),
+        "certificates": certificates(data),
         "query_listener": observer.query_address(),
         "connections": { "open": observer.connections() },
     }))

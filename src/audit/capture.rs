@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 
 use super::ReplySummary;
-use super::recorded::{Client, CommandFilter, RecordedCommand, RecordedContent, Unreadable, kept};
+use super::recorded::{Client, CommandFilter, RecordedCommand, RecordedContent, Unreadable, without_session_fields};
 use crate::command::{CommandClass, Namespace, classify};
 use crate::document::{CowDocument, Document, Kind, Value, Writer, document};
 
@@ -152,7 +152,7 @@ pub fn parse_record(record: Document<'_>) -> Option<RecordedCommand> {
     let number = record.get("conn").and_then(Value::as_raw_i64).unwrap_or_default();
     let milliseconds = record.get("t").filter(|time| time.kind == Kind::DateTime).and_then(Value::as_raw_i64);
     let client = Client { app: text("app"), users, connection: number.cast_unsigned() };
-    let content = RecordedContent::Command(kept(command, database));
+    let content = RecordedContent::Command(without_session_fields(command, database));
     Some(RecordedCommand { client, milliseconds, took: None, content, partial: false, reply: None })
 }
 

@@ -2,7 +2,7 @@
 //! have stored decides whether the condition that a rule adds would have matched.
 
 use super::known_documents::KnownDocuments;
-use super::recorded::{Client, Hidden, REST_UNKNOWN, RecordedCommand, RecordedContent};
+use super::recorded::{Client, REST_UNKNOWN, RecordedCommand, RecordedContent, UnknownStatements};
 use super::tally::{AuditTally, CountedEffect, ExampleText, RuleEffect};
 use super::target::{CommandTarget, evaluates_statement, kinds_of_class, target};
 use super::write::{AuditedWrite, WriteAction};
@@ -43,10 +43,10 @@ impl<'r> Audit<'r> {
     }
 
     /// Counts one command.
-    pub fn take(&mut self, recorded: &RecordedCommand) {
+    pub fn add_command(&mut self, recorded: &RecordedCommand) {
         self.evaluation.count_command(recorded);
         let evaluation = &mut self.evaluation;
-        self.stored.evaluate_and_apply(recorded, |part, stored| evaluation.take(part, recorded, stored));
+        self.stored.evaluate_and_apply(recorded, |part, stored| evaluation.add_command(part, recorded, stored));
     }
 
     /// The counts.
@@ -56,11 +56,11 @@ impl<'r> Audit<'r> {
     }
 }
 
-/// A command with at most one statement, or what is known of a hidden one.
+/// A command with at most one statement, or what is known of a unknown one.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum AuditedCommand<'c> {
     Command(&'c CowDocument<'static>),
-    Hidden(&'c Hidden),
+    UnknownStatements(&'c UnknownStatements),
 }
 
 impl KnownDocuments {
@@ -71,10 +71,10 @@ impl KnownDocuments {
         mut evaluate: impl FnMut(AuditedCommand<'_>, &Self),
     ) {
         let command = match &recorded.content {
-            RecordedContent::Hidden(hidden) => {
-                evaluate(AuditedCommand::Hidden(hidden), self);
-                if hidden.class != CommandClass::Insert {
-                    self.forget(&format!("{}.{}", hidden.database, hidden.collection));
+            RecordedContent::UnknownStatements(unknown) => {
+                evaluate(AuditedCommand::UnknownStatements(unknown), self);
+                if unknown.class != CommandClass::Insert {
+                    self.forget(&format!("{}.{}", unknown.database, unknown.collection));
                 }
                 return;
             }
@@ -137,14 +137,19 @@ impl<'r> TrafficEvaluation<'r> {
 
     pub(super) fn count_command(&mut self, recorded: &RecordedCommand) {
         self.tally.commands += 1;
-        recorded.milliseconds.into_iter().for_each(|at| self.tally.see(at));
+        recorded.milliseconds.into_iter().for_each(|at| self.tally.extend_times(at));
         self.tally.users_unknown |= recorded.client.users.is_none();
     }
 
-    pub(super) fn take(&mut self, command: AuditedCommand<'_>, recorded: &RecordedCommand, stored: &KnownDocuments) {
+    pub(super) fn add_command(
+        &mut self,
+        command: AuditedCommand<'_>,
+        recorded: &RecordedCommand,
+        stored: &KnownDocuments,
+    ) {
         match command {
             AuditedCommand::Command(command) => self.statement(command, recorded, stored),
-            AuditedCommand::Hidden(hidden) => self.hidden(hidden, &recorded.client),
+            AuditedCommand::UnknownStatements(unknown) => self.unknown_statements(unknown, &recorded.client),
         }
     }
 
@@ -153,28 +158,28 @@ impl<'r> TrafficEvaluation<'r> {
         (self.tally, self.confirmed)
     }
 
-    fn hidden(&mut self, hidden: &Hidden, client: &Client) {
-        let namespace = Namespace { database: &hidden.database, collection: &hidden.collection };
+    fn unknown_statements(&mut self, unknown: &UnknownStatements, client: &Client) {
+        let namespace = Namespace { database: &unknown.database, collection: &unknown.collection };
         let rules = self.rules;
-        let Some(found) = rules.rules_for(hidden.database.as_str(), hidden.collection.as_str()) else { return };
-        let kinds = kinds_of_class(hidden.class);
+        let Some(found) = rules.rules_for(unknown.database.as_str(), unknown.collection.as_str()) else { return };
+        let kinds = kinds_of_class(unknown.class);
         let text = namespace.to_string();
         for rule in found.iter() {
             let evaluates = match kinds {
-                [] => evaluates_statement(rule, namespace, hidden.class, None),
-                kinds => kinds.iter().any(|kind| evaluates_statement(rule, namespace, hidden.class, Some(*kind))),
+                [] => evaluates_statement(rule, namespace, unknown.class, None),
+                kinds => kinds.iter().any(|kind| evaluates_statement(rule, namespace, unknown.class, Some(*kind))),
             };
             if let Some(tally) = self.tally.rules.get_mut(rule.id.index()).filter(|_| evaluates) {
                 let noted = CountedEffect {
                     effect: RuleEffect::CannotTell,
-                    statements: hidden.statements,
+                    statements: unknown.statements,
                     app: client.app.as_deref(),
                     users: client.users.as_deref(),
                     at: None,
                     namespace: &text,
-                    reason: hidden.reason,
+                    reason: unknown.reason,
                 };
-                tally.note(&noted, class_name(hidden.class).to_owned(), ExampleText::default);
+                tally.count_effect(&noted, class_name(unknown.class).to_owned(), ExampleText::default);
             }
         }
     }
@@ -211,12 +216,18 @@ impl<'r> TrafficEvaluation<'r> {
                 Matched::Not(..) if first != Some(outcome.rule) => Matched::Unknown,
                 matched => matched,
             };
-            self.note_outcome(outcome, &dry_run, matched, &seen);
+            self.count_outcome(outcome, &dry_run, matched, &seen);
         }
-        self.note_passed(&dry_run, &seen);
+        self.count_passed(&dry_run, &seen);
     }
 
-    fn note_outcome(&mut self, outcome: &RuleOutcome, dry_run: &DryRun, matched: Matched, seen: &EvaluatedCommand<'_>) {
+    fn count_outcome(
+        &mut self,
+        outcome: &RuleOutcome,
+        dry_run: &DryRun,
+        matched: Matched,
+        seen: &EvaluatedCommand<'_>,
+    ) {
         let undecided = matches!(dry_run.outcome, DryRunOutcome::Undecided)
             || dry_run.needs.iter().any(|need| matches!(need, AssumedLookup::Documents(_)));
         let rule = self.rules.rule(outcome.rule);
@@ -234,11 +245,11 @@ impl<'r> TrafficEvaluation<'r> {
             },
             effect => (effect, outcome.reason.as_str()),
         };
-        seen.note(&mut self.tally, rule, effect, (&outcome.namespace, reason), outcome.statements);
+        seen.count_effect(&mut self.tally, rule, effect, (&outcome.namespace, reason), outcome.statements);
     }
 
     /// Counts the rules that evaluated the statement without an outcome.
-    fn note_passed(&mut self, dry_run: &DryRun, seen: &EvaluatedCommand<'_>) {
+    fn count_passed(&mut self, dry_run: &DryRun, seen: &EvaluatedCommand<'_>) {
         let Some((namespace, class, kind)) = seen.target else { return };
         let rules = self.rules;
         let Some(found) = rules.rules_for(namespace.database, namespace.collection) else { return };
@@ -260,7 +271,7 @@ impl<'r> TrafficEvaluation<'r> {
                     continue;
                 }
             };
-            seen.note(&mut self.tally, rule, RuleEffect::CannotTell, (&namespace.to_string(), reason), 1);
+            seen.count_effect(&mut self.tally, rule, RuleEffect::CannotTell, (&namespace.to_string(), reason), 1);
         }
     }
 }
@@ -325,7 +336,7 @@ impl EvaluatedCommand<'_> {
         }
     }
 
-    fn note(
+    fn count_effect(
         &self,
         tally: &mut AuditTally,
         rule: &Rule,
@@ -337,7 +348,7 @@ impl EvaluatedCommand<'_> {
         let (app, users) = (self.client.app.as_deref(), self.client.users.as_deref());
         let noted = CountedEffect { effect, statements, app, users, at: self.at, namespace, reason };
         let is_sent = matches!(effect, RuleEffect::Rewritten | RuleEffect::Conflict | RuleEffect::NoMatch);
-        tally.note(&noted, shape(self.command), || {
+        tally.count_effect(&noted, shape(self.command), || {
             let sent = is_sent.then(|| self.sent.iter().map(|sent| text(sent.as_document())).collect());
             let sent: Option<Vec<String>> = sent.flatten();
             let sent = sent.filter(|sent| !sent.is_empty()).map(|sent| sent.join("; "));

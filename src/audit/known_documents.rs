@@ -27,7 +27,7 @@ const MAX_READS: usize = 32;
 /// The documents that are known.
 #[derive(Debug, Default)]
 pub(super) struct KnownDocuments {
-    collections: HashMap<String, StoredCollection>,
+    collections: HashMap<String, KnownCollection>,
     bytes: usize,
     /// The number of commands so far.
     tick: u64,
@@ -36,8 +36,8 @@ pub(super) struct KnownDocuments {
 }
 
 #[derive(Debug, Default)]
-struct StoredCollection {
-    documents: HashMap<u64, StoredDocument>,
+struct KnownCollection {
+    documents: HashMap<u64, KnownFields>,
     /// The keys of the documents in the order in which they became known; of removed ones too.
     order: VecDeque<u64>,
     /// The keys in `order`.
@@ -45,11 +45,11 @@ struct StoredCollection {
     /// The lengths of all documents.
     bytes: usize,
     /// By top-level field: when a write changed it in a document that is not known.
-    unsettled: HashMap<Vec<u8>, u64>,
+    possibly_changed: HashMap<Vec<u8>, u64>,
 }
 
 #[derive(Debug)]
-struct StoredDocument {
+struct KnownFields {
     fields: Vec<u8>,
     /// Fields that are not in `fields` are missing.
     whole: bool,
@@ -64,8 +64,8 @@ struct StoredDocument {
 /// A document of which at least a part is known.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KnownDocument<'s> {
-    document: &'s StoredDocument,
-    collection: &'s StoredCollection,
+    document: &'s KnownFields,
+    collection: &'s KnownCollection,
 }
 
 /// What is known of a field.
@@ -86,11 +86,11 @@ impl<'s> FieldKnowledge<'s> {
 }
 
 impl<'s> KnownDocument<'s> {
-    pub(super) fn fact(&self, path: &str) -> FieldKnowledge<'s> {
-        let StoredDocument { fields, whole, unknown, since, .. } = self.document;
+    pub(super) fn field(&self, path: &str) -> FieldKnowledge<'s> {
+        let KnownFields { fields, whole, unknown, since, .. } = self.document;
         let root = path.split('.').next().unwrap_or(path).as_bytes();
-        let unsettled = self.collection.unsettled.get(root).is_some_and(|at| at > since);
-        if unsettled || unknown.iter().any(|one| one == root) {
+        let possibly_changed = self.collection.possibly_changed.get(root).is_some_and(|at| at > since);
+        if possibly_changed || unknown.iter().any(|one| one == root) {
             return FieldKnowledge::Unknown;
         }
         match Path::parse(path).zip(Document::parse(fields).ok()).map(|(path, fields)| path.lookup(fields)) {
@@ -207,8 +207,8 @@ impl KnownDocuments {
     }
 }
 
-impl StoredCollection {
-    fn remove(&mut self, key: u64) -> Option<StoredDocument> {
+impl KnownCollection {
+    fn remove(&mut self, key: u64) -> Option<KnownFields> {
         let removed = self.documents.remove(&key)?;
         self.bytes = self.bytes.saturating_sub(removed.fields.len());
         Some(removed)
@@ -229,20 +229,20 @@ impl StoredCollection {
                     None => edit::append(document, |w| w.value("_id", id)),
                 };
                 let changed = matches!(write.change, WriteAction::Replacement(_)).then_some(now);
-                self.learn(key, StoredDocument { changed, ..StoredDocument::new(fields, true, now) });
+                self.insert(key, KnownFields { changed, ..KnownFields::new(fields, true, now) });
             }
             (_, WriteAction::Operators(operators)) => {
-                let new = || StoredDocument::new(crate::document::document(|w| w.value("_id", id)), false, now);
+                let new = || KnownFields::new(crate::document::document(|w| w.value("_id", id)), false, now);
                 let mut document = self.remove(key).unwrap_or_else(new);
                 document.changed = Some(now);
                 for (operator, element) in operators.elements().flat_map(|operator| {
                     let fields = operator.value.as_document().unwrap_or(Document::EMPTY);
                     fields.elements().map(move |element| (operator.key, element))
                 }) {
-                    let known = matched == Some(true) && !self.unsettled.contains_key(root(element.key));
-                    document.operate(operator, element, known);
+                    let known = matched == Some(true) && !self.possibly_changed.contains_key(root(element.key));
+                    document.apply_operator(operator, element, known);
                 }
-                self.learn(key, document);
+                self.insert(key, document);
             }
             (_, WriteAction::Delete | WriteAction::Other | WriteAction::Replacement(_) | WriteAction::Insert(_)) => {
                 _ = self.remove(key)
@@ -250,7 +250,7 @@ impl StoredCollection {
         }
     }
 
-    fn learn(&mut self, key: u64, document: StoredDocument) {
+    fn insert(&mut self, key: u64, document: KnownFields) {
         self.remove(key);
         if document.fields.len() > MAX_LENGTH {
             return;
@@ -273,12 +273,12 @@ impl StoredCollection {
             // Without `_id` the driver or the server adds one.
             WriteAction::Insert(_) => {}
             WriteAction::Operators(_) => {
-                write.paths().for_each(|path| _ = self.unsettled.insert(root(path).to_vec(), now.tick));
+                write.paths().for_each(|path| _ = self.possibly_changed.insert(root(path).to_vec(), now.tick));
             }
             WriteAction::Replacement(_) | WriteAction::Other | WriteAction::Delete => *self = Self::default(),
         }
-        const MAX_UNSETTLED: usize = 1000;
-        if self.unsettled.len() > MAX_UNSETTLED {
+        const MAX_POSSIBLY_CHANGED: usize = 1000;
+        if self.possibly_changed.len() > MAX_POSSIBLY_CHANGED {
             *self = Self::default();
         }
     }
@@ -291,13 +291,13 @@ struct WriteMoment {
     connection: u64,
 }
 
-impl StoredDocument {
+impl KnownFields {
     fn new(fields: Vec<u8>, whole: bool, now: WriteMoment) -> Self {
         Self { fields, whole, unknown: Vec::new(), since: now.tick, changed: None }
     }
 
     /// Applies one operator to one field. `known`: it is certain that the operator was applied.
-    fn operate(&mut self, operator: &[u8], element: Element<'_>, known: bool) {
+    fn apply_operator(&mut self, operator: &[u8], element: Element<'_>, known: bool) {
         if operator == b"$setOnInsert" {
             return;
         }

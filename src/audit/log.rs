@@ -13,8 +13,8 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::recorded::{
-    Client, CommandFilter, RecordedCommand, RecordedContent, TRUNCATED, Unreadable, comment, content_of, head, hidden,
-    joined, namespace_of, statement,
+    Client, CommandFilter, RecordedCommand, RecordedContent, TRUNCATED, Unreadable, comment, content_of, head, joined,
+    namespace_of, statement, unknown_statements,
 };
 use crate::command::{CommandClass, Namespace, WriteForm};
 use crate::document::CowDocument;
@@ -150,7 +150,7 @@ impl LogReader {
         if !wanted(read.namespace, class, read.json.as_bytes()) {
             return Ok(());
         }
-        let logged = read.whole()?;
+        let logged = read.parse_command()?;
         let held = self.held.entry(key).or_insert_with(|| PendingStatements {
             namespace: (read.namespace.database.to_owned(), read.namespace.collection.to_owned()),
             client: read.client,
@@ -193,7 +193,7 @@ impl LogReader {
         let namespace = Namespace { collection: target.unwrap_or(read.namespace.collection), ..read.namespace };
         if self.held.get(&key).is_some_and(|held| held.belongs_to(class, namespace)) {
             if !read.has_statements(class) {
-                let command = read.whole();
+                let command = read.parse_command();
                 self.release(key, command.as_ref().ok().and_then(Option::as_ref), out);
                 return command.map(|_| ());
             }
@@ -203,8 +203,8 @@ impl LogReader {
         if !wanted(namespace, class, read.json.as_bytes()) {
             return Ok(());
         }
-        let content = match read.whole()? {
-            None => hidden(namespace, class, inserted, TRUNCATED),
+        let content = match read.parse_command()? {
+            None => unknown_statements(namespace, class, inserted, TRUNCATED),
             Some(document) => content_of(document.as_document(), namespace, class, inserted),
         };
         let LineContent { client, milliseconds, took, .. } = read;
@@ -237,7 +237,7 @@ struct LineContent<'l> {
 
 impl LineContent<'_> {
     /// The command; `None` if it is truncated.
-    fn whole(&self) -> Result<Option<CowDocument<'static>>, Unreadable> {
+    fn parse_command(&self) -> Result<Option<CowDocument<'static>>, Unreadable> {
         if self.truncated {
             return Ok(None);
         }
@@ -264,7 +264,7 @@ impl PendingStatements {
         let (database, collection) = self.namespace;
         let namespace = Namespace { database: &database, collection: &collection };
         if self.truncated > 0 {
-            let content = hidden(namespace, class_of(form), Some(self.truncated), TRUNCATED);
+            let content = unknown_statements(namespace, class_of(form), Some(self.truncated), TRUNCATED);
             out.push(RecordedCommand {
                 client: client.clone(),
                 milliseconds,

@@ -19,7 +19,7 @@ fn condition(element: Element<'_>, document: &KnownDocument<'_>) -> Option<bool>
         b"$and" => all(branches().map(|branch| matches(branch, document))),
         b"$or" => any(branches().map(|branch| matches(branch, document))),
         key if key.starts_with(b"$") => None,
-        key => value_matches(element.value, document.fact(std::str::from_utf8(key).ok()?)),
+        key => value_matches(element.value, document.field(std::str::from_utf8(key).ok()?)),
     }
 }
 

@@ -29,7 +29,7 @@ pub use crate::command::shape::shape;
 pub use evaluation::Audit;
 pub use habits::Habits;
 pub use proposal::{CandidateEvaluation, CandidateRules, EvaluatedCandidates, Proposal};
-pub use recorded::{Client, CommandFilter, Hidden, RecordedCommand, RecordedContent, Unreadable};
+pub use recorded::{Client, CommandFilter, RecordedCommand, RecordedContent, UnknownStatements, Unreadable};
 pub use reply_summary::ReplySummary;
 pub use tally::{AuditTally, CountedEffect, EffectCounts, Example, ExampleText, RuleEffect, RuleTally};
 

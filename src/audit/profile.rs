@@ -9,8 +9,8 @@ use serde_json::value::RawValue;
 
 use super::log::milliseconds;
 use super::recorded::{
-    Client, CommandFilter, RecordedCommand, RecordedContent, TRUNCATED, Unreadable, comment, content_of, head, hidden,
-    joined, namespace_of, statement,
+    Client, CommandFilter, RecordedCommand, RecordedContent, TRUNCATED, Unreadable, comment, content_of, head, joined,
+    namespace_of, statement, unknown_statements,
 };
 use crate::command::{CommandClass, Namespace, WriteForm, classify};
 use crate::document::{CowDocument, Document};
@@ -62,7 +62,7 @@ pub fn parse_line(line: &[u8], wanted: &CommandFilter<'_>, out: &mut Vec<Recorde
     }
     let inserted = entry.ninserted.as_ref().and_then(number).and_then(|count| u64::try_from(count).ok());
     let content = if truncated_name(json).is_some() {
-        hidden(namespace, class, inserted, TRUNCATED)
+        unknown_statements(namespace, class, inserted, TRUNCATED)
     } else {
         let shown = shell::document(json).map_err(|error| Unreadable(error.to_string()))?;
         match form {

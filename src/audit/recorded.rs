@@ -36,12 +36,12 @@ pub enum RecordedContent {
     /// The whole command with its statements and `$db`, without session fields.
     Command(CowDocument<'static>),
     /// The source does not contain what rules need.
-    Hidden(Hidden),
+    UnknownStatements(UnknownStatements),
 }
 
 /// A command whose statements are not known.
 #[derive(Debug, Clone)]
-pub struct Hidden {
+pub struct UnknownStatements {
     pub database: String,
     pub collection: String,
     pub class: CommandClass,
@@ -60,7 +60,7 @@ pub struct Unreadable(pub String);
 /// command's JSON or BSON; both contain names literally.
 pub type CommandFilter<'w> = dyn Fn(Namespace<'_>, CommandClass, &[u8]) -> bool + 'w;
 
-/// The reason for [`Hidden`] if the source truncated the command.
+/// The reason for [`UnknownStatements`] if the source truncated the command.
 pub(super) const TRUNCATED: &str = "the source truncated it";
 /// The reason if a rule needs a field that a [`RecordedCommand::partial`] command lacks.
 pub(super) const REST_UNKNOWN: &str = "the source has only the statements of the command";
@@ -84,7 +84,7 @@ pub(super) fn is_of_session(key: &[u8]) -> bool {
 }
 
 /// A copy of a command without session fields and with one `$db`.
-pub(super) fn kept(command: Document<'_>, database: &str) -> CowDocument<'static> {
+pub(super) fn without_session_fields(command: Document<'_>, database: &str) -> CowDocument<'static> {
     CowDocument::build(|w| {
         let kept = command.elements().filter(|e| !is_of_session(e.key) && e.key != b"$db");
         kept.for_each(|element| w.element(element));
@@ -93,14 +93,20 @@ pub(super) fn kept(command: Document<'_>, database: &str) -> CowDocument<'static
 }
 
 /// A command whose statements the entry lacks. `statements` is their number, if known.
-pub(super) fn hidden(
+pub(super) fn unknown_statements(
     namespace: Namespace<'_>,
     class: CommandClass,
     statements: Option<u64>,
     reason: &'static str,
 ) -> RecordedContent {
     let (database, collection) = (namespace.database.to_owned(), namespace.collection.to_owned());
-    RecordedContent::Hidden(Hidden { database, collection, class, statements: statements.unwrap_or(1).max(1), reason })
+    RecordedContent::UnknownStatements(UnknownStatements {
+        database,
+        collection,
+        class,
+        statements: statements.unwrap_or(1).max(1),
+        reason,
+    })
 }
 
 /// The content of a command as logged. mongod omits inserted documents and can log other statements as a number;
@@ -115,10 +121,10 @@ pub(super) fn content_of(
         && shown.get(list).and_then(Value::as_array).is_none()
     {
         let count = shown.get(list).and_then(Value::as_integer).map(i64::unsigned_abs);
-        return hidden(namespace, class, count.or(inserted), OMITTED);
+        return unknown_statements(namespace, class, count.or(inserted), OMITTED);
     }
     let database = shown.get("$db").and_then(|database| database.as_str());
-    RecordedContent::Command(kept(shown, database.unwrap_or(namespace.database)))
+    RecordedContent::Command(without_session_fields(shown, database.unwrap_or(namespace.database)))
 }
 
 /// The command with these statements. `rest` has its other known fields.

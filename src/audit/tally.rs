@@ -197,7 +197,7 @@ impl RuleTally {
     }
 
     /// Counts statements. Calls `text` for the text of a new shape.
-    pub fn note(&mut self, noted: &CountedEffect<'_>, shape: String, text: impl FnOnce() -> ExampleText) {
+    pub fn count_effect(&mut self, noted: &CountedEffect<'_>, shape: String, text: impl FnOnce() -> ExampleText) {
         self.count(noted);
         let same =
             |one: &&mut Example| one.effect == noted.effect && one.shape == shape && one.namespace == noted.namespace;
@@ -296,13 +296,13 @@ impl AuditTally {
         self.commands = self.commands.saturating_add(other.commands);
         self.users_unknown |= other.users_unknown;
         other.times.into_iter().for_each(|(first, last)| {
-            self.see(first);
-            self.see(last);
+            self.extend_times(first);
+            self.extend_times(last);
         });
     }
 
     /// Extends the covered time to include `milliseconds`.
-    pub fn see(&mut self, milliseconds: i64) {
+    pub fn extend_times(&mut self, milliseconds: i64) {
         let (first, last) = self.times.unwrap_or((milliseconds, milliseconds));
         self.times = Some((first.min(milliseconds), last.max(milliseconds)));
     }

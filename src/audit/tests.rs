@@ -22,7 +22,7 @@ fn line(context: &str, kind: &str, namespace: &str, command: &str, more: &str) -
     )
 }
 
-/// The commands read from the lines: in mongosh syntax, or described if hidden.
+/// The commands read from the lines: in mongosh syntax, or described if its statements are unknown.
 fn read_commands(lines: &[String]) -> Vec<String> {
     let (mut reader, mut out) = (LogReader::default(), Vec::new());
     for line in lines {
@@ -36,7 +36,7 @@ fn describe(recorded: &RecordedCommand) -> String {
     let partial = if recorded.partial { " (partial)" } else { "" };
     match &recorded.content {
         RecordedContent::Command(command) => format!("{}{partial}", render_unbroken(command.as_document(), "d")),
-        RecordedContent::Hidden(Hidden { collection, class, statements, reason, .. }) => {
+        RecordedContent::UnknownStatements(UnknownStatements { collection, class, statements, reason, .. }) => {
             format!("{class:?} of {statements} on {collection}: {reason}")
         }
     }
@@ -191,7 +191,7 @@ fn counts(pattern: &str, lines: &[String]) -> (u64, u64, u64, u64) {
             .unwrap();
     }
     reader.finish(&mut out);
-    out.iter().for_each(|recorded| audit.take(recorded));
+    out.iter().for_each(|recorded| audit.add_command(recorded));
     let EffectCounts { rejected, rewritten, cannot_tell, passed, .. } = audit.finish().rules[0].counts;
     (rejected, rewritten, cannot_tell, passed)
 }
@@ -237,7 +237,7 @@ fn ops_of_a_bulk_write_count_for_their_own_collections() {
     let command = bson::raw::RawDocumentBuf::try_from(&command).unwrap();
     let sender = capture::CapturedClient { connection: 1, client: "", app: None, users: None, milliseconds: 9 };
     let record = capture::record(&sender, Document::parse(command.as_bytes()).unwrap());
-    audit.take(&capture::parse_record(Document::parse(&record).unwrap()).unwrap());
+    audit.add_command(&capture::parse_record(Document::parse(&record).unwrap()).unwrap());
     let counts = audit.finish().rules[0].counts;
     assert_eq!((counts.rejected, counts.passed, counts.cannot_tell), (2, 0, 0));
 }
@@ -248,7 +248,7 @@ fn a_text_report_has_no_control_characters_of_the_traffic() {
     let mut audit = Audit::new(&rules);
     let client = Client { app: Some("a\u{1b}[2J\nrule 'x'".to_owned()), ..Client::default() };
     let command = crate::shell::parse("db.c.replaceOne({}, {'\u{1b}[2J': 1})", "d").unwrap().commands.remove(0);
-    audit.take(&RecordedCommand {
+    audit.add_command(&RecordedCommand {
         client,
         milliseconds: None,
         took: None,
@@ -275,7 +275,7 @@ fn counts_are_bounded_and_can_be_merged() {
             namespace: "d.c",
             reason: "",
         };
-        tally.note(&noted, format!("shape{number}"), ExampleText::default);
+        tally.count_effect(&noted, format!("shape{number}"), ExampleText::default);
     };
     let (mut one, mut other) = (RuleTally::default(), RuleTally::default());
     (0..1000).for_each(|number| note(&mut one, number));
@@ -322,15 +322,15 @@ fn recorded(text: &str, connection: u64, reply: Option<ReplySummary>) -> Recorde
 
 fn proposed_for(traffic: &[RecordedCommand]) -> String {
     let mut habits = Habits::default();
-    traffic.iter().for_each(|one| habits.take(one));
+    traffic.iter().for_each(|one| habits.add_command(one));
     let candidates = CandidateRules::from_habits(&habits);
     let mut evaluation = candidates.evaluation();
-    traffic.iter().for_each(|one| evaluation.take(one));
+    traffic.iter().for_each(|one| evaluation.add_command(one));
     let evaluated = evaluation.finish();
     let mut proposal = candidates.choose(evaluated);
     if let Some(rules) = proposal.rules() {
         let mut audit = Audit::new(rules);
-        traffic.iter().for_each(|one| audit.take(one));
+        traffic.iter().for_each(|one| audit.add_command(one));
         let tally = audit.finish();
         proposal.remove_breaking(tally);
     }
@@ -457,7 +457,7 @@ fn an_audit_counts_conflicts_with_what_is_stored() {
         (READ.to_owned(), 2, None),
         (save(1), 2, None),
     ] {
-        audit.take(&recorded(&text, connection, reply));
+        audit.add_command(&recorded(&text, connection, reply));
     }
     let tally = audit.finish();
     let EffectCounts { rewritten, conflict, .. } = tally.rules[0].counts;
@@ -482,7 +482,7 @@ fn an_audit_counts_upserts_that_check_version_does_not_insert() {
         ("db.c.replaceOne({_id: 2}, {a: 1}, {upsert: true})", Some(inserted)),
         ("db.c.replaceOne({_id: 3}, {version: 1}, {upsert: true})", None),
     ] {
-        audit.take(&recorded(text, 1, reply));
+        audit.add_command(&recorded(text, 1, reply));
     }
     let EffectCounts { rewritten, no_match, .. } = audit.finish().rules[0].counts;
     assert_eq!((rewritten, no_match), (2, 1));
@@ -515,6 +515,6 @@ proptest! {
         reader.finish(&mut out);
         let rules = rules("replacement: {}");
         let mut audit = Audit::new(&rules);
-        out.iter().for_each(|recorded| audit.take(recorded));
+        out.iter().for_each(|recorded| audit.add_command(recorded));
     }
 }

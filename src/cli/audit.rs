@@ -49,7 +49,7 @@ impl TrafficConsumer for Audit<'_> {
         Audit::is_relevant(self, namespace, class, command)
     }
 
-    fn take(&mut self, recorded: &RecordedCommand) {
-        Audit::take(self, recorded);
+    fn add_command(&mut self, recorded: &RecordedCommand) {
+        Audit::add_command(self, recorded);
     }
 }

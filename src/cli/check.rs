@@ -66,7 +66,7 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
     let config = arguments.config.as_deref().filter(|_| !findings.config_failed);
     if let (Some(config), Some(rules)) = (config, &rules) {
         for notice in notices(&settings, rules, Some(config)) {
-            logging::note(&format!("warning: {notice}"));
+            logging::print_progress(&format!("warning: {notice}"));
         }
     }
     if let (Some(upstream), Some(rules)) = (&arguments.upstream, &rules) {

@@ -66,12 +66,14 @@ impl Write for CountedStderr {
 
 /// Logs a panic as a line of the log, with the backtrace that RUST_BACKTRACE asks for.
 fn log_panic(panic: &PanicHookInfo<'_>) {
-    let place = panic.location().map(ToString::to_string).unwrap_or_default();
+    let location = panic.location().map(ToString::to_string).unwrap_or_default();
     let reason = panic_reason(panic.payload_as_str());
     let backtrace = Backtrace::capture();
     match backtrace.status() {
-        BacktraceStatus::Captured => tracing::error!(place, %backtrace, "docward panicked: {reason}"),
-        _ => tracing::error!(place, "docward panicked: {reason}; please report this as a bug"),
+        BacktraceStatus::Captured => {
+            tracing::error!(location, %backtrace, "docward panicked: {reason}; please report this as a bug");
+        }
+        _ => tracing::error!(location, "docward panicked: {reason}; please report this as a bug"),
     }
 }
 
@@ -102,7 +104,7 @@ pub(super) fn print_error(text: &str) {
 }
 
 /// Prints progress, as a line.
-pub(super) fn note(text: &str) {
+pub(super) fn print_progress(text: &str) {
     match is_json() {
         true => tracing::info!("{text}"),
         false => write(&lines(Level::INFO, &format!("{text}\n"))),

@@ -23,7 +23,7 @@ impl Default for Lines {
 impl Lines {
     pub(super) fn show(&mut self, progress: impl Display) {
         if self.printed.elapsed() > INTERVAL {
-            logging::note(&progress.to_string());
+            logging::print_progress(&progress.to_string());
             self.printed = Instant::now();
         }
     }

@@ -15,7 +15,7 @@ use arc_swap::ArcSwap;
 use tokio::signal::unix::Signal;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::admin::Loads;
+use crate::admin::ReloadStatus;
 
 pub(super) use self::certificates::{Certificates, Expiry};
 pub(super) use self::rules::Rules;
@@ -48,7 +48,7 @@ pub(super) struct Fingerprint(u64);
 /// Reloads changed parts.
 pub struct Reload {
     parts: Vec<WatchedPart>,
-    loads: Arc<ArcSwap<Loads>>,
+    reload_status: Arc<ArcSwap<ReloadStatus>>,
 }
 
 struct WatchedPart {
@@ -71,12 +71,12 @@ impl Fingerprint {
 
 impl Reload {
     pub(super) fn new(parts: Vec<Box<dyn Reloadable>>) -> Self {
-        let loads = Arc::new(ArcSwap::from_pointee(Loads::at_start()));
-        Self { parts: parts.into_iter().map(WatchedPart::new).collect(), loads }
+        let reload_status = Arc::new(ArcSwap::from_pointee(ReloadStatus::at_start()));
+        Self { parts: parts.into_iter().map(WatchedPart::new).collect(), reload_status }
     }
 
-    pub fn loads(&self) -> Arc<ArcSwap<Loads>> {
-        self.loads.clone()
+    pub fn reload_status(&self) -> Arc<ArcSwap<ReloadStatus>> {
+        self.reload_status.clone()
     }
 
     /// Reloads on signals and changed files; never returns.
@@ -106,15 +106,15 @@ impl Reload {
 
     /// Loads changed parts, or all parts if `requested`.
     fn poll(&mut self, requested: bool) {
-        let loads: Vec<bool> = self.parts.iter_mut().filter_map(|watched| watched.poll(requested)).collect();
-        if loads.is_empty() {
+        let results: Vec<bool> = self.parts.iter_mut().filter_map(|watched| watched.poll(requested)).collect();
+        if results.is_empty() {
             return;
         }
-        let succeeded = !loads.contains(&false);
-        let before = self.loads.load();
+        let succeeded = !results.contains(&false);
+        let before = self.reload_status.load();
         let errors: Vec<_> = self.parts.iter().filter_map(|watched| watched.error.as_deref()).collect();
         let now = SystemTime::now();
-        self.loads.store(Arc::new(Loads {
+        self.reload_status.store(Arc::new(ReloadStatus {
             loaded: before.loaded + u64::from(succeeded),
             failed: before.failed + u64::from(!succeeded),
             loaded_at: if succeeded { now } else { before.loaded_at },

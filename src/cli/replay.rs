@@ -174,7 +174,7 @@ fn announce(arguments: &Arguments, survey: &ActionReader, players: &[Player]) {
     let Recorded { commands, connections, .. } = survey.recorded();
     let targets: Vec<&str> = players.iter().map(|player| player.target().name()).collect();
     let seconds = survey.recorded().seconds();
-    logging::note(&format!(
+    logging::print_progress(&format!(
         "sending {} of {}, recorded in {seconds:.1} s, to {} at {}",
         counted(commands, "command"),
         counted(connections as u64, "connection"),
@@ -186,7 +186,7 @@ fn announce(arguments: &Arguments, survey: &ActionReader, players: &[Player]) {
     let shown = written.iter().take(10).cloned().collect::<Vec<_>>().join(", ");
     let more = if written.len() > 10 { format!(" and {} more", written.len() - 10) } else { String::new() };
     let shown = if shown.is_empty() { "none" } else { &shown };
-    logging::note(&format!("collections that this changes: {shown}{more}"));
+    logging::print_progress(&format!("collections that this changes: {shown}{more}"));
 }
 
 /// One target with its actions.

@@ -309,7 +309,11 @@ pub(super) fn raise_file_limit(connections: Option<usize>) -> Option<u64> {
             "the limit of open files is too low for limits.connections; raise it (ulimit -n, LimitNOFILE=)"
         ),
         Ok(_) => {}
-        Err(error) => tracing::warn!("cannot raise the limit of open files: {error}"),
+        Err(error) => {
+            tracing::warn!(
+                "cannot raise the limit of open files: {error}; raise it yourself (ulimit -n, LimitNOFILE=)"
+            );
+        }
     }
     limit.ok()
 }
@@ -341,7 +345,7 @@ async fn serve(
         () = wait_for_signal(&mut terminate, &mut interrupt, "exiting before the listeners opened") => return Ok(()),
     };
     let observer = proxy.observer();
-    let telemetry = telemetry.start(&observer, reload.loads(), &active)?;
+    let telemetry = telemetry.start(&observer, reload.reload_status(), &active)?;
     announce(&proxy, telemetry.address())?;
     notify_manager(&[NotifyState::Ready]);
     let reports = async {

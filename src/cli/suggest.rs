@@ -43,7 +43,7 @@ fn proposal(files: &[PathBuf]) -> Result<String> {
     for source in &sources {
         let flaws: Vec<String> = source.unreadable().into_iter().chain(source.note.clone()).collect();
         if !flaws.is_empty() {
-            logging::note(&format!("docward: {}: {}", source.name, flaws.join(": ")));
+            logging::print_progress(&format!("docward: {}: {}", source.name, flaws.join(": ")));
         }
     }
     let candidates = CandidateRules::from_habits(&habits);
@@ -62,8 +62,8 @@ impl TrafficConsumer for Habits {
         Habits::is_relevant(namespace, class)
     }
 
-    fn take(&mut self, recorded: &RecordedCommand) {
-        Habits::take(self, recorded);
+    fn add_command(&mut self, recorded: &RecordedCommand) {
+        Habits::add_command(self, recorded);
     }
 }
 
@@ -72,7 +72,7 @@ impl TrafficConsumer for CandidateEvaluation<'_> {
         CandidateEvaluation::is_relevant(self, namespace, class, command)
     }
 
-    fn take(&mut self, recorded: &RecordedCommand) {
-        CandidateEvaluation::take(self, recorded);
+    fn add_command(&mut self, recorded: &RecordedCommand) {
+        CandidateEvaluation::add_command(self, recorded);
     }
 }

@@ -16,7 +16,7 @@ use super::config_file::ConfigFile;
 use super::explain::{ExplainInput, milliseconds_now};
 use super::mode::{ModeChange, ModeResult};
 use super::reload::Expiry;
-use crate::admin::{self, Admin, ExplainRequest, Loads, ModeReply, ModeRequest, SpanCounts};
+use crate::admin::{self, Admin, ExplainRequest, ModeReply, ModeRequest, ReloadStatus, SpanCounts};
 use crate::otlp::{Endpoint, Exported, Exporter};
 use crate::proxy::{Observer, ProxyConfig, Tracer};
 use crate::rules::RuleSet;
@@ -85,13 +85,13 @@ impl PreparedTelemetry {
     pub(super) fn start(
         self,
         observer: &Arc<Observer<RuleSet>>,
-        loads: Arc<ArcSwap<Loads>>,
+        reload_status: Arc<ArcSwap<ReloadStatus>>,
         active: &Arc<ActiveRules>,
     ) -> Result<RunningTelemetry> {
         let spans = self.traces.as_ref().map(|traces| (traces.tracer.clone(), traces.exported.clone()));
         let admin_context = Arc::new(ServeContext {
             observer: observer.clone(),
-            loads,
+            reload_status,
             spans,
             active: active.clone(),
             runtime: Handle::current(),
@@ -119,7 +119,7 @@ impl RunningTelemetry {
 /// See [`crate::admin::AdminContext`].
 struct ServeContext {
     observer: Arc<Observer<RuleSet>>,
-    loads: Arc<ArcSwap<Loads>>,
+    reload_status: Arc<ArcSwap<ReloadStatus>>,
     spans: Option<(Arc<Tracer>, Arc<Exported>)>,
     active: Arc<ActiveRules>,
     /// The runtime of the service connection.
@@ -128,8 +128,8 @@ struct ServeContext {
 }
 
 impl crate::admin::AdminContext for ServeContext {
-    fn loads(&self) -> Arc<Loads> {
-        self.loads.load_full()
+    fn reload_status(&self) -> Arc<ReloadStatus> {
+        self.reload_status.load_full()
     }
 
     fn spans(&self) -> SpanCounts {

@@ -29,7 +29,7 @@ pub(super) trait TrafficConsumer: Send {
     /// See [`crate::audit::CommandFilter`].
     fn is_relevant(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool;
 
-    fn take(&mut self, recorded: &RecordedCommand);
+    fn add_command(&mut self, recorded: &RecordedCommand);
 }
 
 /// Entries of one file: lines with their line breaks, or BSON documents.
@@ -160,12 +160,12 @@ fn work<W: TrafficConsumer>(mut consumer: W, batches: &Receiver<EntryBatch>, sou
                     counts.first.get_or_insert_with(|| format!("the entry at byte {position}: {reason}"));
                 }
             }
-            out.drain(..).for_each(|recorded| consumer.take(&recorded));
+            out.drain(..).for_each(|recorded| consumer.add_command(&recorded));
         }
     }
     logs.finish(&mut out);
     captures.finish(&mut out);
-    out.iter().for_each(|recorded| consumer.take(recorded));
+    out.iter().for_each(|recorded| consumer.add_command(recorded));
     (consumer, counts)
 }
 

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::form::{SECTION, WriteForm};
+use super::form::{DOCUMENT_SEQUENCE, WriteForm};
 use super::statement::Statement;
 use super::{Command, CommandError, Namespace, check, distinct, reject_duplicates};
 use crate::document::{Document, Kind, OwnedValue, Value};
@@ -161,7 +161,7 @@ fn bulk_namespaces<'a>(command: &Command<'a>) -> Result<SmallVec<[Namespace<'a>;
             .collect(),
         DocumentList::Sequence(sequence) => sequence
             .documents()
-            .map(|bytes| check(bytes, SECTION).and_then(|entry| distinct(entry, PART)).and_then(read))
+            .map(|bytes| check(bytes, DOCUMENT_SEQUENCE).and_then(|entry| distinct(entry, PART)).and_then(read))
             .collect(),
     }
 }

@@ -2,8 +2,8 @@
 
 use super::CommandClass;
 
-/// The name of a kind-1 section in errors.
-pub(super) const SECTION: &str = "a document sequence";
+/// The name of a document sequence (kind-1 section) in errors.
+pub(super) const DOCUMENT_SEQUENCE: &str = "a document sequence";
 
 /// The kinds of statements that rules distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -3,7 +3,7 @@
 //! Output collections are read from all forms that the server accepts. A form that is unknown or ambiguous is
 //! reported as unreadable, so that the engine can reject the command.
 
-use super::form::SECTION;
+use super::form::DOCUMENT_SEQUENCE;
 use super::{Command, CommandClass, Namespace, parse_document};
 use crate::document::{Document, Kind, Value};
 
@@ -222,7 +222,7 @@ fn texts<'a>(command: &Command<'a>) -> Option<Vec<&'a str>> {
     let own = command.body.elements().filter(|element| !COMMON_FIELDS.contains(&element.key));
     let mut unread: Vec<Value<'a>> = own.map(|element| element.value).collect();
     for bytes in command.message.sequences.iter().flat_map(|sequence| sequence.documents()) {
-        unread.push(Value::document(parse_document(bytes, SECTION).ok()?));
+        unread.push(Value::document(parse_document(bytes, DOCUMENT_SEQUENCE).ok()?));
     }
     let mut found = Vec::new();
     while let Some(value) = unread.pop() {

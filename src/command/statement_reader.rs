@@ -1,6 +1,6 @@
 //! Reads single statements.
 
-use super::form::{SECTION, StatementFieldNames, WriteForm};
+use super::form::{DOCUMENT_SEQUENCE, StatementFieldNames, WriteForm};
 use super::statement::{Conditions, Delete, Insert, Modification, Operation, Statement, Update};
 use super::{CommandError, check};
 use crate::document::{CowDocument, Document, DuplicateField, Element, Value};
@@ -20,7 +20,7 @@ impl<'a> Statement<'a> {
     /// # Errors
     /// [`CommandError`] if a field is missing, mistyped, duplicate or unknown, or `bytes` is not a document.
     pub(super) fn of_sequence(form: WriteForm, bytes: &'a [u8]) -> Result<Self, CommandError> {
-        let source = check(bytes, SECTION)?.distinct_throughout().map_err(|fault| ambiguous(form, fault))?;
+        let source = check(bytes, DOCUMENT_SEQUENCE)?.distinct_throughout().map_err(|fault| ambiguous(form, fault))?;
         Self::from_document(form, source)
     }
 

@@ -29,7 +29,7 @@ fn collect<'f>(filter: Document<'f>, array: &[u8], depth: usize, fields: &mut Ve
             }
             // An `_id` cannot be an array.
             b"_id" => {}
-            // What must not match selects no element, nor do expressions.
+            // Negated conditions and expressions select no array element.
             key if key.starts_with(b"$") => {}
             key if paths_overlap(key, array) || selects_none(condition.value) => {}
             key => {

@@ -5,7 +5,7 @@
 use crate::command::{Reply, code};
 use crate::document::{Document, Element, Value};
 
-use super::no_plan::NoPlan;
+use super::message_error::MessageError;
 
 const X509: &str = "MONGODB-X509";
 
@@ -25,8 +25,8 @@ pub(super) fn is_speculative(field: Element<'_>) -> bool {
         && field.value.as_document().map(Document::elements).is_some_and(is_by_certificate)
 }
 
-pub(super) fn certificate_login_error() -> NoPlan {
-    NoPlan {
+pub(super) fn certificate_login_error() -> MessageError {
+    MessageError {
         code: code::AUTHENTICATION_FAILED,
         text:
             "MONGODB-X509 cannot pass a proxy: the certificate belongs to the client's TLS session, which ends here. \

@@ -43,9 +43,9 @@ pub(super) struct BatchJob<'f> {
     batch: WriteBatch<'f>,
     evaluated: Vec<Evaluated<'f, 'f>>,
     /// Numbers of counters that are still to be requested.
-    demands: Vec<CounterDemand<'f>>,
-    /// Numbers that statements contain already.
-    brought: Vec<BroughtNumbers>,
+    demands: Vec<NumberDemand<'f>>,
+    /// Numbers that clients provide.
+    provided: Vec<ProvidedNumbersOfRule>,
     /// What is still to be sent.
     groups: VecDeque<Group>,
     merged: MergedResults,
@@ -64,19 +64,19 @@ type UnmatchedStatement = (Group, usize, Vec<u8>);
 
 /// The numbers that statements on one namespace need from one rule's counter.
 #[derive(Debug)]
-struct CounterDemand<'f> {
+struct NumberDemand<'f> {
     rule: NumberRule<'f>,
     /// Index into the batch's namespaces.
     namespace: usize,
     /// The statements that need a number.
     statements: SmallVec<[usize; 1]>,
-    /// Numbers that other statements already contain.
+    /// Numbers that clients provide in other statements.
     provided: Vec<i64>,
 }
 
-/// The numbers that statements on one namespace contain in the field of an optimistic sequence.
+/// The numbers that clients provide, on one namespace, in the field of an optimistic sequence.
 #[derive(Debug)]
-struct BroughtNumbers {
+struct ProvidedNumbersOfRule {
     rule: RuleId,
     /// Index into the batch's namespaces.
     namespace: usize,
@@ -90,7 +90,7 @@ impl<'f> BatchJob<'f> {
             batch,
             evaluated,
             demands: Vec::new(),
-            brought: Vec::new(),
+            provided: Vec::new(),
             groups: VecDeque::new(),
             merged: MergedResults::default(),
             transaction_begun: false,
@@ -100,7 +100,7 @@ impl<'f> BatchJob<'f> {
             without_effect: Vec::new(),
         });
         job.demands = job.collect_demands();
-        job.brought = job.collect_brought();
+        job.provided = job.collect_provided();
         job
     }
 

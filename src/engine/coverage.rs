@@ -1,12 +1,12 @@
 //! Lists what each rule does with every command that can reach its collections: `docward check --coverage`.
 //!
 //! The commands come from the catalogue, the evaluated statements from [`Pattern`](crate::patterns::Pattern), and
-//! the outcomes of indirect writes from the plan's own decision. There are no statements here, so `enforced` means
+//! the outcomes of indirect writes from the plan itself. There are no statements here, so `enforced` means
 //! that the rule evaluates each one, not with which verdict.
 
 use super::applicable_rules::Enforcement;
-use super::decision::BUCKET_WRITE;
 use super::indirect_writes::on_indirect_write;
+use super::message_plan::BUCKET_WRITE;
 use super::outcome::OutcomeKind;
 use crate::command::{CommandClass, Namespace, StatementKind, WriteForm};
 use crate::config::NamespaceGlob;

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use super::ClientState;
 use super::applicable_rules::{ApplicableRules, applicable_rules, enforcement};
-use super::decision::{Incoming, Undecided, require_users};
+use super::message_plan::{Incoming, Unplanned, require_users};
 use super::outcome::RuleOutcomes;
 use super::step::Step;
 use crate::command::{Command, CommandClass, Namespace};
@@ -19,7 +19,7 @@ impl<'f> Incoming<'f> {
         class: CommandClass,
         client_state: &ClientState,
         outcomes: &mut RuleOutcomes,
-    ) -> Result<Step, Undecided> {
+    ) -> Result<Step, Unplanned> {
         let database = command.database;
         let rejects = |rule: &Rule| evaluates_in(rule, class, database);
         let forward = Step::ForwardOriginal { expects_reply: !command.message.more_to_come() };

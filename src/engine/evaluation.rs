@@ -49,8 +49,8 @@ pub(super) struct Evaluated<'r, 'a> {
     pub(super) numbers_on_insert: Vec<(NumberRule<'r>, i64)>,
     /// The rules that the statement must still satisfy once the number is assigned.
     pub(super) must_hold: SmallVec<[&'r Rule; 1]>,
-    /// The rules that must not issue the number that the statement itself contains.
-    pub(super) brings_number: SmallVec<[NumberRule<'r>; 1]>,
+    /// The rules that must not assign the number that the client provides in the statement to others.
+    pub(super) provides_number: SmallVec<[NumberRule<'r>; 1]>,
     /// The procedures that the statement needs, in rule order.
     pub(super) procedures: SmallVec<[(&'r Rule, Arc<dyn Procedure>); 1]>,
     /// The number of failed transactions for it.
@@ -216,7 +216,7 @@ fn evaluate_statement<'r, 'a>(
         numbered_by: SmallVec::new(),
         numbers_on_insert: Vec::new(),
         must_hold: SmallVec::new(),
-        brings_number: SmallVec::new(),
+        provides_number: SmallVec::new(),
         procedures: SmallVec::new(),
         attempts: 0,
         contention_aborts: 0,
@@ -308,7 +308,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                     self.statement = self.statement.with(operation);
                     self.changed_by = Some(rule);
                 }
-                self.brings_number.extend(NumberRule::new(rule));
+                self.provides_number.extend(NumberRule::new(rule));
             }
             Verdict::Rewrite(Rewrite { operation, checks_match, no_effect }) => {
                 let rewritten = self.statement.with(operation);
@@ -351,7 +351,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                 self.changed_by = Some(rule);
                 let numbered = NumberRule::new(rule);
                 // A stored document may get the client's own number.
-                self.brings_number
+                self.provides_number
                     .extend(numbered.filter(|rule| rule.numbers.inserts_apart(&self.statement.operation)));
                 self.numbered_by.extend(numbered);
             }
@@ -408,7 +408,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
             if self.rejected.is_some() {
                 return;
             }
-            if rule.pattern.holds(&self.statement).is_ok() {
+            if rule.pattern.check_final(&self.statement).is_ok() {
                 continue;
             }
             let verdict = rule.pattern.verdict(&self.statement, context);
@@ -417,7 +417,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
             }
             self.take(rule, Enforcement::Enforce, verdict, context, outcomes);
             if self.rejected.is_none()
-                && let Err(broken) = rule.pattern.holds(&self.statement)
+                && let Err(broken) = rule.pattern.check_final(&self.statement)
             {
                 self.reject_broken(rule, broken, context.namespace, outcomes);
             }
@@ -428,7 +428,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                 .filter(|(_, enforcement)| *enforcement == Enforcement::Enforce)
                 .map(|(rule, _)| *rule);
             for rule in enforced {
-                if rule.pattern.holds(&self.statement).is_ok() {
+                if rule.pattern.check_final(&self.statement).is_ok() {
                     self.prepare_for_number(rule, context, outcomes);
                     self.must_hold.push(rule);
                 }
@@ -443,7 +443,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         const LONGEST: i64 = i64::MAX;
         let numbered = |statement, one: &NumberRule<'_>| one.with_number(&statement, LONGEST);
         let numbered = self.numbered_by.iter().fold(self.statement.clone(), numbered);
-        if rule.pattern.holds(&numbered).is_ok() {
+        if rule.pattern.check_final(&numbered).is_ok() {
             return;
         }
         let Verdict::Rewrite(rewrite) = rule.pattern.verdict(&numbered, context) else { return };
@@ -506,7 +506,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
 
     /// Returns the first rule that the statement satisfies without its numbers and breaks with them.
     pub(super) fn broken_by(&self, numbered: &Statement<'_>) -> Option<(&'r Rule, Rejection)> {
-        self.must_hold.iter().find_map(|rule| Some((*rule, rule.pattern.holds(numbered).err()?)))
+        self.must_hold.iter().find_map(|rule| Some((*rule, rule.pattern.check_final(numbered).err()?)))
     }
 
     pub(super) fn reject_broken(

@@ -6,9 +6,9 @@ use smallvec::SmallVec;
 
 use super::ClientState;
 use super::applicable_rules::applicable_rules;
-use super::decision::{Incoming, Undecided, reject_command, require_users, with_fields, write_with_fields};
 use super::evaluation::BatchEvaluation;
-use super::no_plan::NoPlan;
+use super::message_error::MessageError;
+use super::message_plan::{Incoming, Unplanned, reject_command, require_users, with_fields, write_with_fields};
 use super::outcome::RuleOutcomes;
 use super::step::Step;
 use crate::command::{Command, WriteBatch, WriteForm, reject_duplicates};
@@ -22,7 +22,7 @@ impl<'f> Incoming<'f> {
         command: &Command<'f>,
         client_state: &ClientState,
         outcomes: &mut RuleOutcomes,
-    ) -> Result<Step, Undecided> {
+    ) -> Result<Step, Unplanned> {
         let expects_reply = !command.message.more_to_come();
         let forward = Step::ForwardOriginal { expects_reply };
         let Some(inner) = explained(command)? else { return Ok(forward) };
@@ -67,7 +67,7 @@ impl<'f> Incoming<'f> {
 }
 
 /// Returns the inner command; `None` when mongod should report the error.
-pub(super) fn explained<'a>(command: &Command<'a>) -> Result<Option<Command<'a>>, NoPlan> {
+pub(super) fn explained<'a>(command: &Command<'a>) -> Result<Option<Command<'a>>, MessageError> {
     let Some(body) = command.target.as_document() else { return Ok(None) };
     reject_duplicates(body, PART)?;
     Ok(command.nested(body))

@@ -17,7 +17,7 @@ use crate::document::Malformed;
 use crate::wire::{OpCode, WireError};
 pub use reply::{AddressMap, HelloReply, Presentation};
 pub(super) use request::WRAPPERS;
-pub use request::{awaits_news, note_client_hello, rewrite_request};
+pub use request::{is_awaitable, note_client_hello, rewrite_request};
 
 /// Why a hello or its reply cannot be processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

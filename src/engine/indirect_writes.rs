@@ -6,9 +6,9 @@
 
 use super::ClientState;
 use super::applicable_rules::{ApplicableRules, Enforcement, applicable_rules, enforcement};
-use super::decision::{Incoming, Undecided, reject_command, require_users};
 use super::definitions::evaluates_in;
-use super::no_plan::NoPlan;
+use super::message_error::MessageError;
+use super::message_plan::{Incoming, Unplanned, reject_command, require_users};
 use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::rejection_text::RejectedBy;
 use super::step::Step;
@@ -19,7 +19,7 @@ use crate::patterns::{CommandVerdict, Rejection, WholeCommand};
 use crate::rules::{Mode, Rule, Unsupported};
 
 impl<'f> Incoming<'f> {
-    /// Decides on a command that can change a collection other than by statements.
+    /// Plans a command that can change a collection other than by statements.
     pub(super) fn indirect_write(
         &mut self,
         command: &Command<'f>,
@@ -27,7 +27,7 @@ impl<'f> Incoming<'f> {
         what: &str,
         client_state: &ClientState,
         outcomes: &mut RuleOutcomes,
-    ) -> Result<Step, Undecided> {
+    ) -> Result<Step, Unplanned> {
         // For known commands only the body is parsed; drivers send nothing else.
         if class != CommandClass::Unknown && !command.message.sequences.is_empty() {
             return self.unknown_collection(command, what, |_| true, client_state);
@@ -35,7 +35,7 @@ impl<'f> Incoming<'f> {
         self.unanalysed(command, indirect_write_targets(command, class), what, client_state, outcomes)
     }
 
-    /// Decides on writes that no rule can analyse: rejected if a rule applies to the target, unless all such rules
+    /// Plans writes that no rule can analyse: rejected if a rule applies to the target, unless all such rules
     /// allow it.
     pub(super) fn unanalysed(
         &mut self,
@@ -44,7 +44,7 @@ impl<'f> Incoming<'f> {
         what: &str,
         client_state: &ClientState,
         outcomes: &mut RuleOutcomes,
-    ) -> Result<Step, Undecided> {
+    ) -> Result<Step, Unplanned> {
         for target in targets {
             let Ok((database, collection)) = target else {
                 let step = self.unknown_collection(command, what, |_| true, client_state)?;
@@ -87,7 +87,7 @@ impl<'f> Incoming<'f> {
         Ok(Step::ForwardOriginal { expects_reply: !command.message.more_to_come() })
     }
 
-    /// Decides on a command whose collection is unknown: it is rejected if any rule that may apply rejects what it
+    /// Plans a command whose collection is unknown: it is rejected if any rule that may apply rejects what it
     /// cannot analyse.
     pub(super) fn unknown_collection(
         &mut self,
@@ -95,7 +95,7 @@ impl<'f> Incoming<'f> {
         what: &str,
         applies: impl Fn(&Rule) -> bool,
         client_state: &ClientState,
-    ) -> Result<Step, Undecided> {
+    ) -> Result<Step, Unplanned> {
         let rules = || {
             self.rules
                 .rules()
@@ -103,10 +103,10 @@ impl<'f> Incoming<'f> {
                 .filter(|rule| rule.mode != Mode::Disabled && rule.pattern.evaluates() && applies(rule))
         };
         if client_state.users.is_none() && rules().any(|rule| !rule.except.users.is_empty()) {
-            return Err(Undecided::Users(users_question(command.message.header.request_id)));
+            return Err(Unplanned::Users(users_question(command.message.header.request_id)));
         }
         match rules().find(|rule| on_indirect_write(rule, enforcement(rule, client_state)) == OutcomeKind::Reject) {
-            Some(rule) => Err(Undecided::NoPlan(NoPlan {
+            Some(rule) => Err(Unplanned::Error(MessageError {
                 code: code::DOCUMENT_VALIDATION_FAILURE,
                 text: format!(
                     "{what} a collection that docward cannot determine; rule '{}' may apply to it. Name the \
@@ -118,13 +118,13 @@ impl<'f> Incoming<'f> {
         }
     }
 
-    /// Decides on a read of a collection named by its UUID, which may be one whose reads a rule evaluates.
-    pub(super) fn decide_unnamed_read(
+    /// Plans a read of a collection named by its UUID, which may be one whose reads a rule evaluates.
+    pub(super) fn plan_unnamed_read(
         &mut self,
         command: &Command<'f>,
         class: CommandClass,
         client_state: &ClientState,
-    ) -> Result<Step, Undecided> {
+    ) -> Result<Step, Unplanned> {
         let evaluates = |rule: &Rule| evaluates_in(rule, class, command.database);
         self.unknown_collection(command, &format!("{} on", command.name), evaluates, client_state)
     }

@@ -2,7 +2,7 @@
 
 use super::ClientState;
 use super::applicable_rules::{ApplicableRules, Enforcement, applicable_rules};
-use super::decision::{Incoming, Undecided, reject_command, require_users};
+use super::message_plan::{Incoming, Unplanned, reject_command, require_users};
 use super::outcome::RuleOutcomes;
 use super::rejection_text::RejectedBy;
 use super::step::Step;
@@ -25,7 +25,7 @@ impl<'f> Incoming<'f> {
         command: &Command<'f>,
         client_state: &ClientState,
         outcomes: &mut RuleOutcomes,
-    ) -> Result<Option<Step>, Undecided> {
+    ) -> Result<Option<Step>, Unplanned> {
         if command.class != CommandClass::Aggregate || !self.rules.evaluates_inputs() {
             return Ok(None);
         }

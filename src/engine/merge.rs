@@ -1,6 +1,6 @@
 //! Merges several replies into one: adds up counts, maps indexes to the client's, and adds docward's own errors.
 
-use super::allocation::is_duplicate_key;
+use super::optimistic_numbers::is_duplicate_key;
 use super::rejection_text;
 use super::rejection_text::RejectedBy;
 use crate::command::{Command, Namespace, Reply, Statement, WriteForm, code, error_reply};
@@ -214,7 +214,8 @@ impl MergedResults {
         if reply.len() <= MAX_COMMAND_DOCUMENT_LENGTH {
             return reply;
         }
-        let text = "docward: the statements were sent, but their results are larger than a reply may be";
+        let text = "docward: the statements were sent, but their results are larger than a reply may be; \
+                    read the documents to see the results, and send smaller batches";
         error_reply(command.message.header, code::EXCEEDED_MEMORY_LIMIT, text, |_| {})
     }
 

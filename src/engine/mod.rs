@@ -1,17 +1,15 @@
-//! Applies rules to client messages: decides what to send upstream and builds the client's reply.
+//! Applies rules to client messages: plans what to send upstream and builds the client's reply.
 //!
 //! Does no I/O. [`triage`] reads a frame's first bytes; [`Plan`] carries out one message step by step. The caller
 //! sends messages, performs lookups and passes the results back. Time, lookup results and replies are arguments, so
 //! the proxy, the command line and the tests run the same code. The next layer is `crate::proxy`.
 
-mod allocation;
 mod applicable_rules;
 mod authentication;
 mod batch;
 mod collection_query;
 mod composition;
 pub mod coverage;
-mod decision;
 mod definitions;
 mod dry_run;
 mod evaluation;
@@ -21,7 +19,9 @@ mod indirect_writes;
 mod inputs;
 pub mod lookup;
 mod merge;
-mod no_plan;
+mod message_error;
+mod message_plan;
+mod optimistic_numbers;
 mod outcome;
 pub mod permits;
 mod plan;

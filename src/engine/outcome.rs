@@ -33,10 +33,10 @@ pub enum OutcomeKind {
 }
 
 impl OutcomeKind {
-    /// The outcome of a statement that lacks an effect.
+    /// Returns the outcome of a statement without effect.
     #[must_use]
-    pub fn of_lack(lack: NoEffectCause) -> Self {
-        match lack {
+    pub fn from_no_effect(cause: NoEffectCause) -> Self {
+        match cause {
             NoEffectCause::Version => Self::Conflict,
             NoEffectCause::Effect(NoEffectKind::NoMatch) => Self::NoMatch,
             NoEffectCause::Effect(NoEffectKind::Stale) => Self::Stale,

@@ -1,16 +1,16 @@
 //! The permits that a message needs before it is sent, by rules with the pattern `throttle`.
 //!
 //! The engine determines which rules limit a message, and under which key. The caller grants permits, keeps them until the
-//! last reply, and lets messages wait. What the server already holds open goes on without permits: cursors (getMore,
-//! killCursors), and transactions after their first statement.
+//! last reply, and lets messages wait. Open cursors (getMore, killCursors) and transactions
+//! after their first statement continue without permits.
 
 use std::time::Duration;
 
 use super::ClientState;
 use super::applicable_rules::{ApplicableRules, Enforcement, applicable_rules, asks_for_users};
 use super::authentication::read_users;
-use super::decision::{Incoming, reject_command};
 use super::explain::explained;
+use super::message_plan::{Incoming, reject_command};
 use super::outcome::OutcomeKind;
 use super::port::{Flow, Port, close};
 use super::rejection_text::RejectedBy;
@@ -23,6 +23,7 @@ use crate::document::{Document, Value};
 use crate::patterns::Rejection;
 use crate::patterns::throttle::{LimitedClient, ThrottleLimits};
 use crate::rules::Rule;
+use crate::text::counted;
 
 /// A rule that limits a message, and a namespace to which it applies.
 struct LimitedBy<'r> {
@@ -41,7 +42,7 @@ impl<'f> Incoming<'f> {
     /// Takes the permits, or ends the message with an error.
     pub(super) async fn take_permits(&mut self, port: &Port) -> Flow {
         self.has_permits = true;
-        // The decision reports an error in the message.
+        // The plan reports an error in the message.
         let Ok(command) = Command::parse(self.frame) else { return Flow::Continue(()) };
         let mut limited_by = match port.client_state(|client_state, _| self.limited_by(&command, client_state)).await {
             Some(limited_by) => limited_by,
@@ -186,10 +187,17 @@ fn overloaded(
 ) -> Step {
     let LimitedBy { rule, database, collection, .. } = limited_by;
     let namespace = Namespace { database, collection };
-    let ThrottleLimits { per, .. } = request.limits;
-    let reason = format!("the {} '{}' uses all that it may, and it waited {wait:?}", per.as_str(), request.key);
+    let ThrottleLimits { concurrent, rate, per, .. } = request.limits;
+    let concurrent = concurrent.map(|most| format!("{} at a time", counted(u64::from(most.get()), "command")));
+    let rate = rate.map(|most| format!("{} per second", counted(u64::from(most.get()), "statement")));
+    let limit = concurrent.into_iter().chain(rate).collect::<Vec<_>>().join(", ");
+    let reason = format!(
+        "{} '{}' has reached its limit ({limit}); this command waited {wait:?} for a permit",
+        per.as_str(),
+        request.key
+    );
     let hint = "Retry later, and send fewer commands at a time.";
     let rejection = Rejection { code: code::INGRESS_REQUEST_RATE_LIMIT_EXCEEDED, ..Rejection::new(reason, hint) };
-    port.note(rule, namespace, OutcomeKind::Reject, Some(&rejection));
+    port.add_outcome(rule, namespace, OutcomeKind::Reject, Some(&rejection));
     reject_command(command, &RejectedBy::new(rule, rejection), command.name, namespace)
 }

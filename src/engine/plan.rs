@@ -1,10 +1,11 @@
 //! Carries out one message, step by step.
 //!
 //! [`Plan::next`] returns the next step; the caller performs it and passes the result to the next call. Most messages
-//! are decided at once (`decision.rs`). For the others async functions ask for their steps through a port (`port.rs`).
+//! are planned at once (`message_plan.rs`). For the others async functions ask for their steps through a port
+//! (`port.rs`).
 
 use super::batch::BatchJob;
-use super::decision::{Incoming, MessagePlan, carry_out};
+use super::message_plan::{Incoming, MessagePlan, carry_out};
 use super::outcome::{RuleOutcome, RuleOutcomes};
 use super::port::{CommandPurpose, Coroutine};
 use super::step::{Input, Step};
@@ -97,25 +98,25 @@ impl<'f> Plan<'f> {
     /// Takes the result of the last step and returns the next one. Stores the users and privileges in `client_state`.
     pub fn next(&mut self, input: Input, client_state: &mut ClientState) -> Step {
         let step = match &mut self.state {
-            PlanState::Fresh(incoming) => match incoming.decide(client_state, &mut self.outcomes) {
+            PlanState::Fresh(incoming) => match incoming.plan(client_state, &mut self.outcomes) {
                 MessagePlan::Final(step) if !(incoming.needs_permits() && step.sends()) => step,
                 MessagePlan::Sent(job, message) if !incoming.needs_permits() => {
                     self.state = PlanState::Sent(job);
                     return Step::Exchange(message);
                 }
-                decision => {
+                message_plan => {
                     let outcomes = std::mem::take(&mut self.outcomes);
                     // The most frequent ones have smaller functions.
-                    let mut functions = match decision {
+                    let mut functions = match message_plan {
                         MessagePlan::Commands(job) if !incoming.needs_permits() => {
                             Coroutine::new(outcomes, |port| job.send(port))
                         }
                         MessagePlan::Numbers(job) if !incoming.needs_permits() => {
                             Coroutine::new(outcomes, |port| job.number_and_send(port))
                         }
-                        decision => {
+                        message_plan => {
                             let incoming = incoming.clone();
-                            Coroutine::new(outcomes, |port| carry_out(incoming, decision, port))
+                            Coroutine::new(outcomes, |port| carry_out(incoming, message_plan, port))
                         }
                     };
                     let step = functions.resume(Input::Start, client_state);

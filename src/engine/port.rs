@@ -1,7 +1,7 @@
 //! The port through which the functions that carry out a message ask their caller for each step.
 //!
-//! The functions are async, so that they read straight down: `port.exchange(command).await` returns the reply. They
-//! need no runtime. [`Coroutine`] polls them once for each result that the caller passes, with a waker that does
+//! The functions are async so that their code is sequential: `port.exchange(command).await` returns the reply. They need
+//! no runtime. [`Coroutine`] polls them once for each result that the caller passes, with a waker that does
 //! nothing.
 
 use std::future::poll_fn;
@@ -118,7 +118,7 @@ impl Port {
     }
 
     /// Lets other connections go on.
-    pub(super) fn give_way(&self) -> impl Future<Output = ()> {
+    pub(super) fn yield_now(&self) -> impl Future<Output = ()> {
         self.ask(CommandPurpose::Command, Step::Yield, |input| matches!(input, Input::Resumed).then_some(()))
     }
 
@@ -148,7 +148,13 @@ impl Port {
         self.shared().holds_transaction = holds;
     }
 
-    pub(super) fn note(&self, rule: &Rule, namespace: Namespace<'_>, kind: OutcomeKind, rejection: Option<&Rejection>) {
+    pub(super) fn add_outcome(
+        &self,
+        rule: &Rule,
+        namespace: Namespace<'_>,
+        kind: OutcomeKind,
+        rejection: Option<&Rejection>,
+    ) {
         self.shared().outcomes.add(rule, namespace, kind, rejection);
     }
 

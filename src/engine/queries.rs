@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use super::Triage;
-use super::decision::with_fields;
 use super::explain::explained;
+use super::message_plan::with_fields;
 use super::outcome::{OutcomeKind, RuleOutcome, RuleOutcomes};
 use super::step::Step;
 use crate::command::{Command, CommandClass, Namespace, code, error_reply, input_collections, output_targets};
@@ -148,7 +148,7 @@ fn unnamed(namespace: Option<Namespace<'_>>, rules: &RuleSet) -> Option<String> 
 }
 
 fn reject(command: &Command<'_>, reason: String, rules: &RuleSet, commands: &str) -> QueryRejection {
-    let hint = format!("send it by the connection string for commands (docward listens for them on {commands})");
+    let hint = format!("send it to a member listener of docward ({commands})");
     let text = format!("docward: '{}' {reason}. What to do: {hint}.", command.name);
     let step = if command.message.more_to_come() {
         Step::Close(text)

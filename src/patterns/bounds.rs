@@ -104,7 +104,7 @@ impl Pattern for Bounds {
         context.mapping(settings, &KEYS, Self::read_keys)
     }
 
-    fn lacks(&self) -> &'static [NoEffectCause] {
+    fn no_effect_causes(&self) -> &'static [NoEffectCause] {
         &[NoEffectCause::Effect(NoEffectKind::NoMatch)]
     }
 
@@ -156,7 +156,7 @@ impl Pattern for Bounds {
         }
         if let Some((_, first)) = sequence.filter(|(field, _)| is_same(field)) {
             if self.max.is_some() {
-                return Some("the sequence issues numbers above the maximum, too");
+                return Some("the sequence assigns numbers above the maximum, too");
             }
             if self.min.is_some_and(|min| min.compare(OwnedValue::integer(first).as_value()) == Some(Ordering::Less)) {
                 return Some("the first numbers of the sequence are below the minimum");
@@ -183,7 +183,7 @@ impl Pattern for Bounds {
         self.evaluate(statement).unwrap_or_else(Verdict::Reject)
     }
 
-    fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
+    fn check_final(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
         let amount = match self.check(statement) {
             Ok(amount) => amount,
             Err(Violation::Broken(rejection) | Violation::Unclear(rejection)) => return Err(rejection),

@@ -61,7 +61,7 @@ impl Pattern for Bucket {
         context.mapping(settings, &KEYS, Self::read_keys)
     }
 
-    fn lacks(&self) -> &'static [NoEffectCause] {
+    fn no_effect_causes(&self) -> &'static [NoEffectCause] {
         &[NoEffectCause::Effect(NoEffectKind::NoMatch)]
     }
 
@@ -125,7 +125,7 @@ impl Pattern for Bucket {
         self.verdict_on(&statement.operation, context.now, context.versions).unwrap_or_else(Verdict::Reject)
     }
 
-    fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
+    fn check_final(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
         match self.verdict_on(&statement.operation, 0, &[])? {
             Verdict::Reject(rejection) | Verdict::Unsupported(rejection) => Err(rejection),
             Verdict::Rewrite(_) => Err(Rejection::new(

@@ -8,7 +8,7 @@
 //! after: `updateOne({_id: 1, "items.999": {$exists: false}}, {$push: {items: I}})`
 //!
 //! The server checks the condition together with the write, so the limits also hold if many clients push at once. A
-//! value that is set, inserted or upserted must be within the limits itself. The condition on the length of a document
+//! value that is set, inserted or upserted must be within the limits itself. The condition on the size of a document
 //! is in `length.rs`.
 
 mod length;
@@ -34,7 +34,7 @@ use crate::text::counted;
 #[derive(Debug, Clone)]
 pub struct Limits {
     items: Vec<ItemLimit>,
-    /// The maximum length of a document in bytes.
+    /// The maximum size of a document in bytes.
     document: Option<usize>,
 }
 
@@ -57,7 +57,7 @@ impl Pattern for Limits {
         context.mapping(settings, &settings::KEYS, Self::read_keys)
     }
 
-    fn lacks(&self) -> &'static [NoEffectCause] {
+    fn no_effect_causes(&self) -> &'static [NoEffectCause] {
         &[NoEffectCause::Effect(NoEffectKind::NoMatch)]
     }
 
@@ -89,7 +89,7 @@ impl Pattern for Limits {
             // The other branch is not evaluated, so $size gets only arrays.
             let beyond = doc! {"$gt": [{"$size": value(array)}, whole(*most)]};
             checks.push(DataCheck::each(
-                format!("with more than {} in `{array}`", counted(*most as u64, "item")),
+                format!("with more than {} in `{array}`", counted(*most as u64, "element")),
                 "they stay as they are, and the rule rejects each push to them",
                 doc! {"$cond": [is_one_of(array, &["array"]), beyond, false]},
             ));
@@ -120,7 +120,7 @@ impl Pattern for Limits {
         Verdict::conditional(Operation::Update(update), true, NO_ROOM)
     }
 
-    fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
+    fn check_final(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
         let conditions = match self.conditions(&statement.operation) {
             Ok(conditions) => conditions,
             Err(Violation::Broken(rejection) | Violation::Unclear(rejection)) => return Err(rejection),
@@ -135,7 +135,7 @@ impl Pattern for Limits {
         ))
     }
 
-    /// The length of the stored document, the most bytes that the statement adds, the number of elements, and whether
+    /// The size of the stored document, the most bytes that the statement adds, the number of elements, and whether
     /// another array can have given `$` its position.
     fn measured(&self, statement: &Statement<'_>) -> Vec<Measured> {
         let mut measured = Vec::new();
@@ -215,7 +215,8 @@ impl Limits {
         Ok(conditions)
     }
 
-    /// Returns the fields of the filter of which none may be an array: `$` could have the position of one of its items.
+    /// Returns the fields of the filter of which none may be an array: `$` could have the position of one of its
+    /// elements.
     fn other_arrays<'u>(&self, update: &'u Update<'_>) -> Vec<&'u str> {
         let Modification::Operators(operators) = update.modification.meaning() else { return Vec::new() };
         if !touched(operators.as_document()).any(|(_, path, _)| path.contains(&b'$')) {
@@ -239,7 +240,7 @@ impl Limits {
         has_array.then(|| {
             Rejection::new(
                 format!(
-                    "$ can have the position of an item in another array: '{}'",
+                    "$ can have the position of an element in another array: '{}'",
                     self.other_arrays(update).join("', '")
                 ),
                 "Use $[name] with arrayFilters, or a filter with conditions on one array.",
@@ -313,8 +314,13 @@ impl ItemLimit {
             return Ok(());
         }
         Err(Rejection::new(
-            format!("'{}' would have {}; the limit is {}", self.array.value, counted(count as u64, "item"), self.most),
-            "Store further items in documents of their own, or remove old ones first.",
+            format!(
+                "'{}' would have {}; the limit is {}",
+                self.array.value,
+                counted(count as u64, "element"),
+                self.most
+            ),
+            "Store further elements in documents of their own, or remove old ones first.",
         ))
     }
 
@@ -331,10 +337,10 @@ impl ItemLimit {
             Rejection::new(
                 format!(
                     "'{array}' has {} and the statement adds {added}; the limit is {}",
-                    counted(count as u64, "item"),
+                    counted(count as u64, "element"),
                     self.most
                 ),
-                "Store further items in documents of their own, or remove old ones first.",
+                "Store further elements in documents of their own, or remove old ones first.",
             )
         })
     }
@@ -371,8 +377,10 @@ impl ItemLimit {
         let is_misread = stored.get(name_found(array)).and_then(Value::as_bool) == Some(true);
         is_misread.then(|| {
             Rejection::new(
-                format!("'{array}' contains a field named '{position}', which docward's condition takes for an item"),
-                format!("Store the items of '{array}' without fields named by numbers."),
+                format!(
+                    "'{array}' contains a field named '{position}', which docward's condition takes for an element"
+                ),
+                format!("Store the elements of '{array}' without fields named by numbers."),
             )
         })
     }
@@ -428,7 +436,7 @@ impl ItemLimit {
         let text = String::from_utf8_lossy;
         Violation::Unclear(Rejection::new(
             format!(
-                "docward cannot count the items of '{}' after {} on '{}'",
+                "docward cannot count the elements of '{}' after {} on '{}'",
                 self.array.value,
                 text(written.operator),
                 text(written.path)

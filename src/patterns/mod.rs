@@ -216,8 +216,8 @@ pub trait Pattern {
         ""
     }
 
-    /// Returns what its statements can lack, as far as the server's replies show it.
-    fn lacks(&self) -> &'static [NoEffectCause] {
+    /// Returns why its statements can have no effect, as far as the server's replies show it.
+    fn no_effect_causes(&self) -> &'static [NoEffectCause] {
         &[]
     }
 
@@ -323,7 +323,7 @@ pub trait Pattern {
     ///
     /// # Errors
     /// The reason why the statement would break the rule.
-    fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
+    fn check_final(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
         let _ = statement;
         Ok(())
     }
@@ -352,7 +352,7 @@ pub trait Pattern {
 
     /// Returns why a statement as it is sent can change this field and not the others, or the others and not this one,
     /// although the client's writes all of them or none; as half a sentence.
-    fn leaves_stored(&self, field: &Path) -> Option<&'static str> {
+    fn partial_change_reason(&self, field: &Path) -> Option<&'static str> {
         let _ = field;
         None
     }

@@ -56,14 +56,14 @@ pub struct NumberRequest {
     pub counter: CounterId,
     /// The count of numbers that the message needs.
     pub count: u32,
-    /// Numbers that the message already contains; the service does not issue them any more.
+    /// Numbers that the message already contains; the service does not hand them out any more.
     pub provided: Vec<i64>,
     /// The size of the block that the service reserves on the server if it must reserve one; at least 1.
     pub block: u32,
     pub beginning: SharedStart,
 }
 
-/// The counter document `{_id: id, seq: last number issued}`.
+/// The counter document `{_id: id, seq: last number reserved}`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CounterId {
     pub database: String,

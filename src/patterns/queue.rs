@@ -88,7 +88,7 @@ impl Pattern for Queue {
         context.mapping(settings, &KEYS, Self::read_keys)
     }
 
-    fn lacks(&self) -> &'static [NoEffectCause] {
+    fn no_effect_causes(&self) -> &'static [NoEffectCause] {
         &[NoEffectCause::Effect(NoEffectKind::NoMatch)]
     }
 
@@ -158,7 +158,7 @@ impl Pattern for Queue {
         self.verdict_on(statement, context.now).unwrap_or_else(Verdict::Reject)
     }
 
-    fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
+    fn check_final(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
         match self.verdict_on(statement, 0)? {
             Verdict::Reject(rejection) | Verdict::Unsupported(rejection) => Err(rejection),
             Verdict::Rewrite(_) => Err(Rejection::new(

@@ -24,7 +24,7 @@ const PREFER: Setting<Keywords<()>> = Setting::with_default(
     "prefer",
     Keywords(&[("secondary", (), "A secondary that is recent enough, or else the primary.")]),
     DeclaredScalar::Text("secondary"),
-    "The server that answers.",
+    "The server that replies.",
 );
 /// The default is the shortest that MongoDB's drivers allow.
 const MAX_STALENESS: Setting<keys::Duration> = Setting::with_default(

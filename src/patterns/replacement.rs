@@ -123,7 +123,7 @@ impl Pattern for Replacement {
         context.mapping(settings, &KEYS, Self::read_keys)
     }
 
-    fn lacks(&self) -> &'static [NoEffectCause] {
+    fn no_effect_causes(&self) -> &'static [NoEffectCause] {
         match (&self.version_field, self.on_conflict) {
             (None, _) => &[],
             (Some(_), OnConflict::Ignore) => &[NoEffectCause::Effect(NoEffectKind::NoMatch)],
@@ -224,7 +224,7 @@ impl Pattern for Replacement {
         self.version_field.as_ref()
     }
 
-    fn leaves_stored(&self, field: &Path) -> Option<&'static str> {
+    fn partial_change_reason(&self, field: &Path) -> Option<&'static str> {
         let version = self.version_field.as_ref().filter(|_| self.count_updates)?;
         let overlaps = field.overlaps(version.as_str().as_bytes());
         overlaps.then_some("an update increments the version in one of the fields and leaves the others")

@@ -80,7 +80,7 @@ impl Pattern for SchemaVersion {
         context.mapping(settings, &KEYS, Self::read_keys)
     }
 
-    fn lacks(&self) -> &'static [NoEffectCause] {
+    fn no_effect_causes(&self) -> &'static [NoEffectCause] {
         &[NoEffectCause::Effect(NoEffectKind::NoMatch)]
     }
 
@@ -147,7 +147,7 @@ impl Pattern for SchemaVersion {
         Verdict::conditional(Operation::Update(update), checks_match, NEWER)
     }
 
-    fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
+    fn check_final(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
         let version = match self.version_of(&statement.operation) {
             Ok(version) => version,
             Err(Violation::Broken(rejection) | Violation::Unclear(rejection)) => return Err(rejection),

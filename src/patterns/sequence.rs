@@ -52,7 +52,7 @@ impl Pattern for Sequence {
         Some((self.field(), first))
     }
 
-    fn leaves_stored(&self, field: &Path) -> Option<&'static str> {
+    fn partial_change_reason(&self, field: &Path) -> Option<&'static str> {
         let overlaps = field.overlaps(self.field().as_str().as_bytes());
         overlaps.then_some("a replacement keeps the number in one of the fields and changes the others")
     }
@@ -81,7 +81,7 @@ impl Pattern for Sequence {
     fn needed_indexes(&self) -> Vec<NeededIndex> {
         let without = match self.strategy {
             Strategy::Counter => "a number that an application sets itself can be stored twice",
-            Strategy::Optimistic => "numbers ARE ISSUED TWICE: two inserts that read the same maximum both succeed",
+            Strategy::Optimistic => "numbers ARE ASSIGNED TWICE: two inserts that read the same maximum both succeed",
         };
         let field = self.field.value.as_str().to_owned();
         vec![NeededIndex { collection: None, field, purpose: IndexPurpose::Unique, without }]
@@ -113,7 +113,7 @@ impl Pattern for Sequence {
             let (collection, id) = (self.collection.clone(), self.counter.clone());
             checks.push(DataCheck {
                 found: format!("with a `{field}` above the counter `{id}`"),
-                consequence: "their numbers will be issued again",
+                consequence: "their numbers will be assigned again",
                 search: Search::Counter {
                     database,
                     collection,
@@ -179,7 +179,7 @@ impl Pattern for Sequence {
     fn unmatched(&self, statement: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
         match stored {
             None if !statement.came_as_upsert() => Unmatched::Nothing,
-            _ => Unmatched::Reject(self.own_number()),
+            _ => Unmatched::Reject(self.provided_number_rejection()),
         }
     }
 }
@@ -194,7 +194,7 @@ impl Sequence {
             PathLookup::Missing => Verdict::AssignNumber(None),
             PathLookup::Found(value) if self.is_replaced(value) => Verdict::AssignNumber(None),
             PathLookup::Found(value) if self.provided == Provided::Keep => provides(value),
-            PathLookup::Found(_) => Verdict::Reject(self.own_number()),
+            PathLookup::Found(_) => Verdict::Reject(self.provided_number_rejection()),
             PathLookup::Blocked(kind) => self.no_room(kind),
         }
     }
@@ -255,8 +255,8 @@ impl Sequence {
 
     /// Keeps the stored number; a replacement that may insert gets one.
     fn keep<'a>(&self, update: &Update<'a>) -> Verdict<'a> {
-        let allocates = self.on_upsert || self.provided == Provided::Replace;
-        if update.upsert && allocates { Verdict::AssignNumber(None) } else { self.keep_stored(update) }
+        let assigns = self.on_upsert || self.provided == Provided::Replace;
+        if update.upsert && assigns { Verdict::AssignNumber(None) } else { self.keep_stored(update) }
     }
 
     fn keep_stored<'a>(&self, update: &Update<'a>) -> Verdict<'a> {
@@ -355,12 +355,12 @@ impl Sequence {
             _ => None,
         };
         match held {
-            ImageValue::Missing if self.on_upsert => self.allocate_on_upsert(update),
+            ImageValue::Missing if self.on_upsert => self.upsert_verdict(update),
             ImageValue::Blocked(kind) if self.on_upsert => self.no_room(kind),
             ImageValue::Missing | ImageValue::Blocked(_) => writes(),
             _ if self.provided == Provided::Keep && !number.is_some_and(|value| self.is_replaced(value)) => writes(),
             _ if number.is_some_and(|value| self.is_replaced(value)) && self.is_replaceable(update) => {
-                self.allocate_on_upsert(update)
+                self.upsert_verdict(update)
             }
             _ => self.only_stored(update, None),
         }
@@ -385,7 +385,7 @@ impl Sequence {
         is_removable && !(self.is_id() && pinned())
     }
 
-    fn allocate_on_upsert<'a>(&self, update: &Update<'a>) -> Verdict<'a> {
+    fn upsert_verdict<'a>(&self, update: &Update<'a>) -> Verdict<'a> {
         let operators = match &update.modification {
             Modification::Operators(operators) => operators.as_document(),
             Modification::Pipeline(pipeline) => match &pipeline.meaning {
@@ -436,8 +436,8 @@ impl Sequence {
         )
     }
 
-    /// Returns the rejection of a statement with a number of its own.
-    fn own_number(&self) -> Rejection {
+    /// Returns the rejection of a statement in which the client provides a number.
+    fn provided_number_rejection(&self) -> Rejection {
         Rejection::new(
             format!("it sets '{}' itself, which only the sequence may assign", self.field()),
             "Leave the field out. A replacement may contain the stored number.",
@@ -445,7 +445,7 @@ impl Sequence {
     }
 }
 
-/// Returns the verdict for a client's value: it passes, and the sequence does not issue its whole numbers again.
+/// Returns the verdict for a client's value: it passes, and the sequence does not assign its whole numbers again.
 fn provides<'a>(value: Value<'_>) -> Verdict<'a> {
     let is_number = |value: Value<'_>| value.as_whole().is_some();
     let any = match value.as_array() {

@@ -57,7 +57,7 @@ impl Pattern for Timestamps {
         context.mapping(settings, &settings::KEYS, Self::read_keys)
     }
 
-    fn lacks(&self) -> &'static [NoEffectCause] {
+    fn no_effect_causes(&self) -> &'static [NoEffectCause] {
         &[NoEffectCause::Effect(NoEffectKind::Stale)]
     }
 
@@ -80,7 +80,7 @@ impl Pattern for Timestamps {
         stored::checks(self)
     }
 
-    fn leaves_stored(&self, field: &Path) -> Option<&'static str> {
+    fn partial_change_reason(&self, field: &Path) -> Option<&'static str> {
         self.has_own_timestamp(field).then_some("a stale write to one of the fields still changes the others")
     }
 

@@ -59,10 +59,10 @@ impl Pattern for Together {
     }
 
     fn conflict_with(&self, other: &AnyPattern) -> Option<&'static str> {
-        self.fields.iter().find_map(|field| other.leaves_stored(field))
+        self.fields.iter().find_map(|field| other.partial_change_reason(field))
     }
 
-    fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
+    fn check_final(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
         self.check(&statement.operation)
     }
 }

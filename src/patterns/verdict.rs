@@ -28,7 +28,7 @@ pub enum Verdict<'a> {
     AssignNumber(Option<Operation<'a>>),
     /// The statement needs these queries and further statements, in one transaction with it.
     Procedure(Arc<dyn Procedure>),
-    /// Sends the statement, unchanged or as this operation. It contains numbers that the sequence must not issue again.
+    /// Sends the statement, unchanged or as this operation. It contains numbers that the sequence must not assign again.
     ContainsNumbers(Option<Operation<'a>>),
     Reject(Rejection),
     /// The pattern cannot analyse the statement: rejected, unless the rule has `unsupported: allow`.

@@ -143,7 +143,12 @@ impl Interceptor for RuleSet {
 fn written(rules: &RuleSet, rule: &Rule) -> WrittenRule {
     WrittenRule {
         pattern: rule.pattern.name(),
-        other_outcomes: rule.pattern.lacks().iter().map(|lack| OutcomeKind::of_lack(*lack).as_str()).collect(),
+        other_outcomes: rule
+            .pattern
+            .no_effect_causes()
+            .iter()
+            .map(|cause| OutcomeKind::from_no_effect(*cause).as_str())
+            .collect(),
         mode: rule.mode.as_str(),
         mode_override: rule.mode_override.as_deref().map(|found| overridden(rule.file_mode, found)),
         namespaces: rule.namespaces.iter().map(|namespace| namespace.value.to_string()).collect(),

@@ -159,7 +159,8 @@ impl<P: Interceptor> Proxy<P> {
         if timeout_at(deadline.max(Instant::now() + MIN_CLOSE_TIME), drained).await.is_err() {
             let left = connections.receiver_count();
             tracing::warn!(
-                "closing {left} connections that are still busy after {} s",
+                "closing {left} connections that are still busy after {} s; drivers retry on other servers what is \
+                 retryable",
                 self.drain_timeout.as_secs_f64()
             );
         }
@@ -202,7 +203,11 @@ impl<P: Interceptor> Proxy<P> {
     /// Waits for open transactions, then makes drivers select other members, and waits for all connections to close.
     async fn drain(&self, connections: &watch::Sender<()>, deadline: Instant) {
         if timeout_at(deadline, self.process.drain.transactions.ended()).await.is_err() {
-            tracing::warn!("transactions are still open after {} s", self.drain_timeout.as_secs_f64());
+            tracing::warn!(
+                open = self.process.drain.transactions.count(),
+                "transactions are still open after {} s; the server aborts them when docward closes their connections",
+                self.drain_timeout.as_secs_f64()
+            );
         }
         self.listeners.drain();
         let _ =

@@ -157,7 +157,7 @@ impl ReplayPlanner {
     }
 
     /// Notes a recorded command whose statements the recording does not contain.
-    pub fn hidden(&mut self, stream: u64) -> PlannedCommand {
+    pub fn unknown_statements(&mut self, stream: u64) -> PlannedCommand {
         self.skip(stream, NotSent::Incomplete)
     }
 

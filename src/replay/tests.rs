@@ -136,7 +136,7 @@ fn commands_that_are_not_the_applications_are_left_out_and_counted() {
     ] {
         assert_eq!(plan(&mut planner, 1, &command).unwrap_err(), reason, "{command}");
     }
-    planner.hidden(1);
+    planner.unknown_statements(1);
     assert_eq!(planner.not_sent()[&NotSent::Incomplete], 2);
     assert_eq!(planner.not_sent()[&NotSent::Server], 6);
     assert!(planner.reply(1, 5, &ReplySummary::default()).is_none(), "a reply to a command that is not sent");

@@ -1,6 +1,6 @@
-//! Allocates numbers of counters. Leftovers of earlier blocks are handed out immediately; otherwise one round trip
-//! serves all waiting callers. The next block is reserved before the leftovers are used up, and is larger if blocks do
-//! not last until the next one arrives.
+//! Reserves numbers in counters, and hands them out. Leftovers of earlier blocks are handed out immediately; otherwise
+//! one round trip serves all waiting callers. The next block is reserved before the leftovers are used up, and is larger
+//! if blocks do not last until the next one arrives.
 //!
 //! A number is handed out at most once, whatever fails: numbers come only from blocks that the store has granted. A
 //! block whose grant is uncertain is dropped, which leaves a gap. This module must not know about drivers.
@@ -103,7 +103,7 @@ impl<S: CounterStore> Allocator<S> {
         Self { store, background, counters: Mutex::default(), meter: Arc::default() }
     }
 
-    /// Allocates `request.count` numbers.
+    /// Returns `request.count` reserved numbers.
     pub(super) fn numbers(&self, request: NumberRequest) -> Allocation {
         let counter = self.counter(&request.counter);
         let mut locked = lock(&counter);
@@ -160,7 +160,7 @@ async fn serve_from_store<S: CounterStore>(store: Arc<S>, meter: Arc<Reservation
             StoreRequest::Advance(request, count) => (store.advance(request, *count).await, *count),
             StoreRequest::Raise(request, number) => (store.raise(request, *number).await, 0),
         };
-        meter.note(asked, count, reply.is_ok());
+        meter.record(asked, count, reply.is_ok());
         let mut numbers = lock(&permit.numbers);
         numbers.pace = std::mem::take(&mut numbers.requested_meanwhile);
         match reply {

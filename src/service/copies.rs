@@ -33,8 +33,8 @@ impl Task for KeepCopies {
     fn words(&self) -> TaskWords {
         TaskWords {
             pattern: "copies",
-            does: "keeps the copies consistent",
-            undone: "copies are not kept consistent",
+            when_running: "keeps the copies consistent",
+            when_stopped: "copies are not kept consistent",
             after_loss: "checking all copies",
         }
     }

@@ -54,8 +54,8 @@ impl Task for KeepHistory {
     fn words(&self) -> TaskWords {
         TaskWords {
             pattern: "history",
-            does: "keeps the history",
-            undone: "the history is not kept",
+            when_running: "keeps the history",
+            when_stopped: "the history is not kept",
             after_loss: "the history has a gap, which is marked in its collection",
         }
     }
@@ -89,8 +89,8 @@ impl KeepHistory {
         let lost = context.lease.lost_token(0).and_then(time_of);
         // An application may drop a collection for good, so docward creates it only at the very beginning.
         let creates = stored.is_none() && lost.is_none();
-        let exists = prepare::switch_on(context.client, history, creates).await?;
-        let entries = HistoryEntries { client: context.client, history };
+        let exists = prepare::switch_on(context.client, rule, history, creates).await?;
+        let entries = HistoryEntries { rule, client: context.client, history };
         prepare::expire(&entries).await?;
         let position = match stored {
             Some(position) => {
@@ -211,7 +211,7 @@ impl ChangeHandler for HistoryRecorder<'_> {
     }
 
     async fn altered(&mut self) -> Result<(), Stop> {
-        self.exists = prepare::switch_on(self.context.client, self.entries.history, false).await?;
+        self.exists = prepare::switch_on(self.context.client, self.rule, self.entries.history, false).await?;
         self.prepared = Instant::now();
         Ok(())
     }

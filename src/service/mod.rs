@@ -1,7 +1,7 @@
 //! Operations that docward performs at mongod as its own user, through the official driver: numbers of counters, the
 //! largest value of a field, consistent copies.
 //!
-//! The proxy sees one narrow trait, [`Service`]; it must not know about drivers. [`allocator`] allocates numbers,
+//! The proxy sees one narrow trait, [`Service`]; it must not know about drivers. [`allocator`] reserves numbers,
 //! [`mongo`] connects to the server, [`worker`] works in the background for [`copies`] and [`history`], [`modes`] stores
 //! overrides of rule modes, [`timestamps`] and [`inspection`] serve the command line.
 
@@ -46,7 +46,7 @@ pub enum LookupReply {
 
 /// Performs the lookups of plans.
 pub trait Service: Send + Sync + 'static {
-    /// Starts a lookup. Dropping a pending reply may leave a gap in a sequence; a number is never issued twice.
+    /// Starts a lookup. Dropping a pending reply may leave a gap in a sequence; a number is never handed out twice.
     fn find(&self, lookup: Lookup) -> LookupReply;
 
     /// The reservations of numbers so far.

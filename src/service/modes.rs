@@ -18,7 +18,7 @@ use crate::rules::{Mode, ModeOverride, ModeOverrides};
 
 const DATABASE: &str = "docward";
 const COLLECTION: &str = "modes";
-/// How long a document outlives its override, for the curious.
+/// How long an expired override stays stored, so that operators can look it up.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 
 /// Returns the overrides that have not expired. Documents that this version cannot read are omitted.

@@ -1,7 +1,7 @@
 //! The service's own connection through the official driver. It is created for the first lookup, so that rules without
-//! lookups need no service user.
+//! lookups do not need docward's own user.
 //!
-//! Counters are documents `{_id: counter, seq: last number issued}`; an application may also `$inc` them. Errors are
+//! Counters are documents `{_id: counter, seq: last number reserved}`; an application may also `$inc` them. Errors are
 //! classified by whether a retry can help.
 
 use std::collections::BTreeSet;
@@ -49,7 +49,7 @@ pub struct MongoService {
 }
 
 impl MongoService {
-    /// Parses the connection string of the service user. `resolver`: see [`connection::options`].
+    /// Parses the connection string of docward's own user. `resolver`: see [`connection::options`].
     ///
     /// # Errors
     /// [`ConnectionError`]: the connection string cannot be used.
@@ -293,7 +293,7 @@ impl ServiceClient {
     }
 
     /// The largest number in a field, rounded down. It is read on the primary with local read concern: a number that
-    /// may still be rolled back must not be issued again either.
+    /// may still be rolled back must not be reserved again either.
     async fn maximum(&self, maximum: &Maximum) -> Result<Option<i64>, LookupError> {
         let Maximum { database, collection, field } = maximum;
         let subject = format!("the largest {field} of {database}.{collection}");
@@ -344,7 +344,7 @@ fn name(request: &NumberRequest) -> String {
 
 fn not_whole(request: &NumberRequest) -> LookupError {
     LookupError::Permanent(format!(
-        "{} has a seq that is not a whole number; set it to the last number issued, for example \
+        "{} has a seq that is not a whole number; set it to the last number reserved, for example \
          db.{}.updateOne({{_id: {:?}}}, {{$set: {{seq: NumberLong(1000)}}}})",
         name(request),
         request.counter.collection,

@@ -26,7 +26,7 @@ pub struct ReservationCounts {
 
 impl ReservationMeter {
     /// Records a round trip for `numbers` that began at `asked`.
-    pub(super) fn note(&self, asked: Instant, numbers: i64, granted: bool) {
+    pub(super) fn record(&self, asked: Instant, numbers: i64, granted: bool) {
         self.latency.add_duration(asked.elapsed());
         if granted {
             self.numbers.fetch_add(u64::try_from(numbers).unwrap_or(0), Ordering::Relaxed);

@@ -2,7 +2,7 @@
 //!
 //! Each rule with such work is a [`Task`]. One worker at a time holds the task's lease and follows the changes of its
 //! collections. [`lease`] elects the worker and stores its progress, [`stream`] reads the changes, [`progress`] is what
-//! metrics and the console show. What a task does with a change is its own.
+//! metrics and the console show. Each task decides what it does with a change.
 
 pub(super) mod lease;
 mod progress;
@@ -171,10 +171,10 @@ impl ElectedWorker {
                     tracing::warn!(rule, "changes may have been missed; {}: {text}", words.after_loss);
                     (Duration::ZERO, String::new())
                 }
-                Stop::Unsupported(why) => (UNSUPPORTED_RETRY, format!("{}: {why}", words.undone)),
+                Stop::Unsupported(why) => (UNSUPPORTED_RETRY, format!("{}: {why}", words.when_stopped)),
                 stop @ (Stop::Driver(_) | Stop::Failed(_)) => {
                     let text = stop.describe(&self.server);
-                    (ERROR_RETRY, format!("{} for now: {text}", words.undone))
+                    (ERROR_RETRY, format!("{} for now: {text}", words.when_stopped))
                 }
             };
             self.progress.stopped(&text);
@@ -196,7 +196,8 @@ impl ElectedWorker {
         }
         let lease = &candidate.acquire(client).await?;
         if self.progress.started() {
-            tracing::info!(rule = self.task.rule(), fence = lease.fence(), "this process {}", self.task.words().does);
+            let does = self.task.words().when_running;
+            tracing::info!(rule = self.task.rule(), fence = lease.fence(), "worker started: {does}");
         }
         let worked = async {
             let result = self.task.work(WorkerContext { client, lease, progress: &self.progress }).await;

@@ -114,7 +114,7 @@ fn missing_indexes_and_collections_are_warnings() {
         ),
         (
             "namespace: DB.invoices, sequence: { field: no, strategy: optimistic }",
-            &["R0031 `r` needs a unique index on `no`, and DB.invoices has none: numbers ARE ISSUED TWICE"],
+            &["R0031 `r` needs a unique index on `no`, and DB.invoices has none: numbers ARE ASSIGNED TWICE"],
         ),
         ("namespace: DB.invoices, bucket: { array: a, count: n, limit: 5 }", &[]),
         ("namespace: DB.orders, bucket: { array: a, count: n, limit: 5, opened: no }", &[]),

@@ -208,7 +208,7 @@ fn store_bad_data(fixture: &Fixture) {
 }
 
 /// What only people can correct.
-const LEFT: [&str; 20] = [
+const NOT_CORRECTED: [&str; 20] = [
     "`jobs`: 1 document of DB.jobs with a lock whose `tlocked` is in the future (_id: 10)",
     "`stock`: 2 documents of DB.books whose `available` is NaN or infinite (_id: 6, 7)",
     "`stock`: 1 document of DB.books with `available` below 0 (_id: 1)",
@@ -223,19 +223,19 @@ const LEFT: [&str; 20] = [
     "`numbers`: 1 document of DB.orders whose `no` is not a number (_id: 5)",
     "`nodes`: 1 document of DB.nodes whose `parent` is not stored (_id: \"Lost\")",
     "`nodes`: 2 documents of DB.nodes that are below themselves (_id: \"A\", \"B\")",
-    "`small`: 1 document of DB.logs with more than 2 items in `events` (_id: 2)",
-    "`small`: 1 document of DB.logs with more than 1 item in `a.list` (_id: 2)",
+    "`small`: 1 document of DB.logs with more than 2 elements in `events` (_id: 2)",
+    "`small`: 1 document of DB.logs with more than 1 element in `a.list` (_id: 2)",
     "`small`: 1 document of DB.logs with more than 100 bytes (_id: 3)",
     "`migrated`: 1 document of DB.people without `v` (_id: 3)",
     "`migrated`: 1 document of DB.people whose `v` is below 2 (_id: 4)",
     "`migrated`: 1 document of DB.people whose `v` is above 3 (_id: 5)",
 ];
-const LEFT_TIMES: [&str; 2] = [
+const NOT_CORRECTED_TIMES: [&str; 2] = [
     "`devices`: 1 document of DB.devices with a timestamp further ahead of the server's clock than `max_ahead` (_id: 2)",
     "`states`: 1 document of DB.states whose `last_modified` is not a document (_id: 2)",
 ];
 /// What `backfill` corrects.
-const SET: [&str; 12] = [
+const CORRECTED: [&str; 12] = [
     "`jobs`: 3 documents of DB.jobs whose `try` is not a number that a claim can count (_id: 4, 7, 8) backfill",
     "`jobs`: 2 documents of DB.jobs without `try` (_id: 1, 5) backfill",
     "`jobs`: 1 document of DB.jobs with a lock and without `tlocked` (_id: 3) backfill",
@@ -257,7 +257,7 @@ fn bad_data_of_every_kind_is_found_and_what_can_be_set_is_set() {
     store_bad_data(&fixture);
     let check = || findings(&fixture.rules(), &Mongod::shared().uri(), &fixture.database);
     let copies = "`names`: 1 document of DB.posts whose copies differ from the original (_id: 2) backfill";
-    let all = [&LEFT[..], &LEFT_TIMES, &SET, &[copies]].concat();
+    let all = [&NOT_CORRECTED[..], &NOT_CORRECTED_TIMES, &CORRECTED, &[copies]].concat();
     // 8 is compared with the path of 7, which is wrong.
     assert_eq!(check(), expected(&all));
 
@@ -275,7 +275,7 @@ fn bad_data_of_every_kind_is_found_and_what_can_be_set_is_set() {
 
     let printed: Vec<String> = rules.into_iter().map(|rule| fixture.backfill(rule, &[])).collect();
     assert!(printed[0].contains("DB.jobs: `try: 0`: found 2, set 2"), "{printed:?}");
-    assert_eq!(check(), expected(&[&LEFT[..], &LEFT_TIMES].concat()));
+    assert_eq!(check(), expected(&[&NOT_CORRECTED[..], &NOT_CORRECTED_TIMES].concat()));
     let field = |collection: &str, field: &str| {
         let stored = fixture.stored(collection);
         stored.iter().map(|document| document.get(field).cloned().unwrap_or(Bson::Undefined)).collect::<Vec<_>>()

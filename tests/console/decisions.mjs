@@ -41,7 +41,7 @@ async function ruleOpens(page) {
   await page.keyboard.press("Enter");
   assert.equal(await button.getAttribute("aria-expanded"), "true");
   const details = page.locator(`#${await button.getAttribute("aria-controls")}`);
-  const texts = ["Who saves whole orders", "replacement: { policy: reject }", "checkout", "warehouse", "reject × 2"];
+  const texts = ["A save of a whole order", "replacement: { policy: reject }", "checkout", "warehouse", "reject × 2"];
   for (const text of texts) await shows(details, text);
   // The next rule's text is not shown.
   assert.equal(await details.getByText("The next rule").count(), 0);

@@ -40,7 +40,7 @@ async function limits(page, devices) {
   await rejected(devices.updateOne({ _id: 1 }, { $set: { "events.5": 1 } }));
   await shows(row(page, "small").locator('[data-label="Rejected"]'), "2");
   await details(page, "small", [
-    "updateOne({_id}, {$push: {events}})", "'events' has 2 items and the statement adds 1; the limit is 2",
+    "updateOne({_id}, {$push: {events}})", "'events' has 2 elements and the statement adds 1; the limit is 2",
     "updateOne({_id}, {$set: {events.5}})",
   ]);
 }

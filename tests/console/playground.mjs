@@ -9,7 +9,7 @@ export default async function (browser, { admin }) {
   await page.getByLabel("Database").fill("shop");
 
   await explain(page, 'db.orders.replaceOne({_id: 1}, {status: "paid"})');
-  for (const text of ["reject", "whole", "Who saves whole orders", "Use updateOne"]) await shows(reply, text);
+  for (const text of ["reject", "whole", "A save of a whole order", "Use updateOne"]) await shows(reply, text);
 
   await explain(page, 'db.customers.replaceOne({_id: 1}, {name: "Ada"})');
   await shows(reply.locator("del").first(), "- db.customers.replaceOne(");

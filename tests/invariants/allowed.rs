@@ -91,7 +91,7 @@ const REJECTIONS: &[(&str, &str)] = &[
     ("tree", "cannot be set: a field on its path"),
     ("tree", "twice, or writes a field inside it"),
     // Limits: paths through arrays, and upserts whose inserted document cannot be bounded.
-    ("limits", "docward cannot count the items"),
+    ("limits", "docward cannot count the elements"),
     ("limits", "is inside an array"),
     ("limits", "as an upsert it could insert"),
     ("limits", "docward cannot bound the bytes"),
@@ -125,7 +125,7 @@ pub(super) fn is_open(finding: &Finding, rules: &[Rule]) -> bool {
     known && !strict
 }
 
-/// Whether a number was issued twice because an earlier command of the case computed one: documented for `sequence`.
+/// Whether a number was assigned twice because an earlier command of the case computed one: documented for `sequence`.
 pub(super) fn is_computed(finding: &Finding, rules: &[Rule], earlier: &[Step]) -> bool {
     let computes = |rule: &Rule, statement: &Statement| {
         let is_known = |operator: &str| matches!(operator, "$set" | "$min" | "$max");

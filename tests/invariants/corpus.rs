@@ -301,7 +301,7 @@ fn sequences() -> Vec<Entry> {
             rules: &[SEQUENCE],
             stored: vec![],
             steps: vec![upsert(doc! { "_id": 1, "no": 1 }, doc! { "x": 2 }), insert(vec![doc! { "_id": 2 }])],
-            must: "is not issued again",
+            must: "is not assigned again",
             holds: |seen| seen.stored.len() == 2 && seen.numbered("no"),
         },
         Entry {
@@ -309,7 +309,7 @@ fn sequences() -> Vec<Entry> {
             rules: &[SEQUENCE],
             stored: vec![doc! { "_id": 1 }],
             steps: vec![update(doc! { "_id": 1 }, doc! { "no": 1 }), insert(vec![doc! { "_id": 2 }])],
-            must: "is not issued again",
+            must: "is not assigned again",
             holds: |seen| seen.stored.len() == 2 && seen.numbered("no"),
         },
         Entry {
@@ -345,7 +345,7 @@ fn sequences() -> Vec<Entry> {
                 insert(vec![doc! { "_id": 2 }]),
                 insert(vec![doc! { "_id": 3 }]),
             ],
-            must: "is not issued again",
+            must: "is not assigned again",
             holds: |seen| seen.stored.len() == 3 && seen.numbered("no"),
         },
         Entry {

@@ -260,7 +260,7 @@ impl BothSides {
         }
     }
 
-    /// Removes the counters of issued numbers.
+    /// Removes the counters of assigned numbers.
     pub(super) fn begin_counting(&mut self, collection: &str) {
         let counter = doc! { "q": { "_id": collection }, "limit": 1 };
         self.store.command(PROTECTED, doc! { "delete": "counters", "deletes": [counter] });

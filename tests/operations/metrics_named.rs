@@ -33,7 +33,7 @@ fn scrape() -> String {
     let rules = rules(&Mongod::shared().fresh_database());
     let docward = Docward::before(&Mongod::shared().uri()).rules(&rules).argument("--pool-size").argument("2").admin();
     let docward = docward.argument("--admin-token").argument(TOKEN).start();
-    docward.wait_for_log("this process keeps the history");
+    docward.wait_for_log("worker started: keeps the history");
     let mut client = Client::connect(&docward.address());
     client.command("named", doc! { "ping": 1 });
     client.command("named", doc! { "find": "shared" });

@@ -109,7 +109,7 @@ async fn stale_after(database: &Database, timeout: Duration) -> Vec<String> {
 }
 
 /// The log line of the elected worker.
-const WORKS: &str = "this process keeps the copies consistent";
+const WORKS: &str = "worker started: keeps the copies consistent";
 
 fn works(docward: &Docward) -> bool {
     docward.log().iter().any(|line| line.contains(WORKS))

@@ -22,7 +22,7 @@ use support::proxy::Docward;
 /// Time for a killed worker's lease to expire, its successor to start, and a machine under load.
 const WITHIN: Duration = TIMEOUT;
 /// The log line of the elected worker.
-const WORKS: &str = "this process keeps the history";
+const WORKS: &str = "worker started: keeps the history";
 
 fn rule(database: &str, mode: &str, keep: &str) -> String {
     format!(

@@ -56,7 +56,7 @@ async fn pushes_by_many_clients_stay_within_the_limit() {
                         Err(error) => {
                             assert_eq!(code(&error), 121);
                             assert!(
-                                message(&error).contains("'i' has 3 items and the statement adds 1; the limit is 3")
+                                message(&error).contains("'i' has 3 elements and the statement adds 1; the limit is 3")
                             );
                             sent[1] += 1;
                         }

@@ -1,6 +1,6 @@
 //! The pattern `sequence` in front of a real mongod, through the official driver. `race`: sixteen writers over two
 //! docward processes get no number twice, even if processes are killed; `optimistic`: the same without a counter;
-//! `examples`: each setting; `brought`: numbers that clients set themselves; `kept`: replacements and upserts. The
+//! `examples`: each setting; `provided`: numbers that clients set themselves; `kept`: replacements and upserts. The
 //! protected collections have a unique index only if the strategy needs one, so that duplicates would show.
 //! `$DOCWARD_TEST_SCALE` makes it run longer (`support::driver::scaled`).
 
@@ -78,7 +78,7 @@ fn unique(documents: &[Document]) -> Vec<i64> {
     let mut numbers = numbers(documents);
     numbers.sort_unstable();
     let repeated: Vec<_> = numbers.windows(2).filter(|pair| pair[0] == pair[1]).collect();
-    assert!(repeated.is_empty(), "issued twice: {repeated:?}");
+    assert!(repeated.is_empty(), "assigned twice: {repeated:?}");
     numbers
 }
 

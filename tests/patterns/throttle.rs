@@ -445,7 +445,7 @@ fn a_command_waits_for_several_rules_as_long_as_for_one() {
     assert!((900..1400).contains(&asked.elapsed().as_millis()), "{:?}", asked.elapsed());
     assert_eq!(code(&reply), 462, "{reply}");
     let text = reply.get_str("errmsg").unwrap();
-    assert!(text.contains("share-b") && text.contains("it waited 1s"), "{text}");
+    assert!(text.contains("share-b") && text.contains("this command waited 1s"), "{text}");
     of_client.receive();
     of_app.receive();
 }

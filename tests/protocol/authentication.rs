@@ -195,7 +195,7 @@ fn numbering() -> Docward {
     before().rules(RULES).argument("--service").argument(service).start()
 }
 
-/// The last number that was issued.
+/// The last number that was reserved.
 async fn drawn() -> Option<i32> {
     let counters = root().await.database("drawn").collection::<Document>("counters");
     let counter = counters.find_one(doc! { "_id": "orders" }).await.unwrap();
@@ -335,7 +335,7 @@ async fn copies_need_these_privileges_and_no_others() {
         .insert_one(doc! { "_id": 1, "customer_id": 1, "customer_name": "old" })
         .await
         .unwrap();
-    docward.wait_for_log("this process keeps the copies consistent");
+    docward.wait_for_log("worker started: keeps the copies consistent");
     let customers = database.collection::<Document>("customers");
     customers.update_one(doc! {}, doc! { "$set": { "name": "new" } }).await.unwrap();
     let deadline = Instant::now() + TIMEOUT;

@@ -55,7 +55,7 @@ fn a_large_message_without_progress_is_closed_while_others_wait() {
     assert!(line.contains("limit=67108864") && line.contains("waiting=1"), "{line}");
     assert!(stalled.closes_within(SOON), "the stalled message keeps its memory");
     assert_eq!(other.join().unwrap(), Some(1));
-    docward.wait_for_log("its message arrived too slowly while others waited for memory");
+    docward.wait_for_log("the client's message arrived too slowly while others waited for memory");
     let closed = || metric(&docward, "docward_connections_ended_total{reason=\"client_stalled\"}");
     assert!(poll(TIMEOUT, || (closed() == 1.0).then_some(())).is_some());
 }

@@ -102,8 +102,7 @@ async fn queries_go_to_a_secondary_and_all_else_is_rejected() {
         let labels = error.labels();
         assert!(labels.is_empty(), "{labels:?}");
     };
-    let refused =
-        &format!("send it by the connection string for commands (docward listens for them on {})", docward.address());
+    let refused = &format!("send it to a member listener of docward ({})", docward.address());
     expect(orders.insert_one(doc! {}).await.unwrap_err(), 20, refused);
     expect(orders.find_one_and_delete(doc! {}).await.unwrap_err(), 20, "is not a read");
     let secret = shop.collection::<Document>("secret");

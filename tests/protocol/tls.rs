@@ -137,7 +137,7 @@ async fn the_log_has_the_reason_of_a_failed_upstream_handshake() {
         ("localhost", mongod.port(), String::new(), "add tls=true"),
     ] {
         let docward = Docward::before(&format!("mongodb://{host}:{port}/{options}")).start();
-        let line = docward.wait_for_log("does not answer");
+        let line = docward.wait_for_log("does not reply");
         assert!(line.contains(words), "{options}: {line}");
     }
     for options in ["tlsInsecure=true", "tlsAllowInvalidCertificates=true"] {

@@ -19,7 +19,7 @@ TOKEN = "0123456789abcdef"
 RULES = """version: 1
 rules:
   - name: whole
-    why: Who saves whole orders erases what others wrote.
+    why: A save of a whole order overwrites the fields that others changed.
     namespace: shop.orders
     replacement: { policy: reject }
 

@@ -4,7 +4,7 @@ import { byId, element, setText } from "./dom.js";
 import { connectionsOf } from "./connections.js";
 import { numberCell } from "./pieces.js";
 import { showDecisionsOf } from "./tail.js";
-import { counted, lasted, visible } from "./text.js";
+import { counted, duration, visible } from "./text.js";
 
 /** The counts of a rule, in the order of display. */
 const COUNTED = ["rejected", "conflict", "no_match", "stale", "rewritten", "excepted", "warned"];
@@ -90,7 +90,7 @@ function connections(open) {
   const longest = Math.max(0, ...busy.map((one) => one.waited));
   const text = [
     `${counted(open.length, "open connection", "open connections")}`,
-    busy.length ? `${counted(busy.length, "waits", "wait")} for a reply, the longest for ${lasted(longest)}` : "",
+    busy.length ? `${counted(busy.length, "waits", "wait")} for a reply, the longest for ${duration(longest)}` : "",
     users.length ? `users ${users.map(visible).join(", ")}` : "",
   ];
   const line = element("p", { class: "muted" });

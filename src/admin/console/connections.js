@@ -2,8 +2,8 @@
 
 import { arrange, byId, element, setText } from "./dom.js";
 import { timeElement } from "./pieces.js";
-import { RequestError, closeConnection, token } from "./server.js";
-import { bytes, counted, lasted, number, visible } from "./text.js";
+import { RequestError, closeConnection, token } from "./api.js";
+import { bytes, counted, duration, number, visible } from "./text.js";
 
 /** The maximum of shown rows. */
 const ROWS = 200;
@@ -35,7 +35,7 @@ function appOf({ app }) {
 
 function draw() {
   const wanted = /** @type {HTMLInputElement} */ (byId("connections-text")).value.trim().toLowerCase();
-  const found = reply.connections.filter((one) => searched(one).includes(wanted));
+  const found = reply.connections.filter((one) => searchText(one).includes(wanted));
   const shown = found.slice(0, ROWS);
   arrange(byId("connections-rows"), shown.map(rowOf));
   const more = reply.total > reply.connections.length ? `; ${number(reply.connections.length)} are listed` : "";
@@ -43,7 +43,7 @@ function draw() {
     `${number(shown.length)} of ${counted(reply.total, "connection", "connections")}${more}`);
 }
 
-function searched({ connection, client, app, users, command, server }) {
+function searchText({ connection, client, app, users, command, server }) {
   return [connection, client, app, users?.join(" "), command, server].join("\n").toLowerCase();
 }
 
@@ -66,13 +66,13 @@ function cells(one) {
   const { connection, client, server, since, users, bytes: read, command, waited } = one;
   const user = users === null ? element("span", { class: "muted", title: "docward has not asked the server" }, "not asked")
     : users.length ? element("bdi", {}, visible(users.join(", "))) : element("span", { class: "muted" }, "none");
-  const waits = command === null ? element("span", { class: "muted" }, "idle") : `${command} for ${lasted(waited)}`;
+  const waits = command === null ? element("span", { class: "muted" }, "idle") : `${command} for ${duration(waited)}`;
   return [
     element("th", { scope: "row" }, `${number(connection)} `, element("span", { class: "muted" }, visible(client))),
     element("td", { "data-label": "Application" }, element("bdi", {}, visible(appOf(one)))),
     element("td", { "data-label": "User" }, user),
     element("td", { "data-label": "Server" }, element("bdi", {}, visible(server))),
-    element("td", { "data-label": "Open for" }, timeElement(since, lasted(reply.now - since))),
+    element("td", { "data-label": "Open for" }, timeElement(since, duration(reply.now - since))),
     element("td", { class: "number", "data-label": "From client" }, bytes(read.client)),
     element("td", { class: "number", "data-label": "From server" }, bytes(read.server)),
     element("td", { "data-label": "Waits for" }, waits),

@@ -6,7 +6,7 @@ import { byId, element, setText } from "./dom.js";
 import { timeElement } from "./pieces.js";
 import { startPlayground } from "./playground.js";
 import { showRules, startRules } from "./rules.js";
-import { RequestError, ask, token } from "./server.js";
+import { RequestError, ask, token } from "./api.js";
 import { showSlowest } from "./slowest.js";
 import { setNotices, setState, showHour, showNotices, showStatus } from "./status.js";
 import { followDecisions, offerRules, startTail } from "./tail.js";

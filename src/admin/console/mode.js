@@ -2,7 +2,7 @@
 
 import { element, setText } from "./dom.js";
 import { timeElement } from "./pieces.js";
-import { RequestError, changeMode, token } from "./server.js";
+import { RequestError, changeMode, token } from "./api.js";
 import { time, visible } from "./text.js";
 
 const MODES = ["shadow", "enforce", "disabled"];

@@ -2,7 +2,7 @@
 
 import { byId, element, words } from "./dom.js";
 import { outcomeElement } from "./pieces.js";
-import { RequestError, explain } from "./server.js";
+import { RequestError, explain } from "./api.js";
 import { number, visible, visibleLines } from "./text.js";
 
 /** Characters shown before and after a mistake. */
@@ -30,11 +30,11 @@ export function startPlayground() {
 /** A new question cancels the one before. */
 async function reply() {
   asking?.abort();
-  const given = (asking = new AbortController());
+  const abort = (asking = new AbortController());
   const place = byId("reply");
   place.setAttribute("aria-busy", "true");
-  const shown = await shownReply(given.signal);
-  if (given !== asking) return;
+  const shown = await shownReply(abort.signal);
+  if (abort !== asking) return;
   place.removeAttribute("aria-busy");
   place.replaceChildren(...shown);
 }

@@ -3,14 +3,14 @@
 import { byId, element, setText } from "./dom.js";
 import { timeElement } from "./pieces.js";
 import { added, kindWords, minutesOf, plot, totals } from "./plot.js";
-import { counted, lasted, number, time, utc, visible, visibleLines } from "./text.js";
+import { counted, duration, number, time, utc, visible, visibleLines } from "./text.js";
 
 const PHASES = { starting: "Starting", draining: "Draining", handed_over: "Handed over" };
 
 /** @param {any} status */
 export function showStatus(status) {
   showState(status);
-  setText(byId("process"), `up ${lasted(status.now - status.started)} · version ${visible(status.version)}`);
+  setText(byId("process"), `up ${duration(status.now - status.started)} · version ${visible(status.version)}`);
   byId("process").title = `since ${utc(status.started)}`;
   showRuleSet(status);
   setText(byId("connections"), number(status.connections.open));
@@ -31,7 +31,7 @@ function worker({ rule, pattern, changes, unknown, state, lag, error }) {
 }
 
 function workerState(state, lag, error) {
-  if (state === "works") return [element("span", { class: "ok" }, "works"), lag < 2000 ? "" : `, ${lasted(lag)} behind`];
+  if (state === "works") return [element("span", { class: "ok" }, "works"), lag < 2000 ? "" : `, ${duration(lag)} behind`];
   if (state === "fails") return [element("span", { class: "wrong" }, "does not work"), `: ${visible(error)}`];
   return [element("span", { class: "muted" }, "waits: another process works")];
 }
@@ -100,7 +100,7 @@ function memberState({ role, answers, failure, lag }) {
 /** How far a secondary is behind the primary. */
 function behind(role, lag) {
   if (role !== "secondary" || lag === null) return "";
-  return lag < 1000 ? ", up to date" : `, ${lasted(lag)} behind`;
+  return lag < 1000 ? ", up to date" : `, ${duration(lag)} behind`;
 }
 
 /** The decisions of all rules, added up. */

@@ -2,7 +2,7 @@
 
 import { byId, element, setText } from "./dom.js";
 import { kindOf, outcomeElement, timeElement } from "./pieces.js";
-import { RequestError, follow } from "./server.js";
+import { RequestError, follow } from "./api.js";
 import { counted, number, time, visible } from "./text.js";
 
 /** The maximum of shown entries, and of waiting decisions. It is more than docward sends to a client that reconnects. */
@@ -155,7 +155,7 @@ function filter() {
   let found = 0;
   for (const { decision, item } of shown.values()) {
     item.hidden = Boolean((rule && decision.rule !== rule) || (outcome && decision.outcome !== outcome)
-      || (app && appOf(decision) !== app) || (text && !searched(decision).includes(text)));
+      || (app && appOf(decision) !== app) || (text && !searchText(decision).includes(text)));
     found += item.hidden ? 0 : 1;
   }
   const empty = byId("tail-empty");
@@ -166,7 +166,7 @@ function filter() {
       + "happens. It does not contain values of documents.");
 }
 
-function searched({ outcome, namespace, shape, reason, app, users, client }) {
+function searchText({ outcome, namespace, shape, reason, app, users, client }) {
   return [outcome, namespace, shape, reason, app, users?.join(" "), client].join("\n").toLowerCase();
 }
 

@@ -69,7 +69,7 @@ export function ago(at) {
 }
 
 /** "5 h": a duration. */
-export function lasted(milliseconds) {
+export function duration(milliseconds) {
   const [unit, length] = unitOf(milliseconds);
   const value = Math.max(0, Math.floor(milliseconds / length));
   return new Intl.NumberFormat(undefined, { style: "unit", unit, unitDisplay: "short" }).format(value);

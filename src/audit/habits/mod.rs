@@ -132,7 +132,7 @@ impl SeenWrite<'_> {
             namespace,
             reason: "",
         };
-        evidence.note(&noted, shape(self.command), ExampleText::default);
+        evidence.count_effect(&noted, shape(self.command), ExampleText::default);
     }
 
     fn count_field<K: Ord>(&self, fields: &mut BTreeMap<K, Evidence>, field: K) {
@@ -163,15 +163,15 @@ impl Habits {
     }
 
     /// Counts one command.
-    pub fn take(&mut self, recorded: &RecordedCommand) {
+    pub fn add_command(&mut self, recorded: &RecordedCommand) {
         let Self { counts, stored } = self;
         let is_single = match &recorded.content {
             RecordedContent::Command(command) => crate::engine::statements(command.as_document()).next().is_none(),
-            RecordedContent::Hidden(_) => true,
+            RecordedContent::UnknownStatements(_) => true,
         };
         stored.evaluate_and_apply(recorded, |part, stored| match part {
             AuditedCommand::Command(command) => counts.command(command, recorded, stored, is_single),
-            AuditedCommand::Hidden(_) => {}
+            AuditedCommand::UnknownStatements(_) => {}
         });
     }
 }
@@ -285,7 +285,7 @@ impl CollectionCounts {
         let mut removed = before
             .filter(|element| element.key != b"_id" && document.get(element.key).is_none())
             .filter_map(|element| std::str::from_utf8(element.key).ok())
-            .filter(|name| seen.before.is_some_and(|before| matches!(before.fact(name), FieldKnowledge::Value(_))))
+            .filter(|name| seen.before.is_some_and(|before| matches!(before.field(name), FieldKnowledge::Value(_))))
             .peekable();
         let removes = !seen.is_changed_since_read() && removed.peek().is_some();
         self.removing += u64::from(removes);
@@ -320,7 +320,7 @@ impl CollectionCounts {
         let Ok(name) = std::str::from_utf8(field) else { return };
         let Some(purpose) = purpose(name, value) else { return };
         seen.count_field(&mut self.fields, (purpose, name.to_owned()));
-        let stored = seen.before.and_then(|before| before.fact(name).value()?.as_date());
+        let stored = seen.before.and_then(|before| before.field(name).value()?.as_date());
         let is_late =
             value.as_date().zip(stored).is_some_and(|(written, stored)| stored.saturating_sub(written) > MAX_SKEW);
         if purpose == FieldPurpose::Time && is_late {

@@ -83,7 +83,7 @@ impl NumberHabits {
         for element in write.operator("$set") {
             let Ok(field) = std::str::from_utf8(element.key) else { continue };
             let whole = |value: Value<'_>| value.as_integer().filter(|_| value.kind != Kind::DateTime);
-            let stored = before.fact(field).value().and_then(whole);
+            let stored = before.field(field).value().and_then(whole);
             let Some((stored, set)) = stored.zip(whole(element.value)) else { continue };
             let is_checked = write.filter.get(field).is_some();
             if stored == set || is_checked || (self.counted.len() >= MAX_FIELDS && !self.counted.contains_key(field)) {

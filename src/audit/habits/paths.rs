@@ -69,7 +69,7 @@ impl Paths {
             }
             seen.count(&mut nodes.evidence);
             let set = |name: &str| write.operator("$set").find(|e| e.key == name.as_bytes()).map(|e| e.value);
-            let stored = || seen.before.and_then(|before| before.fact(parent).value());
+            let stored = || seen.before.and_then(|before| before.field(parent).value());
             let parent = set(parent).or_else(stored).filter(|_| !write.multi);
             let form = set(field).zip(parent).and_then(|(path, parent)| parent_in_path(field, path, parent, seen));
             match form {
@@ -109,7 +109,7 @@ enum ParentInPath {
 
 /// `None` if the path has nothing to do with the value.
 fn parent_in_path(field: &str, path: Value<'_>, parent: Value<'_>, seen: &SeenWrite<'_>) -> Option<ParentInPath> {
-    let known = seen.stored.document(seen.namespace, parent).map(|parent| parent.fact(field));
+    let known = seen.stored.document(seen.namespace, parent).map(|parent| parent.field(field));
     if let Some(ancestors) = path.as_array() {
         return (ancestors.values().last() == Some(parent)).then_some(ParentInPath::Other("an array of the ancestors"));
     }

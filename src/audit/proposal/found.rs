@@ -273,8 +273,8 @@ fn copied(kind: &CopyKind, copies: &CopiedValues) -> CandidateRule {
         quoted(original),
         quoted(copy)
     );
-    let note = "Delete this rule if the copies must keep the value of their time, as in an invoice. It needs a service \
-                user (docs/patterns/copies.md).";
+    let note = "Delete this rule if the copies must keep the value of their time, as in an invoice. The rule needs \
+                docward's own user (--service, docs/patterns/copies.md).";
     candidate.add(pattern, note.to_owned());
     candidate
 }

@@ -1,15 +1,16 @@
 //! Proposes a rule file from [`Habits`]: each rule in `mode: shadow`, with its evidence as a comment above it.
 //!
 //! [`found`] makes candidates. Each is evaluated with the traffic that gave the reason for it ([`CandidateEvaluation`]);
-//! one that would break the application becomes a comment with the reason ([`verdict`]). [`Proposal`] is the file.
+//! one that would break the application becomes a comment with the reason ([`candidate_effect`]). [`Proposal`] is the
+//! file.
 
+mod candidate_effect;
 mod found;
-mod verdict;
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use self::verdict::CandidateEffect;
+use self::candidate_effect::CandidateEffect;
 use super::evaluation::{AuditedCommand, TrafficEvaluation};
 use super::habits::Habits;
 use super::known_documents::KnownDocuments;
@@ -133,10 +134,10 @@ impl CandidateRules {
             let (mut chosen, mut declined) = (None, Vec::new());
             for variant in variants {
                 let result = variant.rules.as_ref().and_then(|_| evaluated.next());
-                let verdict = CandidateEffect::new(result.unwrap_or_default());
-                match variant.excluded.clone().or_else(|| verdict.reason_against(variant.needs_confirmation)) {
+                let effect = CandidateEffect::new(result.unwrap_or_default());
+                match variant.excluded.clone().or_else(|| effect.reason_against(variant.needs_confirmation)) {
                     _ if chosen.is_some() => {}
-                    None => chosen = Some((variant, verdict)),
+                    None => chosen = Some((variant, effect)),
                     Some(_) if variant.allows => {}
                     Some(reason) => declined.push((variant, reason)),
                 }
@@ -150,10 +151,10 @@ impl CandidateRules {
                 let namespace = namespace.clone();
                 proposal.declined.push(DeclinedRule { name, namespace, pattern, evidence, reason, hint });
             }
-            if let Some((variant, verdict)) = chosen {
+            if let Some((variant, effect)) = chosen {
                 let mut evidence = evidence;
                 evidence.extend((!variant.note.is_empty()).then_some(variant.note));
-                evidence.push(verdict.summary());
+                evidence.push(effect.summary());
                 let (name, pattern) = (name(variant.what), variant.pattern);
                 proposal.proposed.push(ProposedRule { name, namespace, pattern, evidence });
             }
@@ -184,11 +185,13 @@ impl CandidateEvaluation<'_> {
     }
 
     /// Counts one command.
-    pub fn take(&mut self, recorded: &RecordedCommand) {
+    pub fn add_command(&mut self, recorded: &RecordedCommand) {
         let Self { evaluations, by_namespace, stored } = self;
         stored.evaluate_and_apply(recorded, |part, stored| {
             let namespace = match part {
-                AuditedCommand::Hidden(hidden) => Some(format!("{}.{}", hidden.database, hidden.collection)),
+                AuditedCommand::UnknownStatements(unknown) => {
+                    Some(format!("{}.{}", unknown.database, unknown.collection))
+                }
                 AuditedCommand::Command(command) => match target(command.as_document()) {
                     Some((namespace, class, _))
                         if Habits::is_relevant(namespace, class) && class != CommandClass::Aggregate =>
@@ -202,11 +205,11 @@ impl CandidateEvaluation<'_> {
                 Some(numbers) => {
                     for number in numbers {
                         let one = evaluations.get_mut(*number);
-                        one.into_iter().for_each(|one| one.take(part, recorded, stored));
+                        one.into_iter().for_each(|one| one.add_command(part, recorded, stored));
                     }
                 }
                 // Such a command can reach any collection.
-                None => evaluations.iter_mut().for_each(|one| one.take(part, recorded, stored)),
+                None => evaluations.iter_mut().for_each(|one| one.add_command(part, recorded, stored)),
             }
         });
     }
@@ -259,9 +262,8 @@ impl Proposal {
     /// Removes the rules that break the application together with the others. `tally` belongs to [`Self::rules`].
     pub fn remove_breaking(&mut self, tally: AuditTally) {
         let reasons = tally.rules.into_iter().map(|tally| {
-            let verdict =
-                CandidateEffect::new((AuditTally { rules: vec![tally], ..AuditTally::default() }, Vec::new()));
-            verdict.reason_against(false)
+            let effect = CandidateEffect::new((AuditTally { rules: vec![tally], ..AuditTally::default() }, Vec::new()));
+            effect.reason_against(false)
         });
         let mut kept = Vec::new();
         for (proposed, reason) in std::mem::take(&mut self.proposed).into_iter().zip(reasons) {

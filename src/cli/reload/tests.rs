@@ -40,10 +40,10 @@ impl Reloadable for NumberFile {
 fn a_change_is_loaded_after_two_equal_polls_and_everything_on_request() {
     let (one, other) = (NumberFile::default(), NumberFile::default());
     let mut reload = Reload::new(vec![Box::new(one.clone()), Box::new(other.clone())]);
-    let loads = reload.loads();
+    let reload_status = reload.reload_status();
     let mut poll = |requested| {
         reload.poll(requested);
-        let Loads { loaded, failed, last_error, .. } = Loads::clone(&loads.load());
+        let ReloadStatus { loaded, failed, last_error, .. } = ReloadStatus::clone(&reload_status.load());
         (loaded, failed, last_error)
     };
     let wrong = Some("it is 7".to_owned());

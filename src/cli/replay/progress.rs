@@ -61,7 +61,7 @@ async fn show(total: u64, watches: Vec<Watch>, bar: ProgressBar) {
         bar.set_position(done);
         bar.set_message(text.clone());
         if !is_terminal {
-            logging::note(&format!("{done} of {total} commands  {text}"));
+            logging::print_progress(&format!("{done} of {total} commands  {text}"));
         }
     }
 }

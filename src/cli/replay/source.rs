@@ -22,7 +22,7 @@ const WAITING: usize = 1024;
 enum RecordedEntry {
     Command { stream: u64, milliseconds: i64, app: Option<String>, command: CowDocument<'static>, took: Option<u64> },
     Reply { stream: u64, microseconds: u64, reply: ReplySummary },
-    Hidden { stream: u64, milliseconds: i64 },
+    UnknownStatements { stream: u64, milliseconds: i64 },
     Servers(Vec<String>),
 }
 
@@ -30,7 +30,7 @@ impl RecordedEntry {
     /// `None`: at once.
     fn milliseconds(&self) -> Option<i64> {
         match self {
-            Self::Command { milliseconds, .. } | Self::Hidden { milliseconds, .. } => Some(*milliseconds),
+            Self::Command { milliseconds, .. } | Self::UnknownStatements { milliseconds, .. } => Some(*milliseconds),
             Self::Reply { .. } | Self::Servers(_) => None,
         }
     }
@@ -115,7 +115,7 @@ impl ActionReader {
                     self.recorded.reply(reply.name, reply.microseconds);
                 }
             }
-            RecordedEntry::Hidden { stream, .. } => _ = self.planner.hidden(stream),
+            RecordedEntry::UnknownStatements { stream, .. } => _ = self.planner.unknown_statements(stream),
             RecordedEntry::Servers(servers) => self.servers.extend(servers),
         }
         None
@@ -228,6 +228,6 @@ fn entry_of(recorded: RecordedCommand, stream_of: &impl Fn(u64) -> u64) -> Optio
             command,
             took: took.map(|took| took * 1000),
         },
-        RecordedContent::Hidden(_) => RecordedEntry::Hidden { stream, milliseconds },
+        RecordedContent::UnknownStatements(_) => RecordedEntry::UnknownStatements { stream, milliseconds },
     })
 }

@@ -202,7 +202,7 @@ impl<'f> BatchJob<'f> {
             let Some(evaluated) = evaluated.get_mut(index) else { return true };
             let Some(rule) = evaluated.explained_by else { return true };
             let Some(rejection) = rule.pattern.explain(error) else { return true };
-            port.note(rule, batch.namespace(&evaluated.statement), OutcomeKind::Reject, Some(&rejection));
+            port.add_outcome(rule, batch.namespace(&evaluated.statement), OutcomeKind::Reject, Some(&rejection));
             evaluated.rejected = Some(RejectedBy::new(rule, rejection));
             false
         });

@@ -4,16 +4,16 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
-use super::super::allocation::{self, is_duplicate_key};
 use super::super::evaluation::{Evaluated, NumberRule};
 use super::super::lookup::LookupError;
+use super::super::optimistic_numbers::{self, is_duplicate_key};
 use super::super::outcome::OutcomeKind;
 use super::super::port::{Flow, Port};
 use super::super::privileges::{CollectionAccess, Privileges, WriteKind};
 use super::super::rejection_text::RejectedBy;
 use super::super::step::Step;
 use super::group::{DuplicateNumber, Group};
-use super::{BatchJob, BroughtNumbers, CounterDemand, UpsertStage};
+use super::{BatchJob, NumberDemand, ProvidedNumbersOfRule, UpsertStage};
 use crate::command::Statement;
 use crate::document::Document;
 use crate::patterns::Rejection;
@@ -26,7 +26,7 @@ const MAX_ATTEMPTS: u32 = 1000;
 impl<'f> BatchJob<'f> {
     /// Returns the numbers that the statements need from each counter, and those they already contain. Skips
     /// statements that are not sent.
-    pub(super) fn collect_demands(&self) -> Vec<CounterDemand<'f>> {
+    pub(super) fn collect_demands(&self) -> Vec<NumberDemand<'f>> {
         let mut demands = Vec::new();
         if !self.has_numbers() {
             return demands;
@@ -37,7 +37,7 @@ impl<'f> BatchJob<'f> {
             for rule in evaluated.numbered_by.iter().filter(|rule| is_counted(rule)) {
                 demand_of(&mut demands, *rule, namespace).statements.push(index);
             }
-            for rule in evaluated.brings_number.iter().filter(|rule| is_counted(rule)) {
+            for rule in evaluated.provides_number.iter().filter(|rule| is_counted(rule)) {
                 let provided = rule.numbers.provided_numbers(&evaluated.statement.operation);
                 if !provided.is_empty() {
                     demand_of(&mut demands, *rule, namespace).provided.extend(provided);
@@ -47,20 +47,20 @@ impl<'f> BatchJob<'f> {
         demands
     }
 
-    /// Returns the numbers that statements contain already, which optimistic sequences must not assign to others.
-    pub(super) fn collect_brought(&self) -> Vec<BroughtNumbers> {
-        let mut brought: Vec<BroughtNumbers> = Vec::new();
+    /// Returns the numbers that clients provide, which optimistic sequences must not assign to others.
+    pub(super) fn collect_provided(&self) -> Vec<ProvidedNumbersOfRule> {
+        let mut provided: Vec<ProvidedNumbersOfRule> = Vec::new();
         if !self.has_numbers() {
-            return brought;
+            return provided;
         }
         for evaluated in self.sendable().filter_map(|index| self.evaluated.get(index)) {
             let namespace = evaluated.statement.namespace;
-            for rule in evaluated.brings_number.iter().filter(|rule| !is_counted(rule)) {
+            for rule in evaluated.provides_number.iter().filter(|rule| !is_counted(rule)) {
                 let numbers = rule.numbers.provided_numbers(&evaluated.statement.operation);
-                match brought.iter_mut().find(|known| known.is_of(rule.rule, namespace)) {
+                match provided.iter_mut().find(|known| known.is_of(rule.rule, namespace)) {
                     Some(known) => known.numbers.extend(numbers),
                     None => {
-                        brought.push(BroughtNumbers {
+                        provided.push(ProvidedNumbersOfRule {
                             rule: rule.rule.id,
                             namespace,
                             numbers: numbers.into_iter().collect(),
@@ -69,13 +69,13 @@ impl<'f> BatchJob<'f> {
                 }
             }
         }
-        brought
+        provided
     }
 
     /// Returns the first number from `next` on that no statement of the batch contains.
     pub(super) fn free_number(&self, rule: &Rule, namespace: usize, mut next: i64) -> i64 {
-        let brought = self.brought.iter().find(|known| known.is_of(rule, namespace));
-        while brought.is_some_and(|brought| brought.numbers.contains(&next)) && next < i64::MAX {
+        let provided = self.provided.iter().find(|known| known.is_of(rule, namespace));
+        while provided.is_some_and(|provided| provided.numbers.contains(&next)) && next < i64::MAX {
             next += 1;
         }
         next
@@ -88,7 +88,7 @@ impl<'f> BatchJob<'f> {
 
     /// Whether a rule assigns or observes numbers; false for nearly all batches.
     fn has_numbers(&self) -> bool {
-        self.evaluated.iter().any(|one| !one.numbered_by.is_empty() || !one.brings_number.is_empty())
+        self.evaluated.iter().any(|one| !one.numbered_by.is_empty() || !one.provides_number.is_empty())
     }
 
     /// Whether the statements need numbers before they can be sent.
@@ -131,15 +131,16 @@ impl<'f> BatchJob<'f> {
 
     /// Whether the statement needs a lookup under docward's own user.
     fn looks_up(&self, evaluated: &Evaluated<'f, 'f>) -> bool {
-        let brings = |rule: &NumberRule<'_>| !rule.numbers.provided_numbers(&evaluated.statement.operation).is_empty();
+        let provides =
+            |rule: &NumberRule<'_>| !rule.numbers.provided_numbers(&evaluated.statement.operation).is_empty();
         let in_transaction = self.command.session().in_transaction;
         evaluated.numbered_by.iter().any(|rule| is_counted(rule) || !in_transaction)
-            || evaluated.brings_number.iter().any(|rule| is_counted(rule) && brings(rule))
+            || evaluated.provides_number.iter().any(|rule| is_counted(rule) && provides(rule))
     }
 
     /// Requests the numbers of all statements and assigns them.
     pub(super) async fn request_numbers(&mut self, port: &Port) -> Flow {
-        for CounterDemand { rule, namespace, statements, provided } in std::mem::take(&mut self.demands) {
+        for NumberDemand { rule, namespace, statements, provided } in std::mem::take(&mut self.demands) {
             let Some(namespace) = self.batch.namespaces.get(namespace) else { continue };
             let count = u32::try_from(statements.len()).unwrap_or(u32::MAX);
             match port.numbers(rule.numbers.request(*namespace, count, provided)).await {
@@ -162,10 +163,10 @@ impl<'f> BatchJob<'f> {
     /// Rejects a statement because a lookup failed; the log shows the error to the DBA.
     fn reject_for_lookup(&mut self, index: usize, rule: &'f Rule, text: &str, port: &Port) {
         let Some(evaluated) = self.evaluated.get_mut(index) else { return };
-        let reason = format!("no number could be allocated for it: {text}");
-        let hint = "Tell the DBA: docward allocates numbers as its own user, `service`, and this failed.";
+        let reason = format!("no number could be reserved for it: {text}");
+        let hint = "Ask the DBA to correct this: docward reserves numbers as its own user (--service).";
         let rejection = Rejection::new(reason, hint);
-        port.note(rule, self.batch.namespace(&evaluated.statement), OutcomeKind::Reject, Some(&rejection));
+        port.add_outcome(rule, self.batch.namespace(&evaluated.statement), OutcomeKind::Reject, Some(&rejection));
         evaluated.rejected = Some(RejectedBy::new(rule, rejection));
     }
 
@@ -296,13 +297,13 @@ impl<'f> BatchJob<'f> {
         port: &Port,
     ) -> Flow<Result<Option<i64>, LookupError>> {
         let Some(evaluated) = self.evaluated.get(index) else { return Flow::Continue(Ok(None)) };
-        let maximum = allocation::maximum(rule.numbers.field(), self.batch.namespace(&evaluated.statement));
+        let maximum = optimistic_numbers::maximum(rule.numbers.field(), self.batch.namespace(&evaluated.statement));
         if !self.command.session().in_transaction {
             return Flow::Continue(port.maximum(maximum).await);
         }
-        let find = allocation::find_maximum(&self.command, &maximum, self.transaction_begun);
+        let find = optimistic_numbers::find_maximum(&self.command, &maximum, self.transaction_begun);
         let reply = port.exchange(find).await;
-        match allocation::read_maximum(&reply, &maximum.field) {
+        match optimistic_numbers::read_maximum(&reply, &maximum.field) {
             Some(found) => {
                 self.transaction_begun = true;
                 Flow::Continue(Ok(found))
@@ -322,13 +323,14 @@ impl<'f> BatchJob<'f> {
         let mut numbers = group.next_numbers.clone();
         let sent = group.statements.iter().take(position + 1);
         let own = sent.map(|index| self.optimistic_numbers(group, *index, &mut numbers)).last()?;
-        let (rule, number) =
-            own.into_iter().find(|(rule, number)| allocation::is_taken(rule.numbers.field(), *number, *error))?;
+        let (rule, number) = own
+            .into_iter()
+            .find(|(rule, number)| optimistic_numbers::is_taken(rule.numbers.field(), *number, *error))?;
         Some((*position, (rule.rule.id, number)))
     }
 }
 
-impl BroughtNumbers {
+impl ProvidedNumbersOfRule {
     fn is_of(&self, rule: &Rule, namespace: usize) -> bool {
         self.rule == rule.id && self.namespace == namespace
     }
@@ -341,16 +343,16 @@ impl Group {
 }
 
 fn demand_of<'w, 'f>(
-    demands: &'w mut Vec<CounterDemand<'f>>,
+    demands: &'w mut Vec<NumberDemand<'f>>,
     rule: NumberRule<'f>,
     namespace: usize,
-) -> &'w mut CounterDemand<'f> {
-    let same = |other: &CounterDemand<'f>| other.rule.rule.id == rule.rule.id && other.namespace == namespace;
+) -> &'w mut NumberDemand<'f> {
+    let same = |other: &NumberDemand<'f>| other.rule.rule.id == rule.rule.id && other.namespace == namespace;
     let at = demands.iter().position(same).unwrap_or(demands.len());
     if at == demands.len() {
         // Most batches need one counter.
         demands.reserve_exact(1);
-        demands.push(CounterDemand { rule, namespace, statements: SmallVec::new(), provided: Vec::new() });
+        demands.push(NumberDemand { rule, namespace, statements: SmallVec::new(), provided: Vec::new() });
     }
     &mut demands[at]
 }

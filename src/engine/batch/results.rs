@@ -38,7 +38,7 @@ struct StatementResult {
 }
 
 impl StatementResult {
-    fn lacks(self, kind: NoEffectKind) -> bool {
+    fn has_no_effect(self, kind: NoEffectKind) -> bool {
         match kind {
             _ if self.upserted => false,
             NoEffectKind::NoMatch => self.matched == 0,
@@ -115,7 +115,7 @@ impl<'f> BatchJob<'f> {
     fn note_effect(&mut self, index: usize, effect: StatementResult) {
         let Some(evaluated) = self.evaluated.get(index) else { return };
         for watched in &evaluated.watched {
-            if let Some(no_effect) = watched.no_effect.filter(|no_effect| effect.lacks(no_effect.kind)) {
+            if let Some(no_effect) = watched.no_effect.filter(|no_effect| effect.has_no_effect(no_effect.kind)) {
                 add(&mut self.without_effect, *watched, no_effect, index, 1);
             }
         }
@@ -186,7 +186,7 @@ impl<'f> BatchJob<'f> {
     pub(super) fn note_without_effect(&mut self, outcomes: &mut RuleOutcomes) {
         for WithoutEffect { watched, no_effect, index, statements } in std::mem::take(&mut self.without_effect) {
             let Some(evaluated) = self.evaluated.get(index) else { continue };
-            let kind = OutcomeKind::of_lack(NoEffectCause::Effect(no_effect.kind));
+            let kind = OutcomeKind::from_no_effect(NoEffectCause::Effect(no_effect.kind));
             let namespace = self.batch.namespace(&evaluated.statement);
             let count = (statements, watched.rewritten);
             outcomes.settle(watched.rule, namespace, kind, (no_effect.reason, ""), count);

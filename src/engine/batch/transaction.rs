@@ -384,7 +384,7 @@ impl<'f> BatchJob<'f> {
     ) -> AttemptEnd {
         let rule = transaction.procedure.rule;
         let namespace = self.batch.namespace(&transaction.statement);
-        port.note(rule, namespace, OutcomeKind::Reject, Some(&rejection));
+        port.add_outcome(rule, namespace, OutcomeKind::Reject, Some(&rejection));
         if let Some(evaluated) = self.evaluated.get_mut(transaction.index) {
             evaluated.rejected = Some(RejectedBy::new(rule, rejection));
         }

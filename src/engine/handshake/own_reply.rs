@@ -10,7 +10,7 @@ use crate::wire::{Header, OpCode};
 
 /// A client's hello, as far as docward's own reply depends on it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct OwnHello {
+pub struct ClientHello {
     pub request_id: i32,
     /// It is an OP_QUERY, so the reply is an OP_REPLY.
     pub is_query: bool,
@@ -18,10 +18,9 @@ pub struct OwnHello {
     pub is_legacy: bool,
     /// The client asks whether the server knows `hello`.
     pub hello_ok: bool,
-    /// The topology version that the client knows, as BSON. With `max_await` set, the reply waits for a newer one.
+    /// The topology version that the client knows, as BSON. With `max_await_ms` set, the reply waits for a newer one.
     pub topology_version: Option<Vec<u8>>,
-    /// In milliseconds.
-    pub max_await: Option<u64>,
+    pub max_await_ms: Option<u64>,
     /// The client accepts further replies.
     pub streams: bool,
     pub load_balanced: bool,
@@ -49,7 +48,7 @@ pub struct Additions<'a> {
     pub speculative: Option<Document<'a>>,
 }
 
-impl OwnHello {
+impl ClientHello {
     /// Parses a plain frame.
     ///
     /// # Errors
@@ -79,7 +78,7 @@ impl OwnHello {
             is_legacy: hello.first().is_some_and(|first| first.key != b"hello"),
             hello_ok: flag("helloOk"),
             topology_version: bytes("topologyVersion"),
-            max_await: hello.get("maxAwaitTimeMS").and_then(Value::as_integer).and_then(|time| time.try_into().ok()),
+            max_await_ms: hello.get("maxAwaitTimeMS").and_then(Value::as_integer).and_then(|time| time.try_into().ok()),
             load_balanced: flag("loadBalanced"),
             mechanisms_of: hello.get("saslSupportedMechs").and_then(Value::as_str).map(str::to_owned),
             speculative: bytes("speculativeAuthenticate"),
@@ -90,14 +89,14 @@ impl OwnHello {
     /// Returns the time that the reply may wait, in milliseconds, if the client already knows the topology version of
     /// `member_reply`, the member's last reply.
     #[must_use]
-    pub fn waits(&self, member_reply: &[u8]) -> Option<u64> {
+    pub fn max_wait_ms(&self, member_reply: &[u8]) -> Option<u64> {
         let known = self.topology_version.as_deref()?;
         let message = Message::parse(member_reply).ok()?;
         let current = Document::parse(message.body).ok()?.get("topologyVersion")?.as_document()?;
         let known = Document::parse(known).ok()?;
         let same_process = known.get("processId").map(|id| id.bytes) == current.get("processId").map(|id| id.bytes);
         let counter = |version: Document<'_>| version.get("counter").and_then(Value::as_integer);
-        self.max_await.filter(|_| same_process && counter(known) >= counter(current))
+        self.max_await_ms.filter(|_| same_process && counter(known) >= counter(current))
     }
 
     /// Returns the reply, made of `member_reply`, the member's last reply. `response_to` is the message that it belongs to:
@@ -127,7 +126,7 @@ impl OwnHello {
     /// Returns whether further replies follow the first.
     #[must_use]
     pub fn is_stream(&self) -> bool {
-        self.streams && self.topology_version.is_some() && self.max_await.is_some()
+        self.streams && self.topology_version.is_some() && self.max_await_ms.is_some()
     }
 
     fn write(&self, w: &mut Writer<'_>, member: Document<'_>, additions: Additions<'_>) {
@@ -188,7 +187,7 @@ mod tests {
 
     #[test]
     fn the_reply_is_the_members_with_the_clients_names_and_time() {
-        let hello = OwnHello::parse(&message(0, &doc! {"isMaster": 1, "helloOk": true, "$db": "admin"})).unwrap();
+        let hello = ClientHello::parse(&message(0, &doc! {"isMaster": 1, "helloOk": true, "$db": "admin"})).unwrap();
         let additions = Additions { local_time: 9, connection: 77, ..Additions::default() };
         let reply = hello.reply(&member_reply(3), 40, 11, additions).unwrap();
         let header = Header::of_frame(&reply).unwrap();
@@ -206,11 +205,11 @@ mod tests {
         let hello = |counter: i64, process: bson::oid::ObjectId| {
             let version = doc! {"processId": process, "counter": counter};
             let body = doc! {"hello": 1, "topologyVersion": version, "maxAwaitTimeMS": 10_000_i64, "$db": "admin"};
-            OwnHello::parse(&message(EXHAUST_ALLOWED, &body)).unwrap()
+            ClientHello::parse(&message(EXHAUST_ALLOWED, &body)).unwrap()
         };
-        assert_eq!(hello(3, process).waits(&member_reply(3)), Some(10_000));
-        assert_eq!(hello(2, process).waits(&member_reply(3)), None);
-        assert_eq!(hello(3, bson::oid::ObjectId::from_bytes([8; 12])).waits(&member_reply(3)), None);
+        assert_eq!(hello(3, process).max_wait_ms(&member_reply(3)), Some(10_000));
+        assert_eq!(hello(2, process).max_wait_ms(&member_reply(3)), None);
+        assert_eq!(hello(3, bson::oid::ObjectId::from_bytes([8; 12])).max_wait_ms(&member_reply(3)), None);
         let reply = hello(3, process).reply(&member_reply(4), 40, 11, Additions::default()).unwrap();
         assert_eq!(Message::parse(&reply).unwrap().flags, MORE_TO_COME);
     }
@@ -221,7 +220,7 @@ mod tests {
             "hello": 1, "saslSupportedMechs": "admin.ann",
             "speculativeAuthenticate": {"saslStart": 1, "mechanism": "SCRAM-SHA-256"}, "$db": "admin",
         };
-        let hello = OwnHello::parse(&message(0, &hello)).unwrap();
+        let hello = ClientHello::parse(&message(0, &hello)).unwrap();
         assert_eq!(hello.mechanisms_of.as_deref(), Some("admin.ann"));
         assert!(hello.speculative.is_some());
         let login = RawDocumentBuf::try_from(&doc! {"conversationId": 1, "done": false, "ok": 1.0}).unwrap();

@@ -90,7 +90,7 @@ impl<'f> HelloReply<'f> {
 
     /// Stores in `client_state` whether the server is a mongos, and that the client has logged in if the reply completes
     /// a login. If the reply accepts the hello, also confirms the application's name.
-    pub fn note(&self, client_state: &mut ClientState) {
+    pub fn store_in(&self, client_state: &mut ClientState) {
         client_state.own.routed = self.body.get("msg").and_then(Value::as_str) == Some("isdbgrid");
         let accepted = self.body.get("ok").and_then(Value::as_flag) == Some(true);
         if std::mem::take(&mut client_state.app_name_is_claimed) && !accepted {

@@ -23,14 +23,14 @@ pub fn rewrite_request(
         OpCode::Msg => {
             let message = Message::parse(frame)?;
             let hello = Document::parse(message.body)?;
-            note(hello, client_state);
+            store_client(hello, client_state);
             Ok(supported_hello(hello, negotiation).map(|body| message.with_body(|out| out.extend_from_slice(&body))))
         }
         OpCode::Query => {
             let query = Query::parse(frame)?;
             let outer = Document::parse(query.document)?;
             let hello = unwrapped(outer);
-            note(hello, client_state);
+            store_client(hello, client_state);
             Ok(supported_hello(hello, negotiation)
                 .map(|inner| query.with_document(&if hello == outer { inner } else { rewrapped(outer, &inner) })))
         }
@@ -53,7 +53,7 @@ pub fn note_client_hello(
         other => return Err(HandshakeError::OpCode(other)),
     };
     let hello = unwrapped(Document::parse(body)?);
-    note(hello, client_state);
+    store_client(hello, client_state);
     negotiation.agree_with_client(hello);
     Ok(())
 }
@@ -72,7 +72,7 @@ fn supported_hello(hello: Document<'_>, negotiation: &mut Negotiation) -> Option
 
 /// Returns whether a hello waits for topology changes instead of an immediate reply. Only drivers' monitors send
 /// these.
-pub fn awaits_news(frame: &[u8]) -> bool {
+pub fn is_awaitable(frame: &[u8]) -> bool {
     let hello = Message::parse(frame).ok().and_then(|message| Document::parse(message.body).ok());
     hello.is_some_and(|hello| hello.get("topologyVersion").is_some())
 }
@@ -103,7 +103,7 @@ fn rewrapped(outer: Document<'_>, inner: &[u8]) -> Vec<u8> {
 const MAX_METADATA_LENGTH: usize = 1024;
 const MAX_APP_NAME_LENGTH: usize = 128;
 
-fn note(hello: Document<'_>, client_state: &mut ClientState) {
+fn store_client(hello: Document<'_>, client_state: &mut ClientState) {
     let client = hello.get("client").and_then(Value::as_document);
     let client = client.filter(|client| client.as_bytes().len() <= MAX_METADATA_LENGTH);
     let application = client.and_then(|client| client.get("application")).and_then(Value::as_document);

@@ -121,7 +121,7 @@ fn the_first_accepted_application_name_is_kept() {
             &mut Negotiation::default(),
         )
         .unwrap();
-        HelloReply::parse(&message(0, &doc! {"ok": ok})).unwrap().note(&mut client_state);
+        HelloReply::parse(&message(0, &doc! {"ok": ok})).unwrap().store_in(&mut client_state);
         client_state.app_name().map(str::to_owned)
     };
     assert_eq!(handshake("refused", "", 0.0), None);

@@ -297,14 +297,24 @@ fn a_step_down_during_a_check_of_many_is_retryable_if_the_write_is() {
     }
 }
 
-/// Sends an upsert whose condition no document satisfies; returns the step after the upsert has collided with this key.
-fn after_collision(filter: bson::Document, key: &str, value: impl Into<bson::Bson>) -> Option<String> {
-    let rules = rules(&[("d.c", "bounds: { field: n, max: 10 }")]);
+/// An upsert with this filter, and a rule that adds a condition to it.
+fn limited_upsert(filter: bson::Document) -> (RuleSet, Vec<u8>) {
     let message = update(&[doc! {"q": filter, "u": {"$inc": {"n": 1}}, "upsert": true}]);
+    (rules(&[("d.c", "bounds: { field: n, max: 10 }")]), message)
+}
+
+/// The server's reply to an insert that collides with this key of a stored document.
+fn collision(key: &str, value: impl Into<bson::Bson>) -> bson::Document {
     let error = doc! {
         "index": 0, "code": 11000, "keyPattern": {key: 1}, "keyValue": {key: value.into()}, "errmsg": "dup",
     };
-    let collision = doc! {"n": 0, "writeErrors": [error], "ok": 1.0};
+    doc! {"n": 0, "writeErrors": [error], "ok": 1.0}
+}
+
+/// Sends an upsert whose condition no document satisfies; returns the step after the upsert has collided with this key.
+fn after_collision(filter: bson::Document, key: &str, value: impl Into<bson::Bson>) -> Option<String> {
+    let (rules, message) = limited_upsert(filter);
+    let collision = collision(key, value);
     let nothing = doc! {"cursor": {"id": 0i64, "ns": "d.c", "firstBatch": []}, "ok": 1.0};
     let mut client_state = client_state();
     let mut plan = Plan::new(&message, &rules, NOW);
@@ -328,8 +338,7 @@ fn after_collision(filter: bson::Document, key: &str, value: impl Into<bson::Bso
 
 #[test]
 fn an_upsert_updates_a_document_that_another_client_inserts_before_the_match_check() {
-    let rules = rules(&[("d.c", "bounds: { field: n, max: 10 }")]);
-    let message = update(&[doc! {"q": {"_id": 1}, "u": {"$inc": {"n": 1}}, "upsert": true}]);
+    let (rules, message) = limited_upsert(doc! {"_id": 1});
     let found = doc! {"cursor": {"id": 0i64, "ns": "d.c", "firstBatch": [{"_id": 1}]}, "ok": 1.0};
     let mut client_state = client_state();
     let mut plan = Plan::new(&message, &rules, NOW);
@@ -358,11 +367,8 @@ fn only_a_collision_with_the_document_of_the_filter_is_checked_again() {
 
 /// The number of commands after an upsert has collided with this key, and no document matches its filter.
 fn commands_after_collision(filter: bson::Document) -> usize {
-    let rules = rules(&[("d.c", "bounds: { field: n, max: 10 }")]);
-    let message = update(&[doc! {"q": filter, "u": {"$inc": {"n": 1}}, "upsert": true}]);
-    let error = doc! {
-        "index": 0, "code": 11000, "keyPattern": {"_id": 1}, "keyValue": {"_id": 1}, "errmsg": "dup",
-    };
+    let (rules, message) = limited_upsert(filter);
+    let collision = collision("_id", 1);
     let (mut client_state, mut sent, mut collided) = (client_state(), 0, 0);
     let mut plan = Plan::new(&message, &rules, NOW);
     let mut step = in_turns(&mut plan, Input::Start, &mut client_state);
@@ -371,7 +377,7 @@ fn commands_after_collision(filter: bson::Document) -> usize {
         let is_insert = command.1.first().is_some_and(|update| update.get_bool("upsert").unwrap_or(false));
         let reply = match command.0.contains_key("find") {
             true => doc! {"cursor": {"id": 0i64, "ns": "d.c", "firstBatch": []}, "ok": 1.0},
-            false if is_insert => doc! {"n": 0, "writeErrors": [error.clone()], "ok": 1.0},
+            false if is_insert => collision.clone(),
             false => doc! {"n": 0, "nModified": 0, "ok": 1.0},
         };
         sent += usize::from(collided > 0);

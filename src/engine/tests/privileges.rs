@@ -1,4 +1,4 @@
-//! docward checks the client's privileges before it allocates a number.
+//! docward checks the client's privileges before it reserves a number.
 
 use super::*;
 

@@ -6,16 +6,16 @@ use crate::config::{Code, Located, MapReader, Node, NodeValue, ReadContext};
 use crate::patterns::field_path::{PATH, located_path};
 
 const ITEMS: Setting<ItemLimits> =
-    Setting::optional("items", ItemLimits, "Maps each array to the maximum number of its items.");
+    Setting::optional("items", ItemLimits, "Maps each array to the maximum number of its elements.");
 const DOCUMENT: Setting<Size> =
-    Setting::optional("document", Size, "The maximum length of a document.").examples(&["1MiB"]);
+    Setting::optional("document", Size, "The maximum size of a document.").examples(&["1MiB"]);
 pub(super) const KEYS: Keys =
     Keys::new("Arrays and documents that stay small.", &[&ITEMS, &DOCUMENT]).constrained(&[Constraint::AtLeastOneKey]);
 
 /// The server's own limit of a document.
 const LARGEST_DOCUMENT: usize = 16 << 20;
 
-/// An array of the largest document has fewer items.
+/// An array of the largest document has fewer elements.
 const MOST_ITEMS: std::ops::RangeInclusive<i64> = 1..=5_000_000;
 
 impl Limits {
@@ -55,7 +55,7 @@ impl ReadValue for ItemLimits {
 
     fn read(&self, context: &mut ReadContext<'_>, _: &'static str, node: &Node) -> Option<Vec<ItemLimit>> {
         let NodeValue::Map(pairs) = &node.value else {
-            context.error(Code::WrongType, node.span, "`items` must be a mapping from arrays to numbers of items");
+            context.error(Code::WrongType, node.span, "`items` must be a mapping from arrays to numbers of elements");
             return None;
         };
         if pairs.is_empty() {

@@ -34,7 +34,7 @@ impl Queue {
         let modification = match &update.modification {
             Modification::Operators(operators) => {
                 let operators = operators.as_document();
-                if let Some(unsupported) = self.odd_bookkeeping(operators) {
+                if let Some(unsupported) = self.unsupported_claim_fields(operators) {
                     return Ok(unsupported);
                 }
                 let own_time = self.own_time(written_time(operators, self.locked_at.as_str()), now)?;
@@ -82,14 +82,14 @@ impl Queue {
     }
 
     /// Rejects a claim that writes its fields in a way this rule cannot replace: only the fields' own paths can be.
-    fn odd_bookkeeping<'a>(&self, operators: Document<'_>) -> Option<Verdict<'a>> {
-        let odd = |field, path, operator: &[u8]| match touch(field, path) {
+    fn unsupported_claim_fields<'a>(&self, operators: Document<'_>) -> Option<Verdict<'a>> {
+        let is_unsupported = |field, path, operator: &[u8]| match touch(field, path) {
             PathOverlap::Apart => false,
             PathOverlap::Exact => operator == b"$rename",
             PathOverlap::Inside | PathOverlap::Around | PathOverlap::Positional => true,
         };
         let (operator, path, _) = touched(operators).find(|(operator, path, _)| {
-            [&self.locked_at, &self.attempts].iter().any(|field| odd(field, path, operator))
+            [&self.locked_at, &self.attempts].iter().any(|field| is_unsupported(field, path, operator))
         })?;
         let (operator, path) = (super::text(operator), super::text(path));
         Some(Verdict::unsupported(

@@ -194,6 +194,15 @@ mod tests {
     }
 
     #[test]
+    fn claims_and_the_check_of_stored_jobs_read_the_same_time() {
+        let locked_at = Path::parse("a.t").unwrap();
+        let mut checked = milliseconds(&locked_at).as_document().unwrap().clone();
+        // A claim takes a value that is not a time as expired.
+        checked.get_document_mut("$convert").unwrap().insert("onError", 0_i64);
+        assert_eq!(crate::document::document(|w| write_milliseconds(w, &locked_at)), bytes(&checked));
+    }
+
+    #[test]
     fn a_claim_drops_conditions_on_the_lock() {
         let locked = Path::parse("l").unwrap();
         for (filter, kept) in [

@@ -34,7 +34,7 @@ pub struct Sequence {
 /// The action for a number that the client provides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Provided {
-    /// It is stored, and the sequence does not issue it again.
+    /// It is stored, and the sequence does not assign it again.
     Keep,
     Reject,
     /// A number of the sequence replaces it.
@@ -47,7 +47,7 @@ const FIELD: Setting<FieldPath> =
 const COUNTER: Setting<Text> = Setting::optional(
     "counter",
     TEXT,
-    "_id of the counter document {_id, seq}; seq is the last number issued. Required unless `strategy: optimistic`.",
+    "_id of the counter document {_id, seq}; seq is the last number reserved. Required unless `strategy: optimistic`.",
 );
 const COLLECTION: Setting<Text> = Setting::with_default(
     "collection",
@@ -95,7 +95,7 @@ const REPLACE_GENERATED: Setting<Boolean> = Setting::with_default(
 const PROVIDED: Setting<Keywords<Provided>> = Setting::with_default(
     "provided",
     Keywords(&[
-        ("keep", Provided::Keep, "It is stored, and never issued again."),
+        ("keep", Provided::Keep, "It is stored, and never assigned again."),
         ("reject", Provided::Reject, "The statement is rejected; a replacement may contain the stored number."),
         ("replace", Provided::Replace, "The document gets the next number, or keeps the stored one."),
     ]),

@@ -1,5 +1,5 @@
 //! Counters that several rules or collections share. A new counter starts after the numbers of all of them: a number
-//! that one of them has stored must not be issued to another.
+//! that one of them has stored must not be assigned to another.
 
 use super::start::{Origin, SharedStart};
 use super::{Sequence, Strategy};

@@ -11,6 +11,12 @@ use crate::patterns::Rejection;
 use crate::patterns::filter::{narrowed, remade};
 use crate::patterns::procedure::TOUCH;
 
+/// Returns ` with the _id ID` for a node whose `_id` can be part of a path, otherwise nothing.
+fn of_id(node: Document<'_>, separator: char) -> String {
+    let id = node.get("_id").and_then(|id| NodeId::from_value(id, separator));
+    id.map_or_else(String::new, |id| format!(" with the _id {}", id.text))
+}
+
 /// The fields of the tree.
 #[derive(Debug, Clone)]
 pub(super) struct TreeFields {
@@ -49,8 +55,9 @@ impl TreeFields {
     pub(super) fn node(&self, document: Document<'_>) -> Result<TreeNode, Rejection> {
         let broken = |field: &Path| {
             Rejection::new(
-                format!("a stored node has an invalid '{field}'"),
-                "Report this to the DBA: documents from before the rule must be repaired first.",
+                format!("a stored node{} has an invalid '{field}'", of_id(document, self.separator)),
+                "Ask the DBA to run `docward check --data`, which finds such nodes, and then `docward backfill RULE`, \
+                 which corrects their paths.",
             )
         };
         let raw_id = document.get("_id").map(OwnedValue::from).ok_or_else(|| broken(&self.path))?;

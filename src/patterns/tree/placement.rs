@@ -84,9 +84,10 @@ impl ProcedureRun for PlacementRun {
             (PlacementStage::Executed, _) => Ok(self.read_result()),
             (PlacementStage::ReadingResult, ActionResult::Documents(found)) => self.follow(operation, found),
             (PlacementStage::Applied, _) => Ok(NextAction::Finish),
-            (PlacementStage::Failing, _) => {
-                Err(Rejection::new("it inserts a document that docward cannot predict", "Report this to the DBA."))
-            }
+            (PlacementStage::Failing, _) => Err(Rejection::new(
+                "it inserts a document that docward cannot predict",
+                "Set each field by its full path with $set or $setOnInsert, and give the _id in the filter.",
+            )),
             (PlacementStage::Node | PlacementStage::Parent | PlacementStage::ReadingResult, _) => {
                 Err(Rejection::unexpected_reply())
             }
@@ -210,10 +211,18 @@ impl PlacementRun {
         let Some((parent, below)) = parent else {
             return Err(match &by_path {
                 Some(path) => Rejection::new(
-                    format!("there are no nodes for the path {path:?}"),
+                    format!(
+                        "it sets '{}' to {path:?}, but no stored node is the parent that this path names",
+                        layout.path
+                    ),
                     format!("Insert the ancestors first, or set only '{}'; docward writes the path.", layout.parent),
                 ),
-                None => Rejection::new("its parent does not exist", "Insert the parent first, or set another one."),
+                None => {
+                    let id = self.intent.wanted.parent.iter().flatten().next();
+                    let id = id.map_or_else(String::new, |id| format!(": no node has the _id {}", id.text));
+                    let hint = format!("Insert the parent first, or set another '{}'.", layout.parent);
+                    Rejection::new(format!("its parent does not exist{id}"), hint)
+                }
             });
         };
         self.check_kin(operation, &parent, &below)?;

@@ -66,10 +66,7 @@ impl ProcedureRun for RemovalRun {
             }
             (RemovalStage::Nodes, ActionResult::Documents(found)) => self.take_nodes(operation, multi, found),
             (RemovalStage::Children, ActionResult::Documents([])) => Ok(self.apply(operation, multi)),
-            (RemovalStage::Children, _) => Err(Rejection::new(
-                "a node it deletes has children",
-                "Delete or move the children first. (For the DBA: `on_delete: cascade` deletes them too.)",
-            )),
+            (RemovalStage::Children, found) => Err(self.has_children(found)),
             (RemovalStage::Applied, _) => Ok(NextAction::Delete(vec![self.subtrees()])),
             (RemovalStage::Finished, _) => Ok(NextAction::Finish),
             (RemovalStage::Nodes, _) => Err(Rejection::unexpected_reply()),
@@ -110,6 +107,20 @@ impl RemovalRun {
             Some(node) if !multi => NextAction::Apply(pinned(operation, node.raw_id.as_value())),
             _ => NextAction::Apply(operation.clone()),
         }
+    }
+
+    /// Returns the rejection of a delete of a node with children; `found` is one of these.
+    fn has_children(&self, found: ActionResult<'_>) -> Rejection {
+        let child = match found {
+            ActionResult::Documents([child, ..]) => self.statement.layout.node(*child).ok(),
+            _ => None,
+        };
+        let parent = child.and_then(|child| child.parent);
+        let which = parent.map_or_else(String::new, |id| format!(": the node with the _id {}", id.text));
+        Rejection::new(
+            format!("a node it deletes has children{which}"),
+            "Delete or move the children first. (For the DBA: `on_delete: cascade` deletes them too.)",
+        )
     }
 
     /// Returns the nodes that can have children, with their children's path.

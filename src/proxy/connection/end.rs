@@ -15,17 +15,29 @@ pub(in crate::proxy) enum ClientFault {
     Wire(#[from] WireError),
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
-    #[error("it sent a message of {length} bytes before it logged in; the limit until then is {limit}")]
+    #[error("the client sent a message of {length} bytes before it logged in; the limit until then is {limit}")]
     TooLongBeforeLogin { length: usize, limit: usize },
-    #[error("its hello of {0} bytes is too long")]
-    HelloTooLong(usize),
-    #[error("its message arrived too slowly while others waited for memory (limits: memory)")]
+    #[error("its hello has {length} bytes, and the limit is {limit}")]
+    HelloTooLong { length: usize, limit: usize },
+    #[error("the client's message arrived too slowly while others waited for memory (limits: memory)")]
     Stalled,
     #[error(
         "it uses TLS, and this listener does not; remove tls=true from its connection string, or give docward a \
          certificate (--tls-certificate)"
     )]
     Tls,
+}
+
+impl ClientFault {
+    /// What the log prints before the text: nothing if the client has not violated the protocol.
+    fn prefix(&self) -> &'static str {
+        match self {
+            Self::Stalled | Self::TooLongBeforeLogin { .. } => "",
+            Self::Wire(_) | Self::Handshake(_) | Self::HelloTooLong { .. } | Self::Tls => {
+                "protocol error of the client: "
+            }
+        }
+    }
 }
 
 /// The upstream sent a message that cannot be parsed or forwarded.
@@ -37,8 +49,8 @@ pub(in crate::proxy) enum UpstreamFault {
     Handshake(#[from] HandshakeError),
     #[error(transparent)]
     OutOfOrder(#[from] ReplyOutOfOrder),
-    #[error("its reply to a hello has {0} bytes, which is too long")]
-    HelloTooLong(usize),
+    #[error("its reply to a hello has {length} bytes, and the limit is {limit}")]
+    HelloTooLong { length: usize, limit: usize },
     #[error("it sent an additional or unexpected reply")]
     NotOneReply,
 }
@@ -72,9 +84,9 @@ pub(in crate::proxy) enum End {
     ClientError(io::Error),
     #[error("the connection to the upstream broke: {0}")]
     UpstreamError(io::Error),
-    #[error("the client is at fault: {0}")]
+    #[error("{prefix}{0}", prefix = .0.prefix())]
     Client(#[from] ClientFault),
-    #[error("the upstream is at fault: {0}")]
+    #[error("protocol error of the upstream: {0}")]
     Upstream(#[from] UpstreamFault),
     #[error("a message could not be processed: {0}")]
     Rejected(String),
@@ -132,11 +144,11 @@ impl End {
             Self::ClientError(_) => "client_error",
             Self::UpstreamError(_) => "upstream_error",
             Self::Client(ClientFault::Wire(_)) => "client_message",
-            Self::Client(ClientFault::Handshake(_) | ClientFault::HelloTooLong(_)) => "client_handshake",
+            Self::Client(ClientFault::Handshake(_) | ClientFault::HelloTooLong { .. }) => "client_handshake",
             Self::Client(ClientFault::Tls) => "client_tls",
             Self::Client(ClientFault::Stalled) => "client_stalled",
             Self::Client(ClientFault::TooLongBeforeLogin { .. }) => "client_no_login",
-            Self::Upstream(UpstreamFault::Handshake(_) | UpstreamFault::HelloTooLong(_)) => "upstream_handshake",
+            Self::Upstream(UpstreamFault::Handshake(_) | UpstreamFault::HelloTooLong { .. }) => "upstream_handshake",
             Self::Upstream(_) => "upstream_message",
             Self::Rejected(_) => "rejected",
         }

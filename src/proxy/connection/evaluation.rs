@@ -109,7 +109,7 @@ where
         if ended.is_err() {
             let counted = &self.listener_context.process.rules.outcomes;
             // The connection ends in any case.
-            let _ = planner.note_rest(&mut self.client.state, counted).await;
+            let _ = planner.publish_rest(&mut self.client.state, counted).await;
         }
         ended
     }
@@ -129,7 +129,7 @@ where
             waiting.watched = watched && !must_finish;
             self.learn_users(&outcomes, request_id, waiting).await?;
             let counted = &self.listener_context.process.rules.outcomes;
-            planner.note(outcomes, &mut self.client.state, counted).await?;
+            planner.publish_outcomes(outcomes, &mut self.client.state, counted).await?;
             input = match step {
                 Step::Exchange(message) => {
                     begun.get_or_insert_with(Instant::now);
@@ -171,7 +171,7 @@ where
         }
         let request_id = Header::parse(frame).ok().flatten().map_or(0, |header| header.request_id);
         self.learn_users(&outcomes, request_id, waiting).await?;
-        self.listener_context.process.rules.outcomes.note(outcomes, &self.client.state, rules, frame);
+        self.listener_context.process.rules.outcomes.publish(outcomes, &self.client.state, rules, frame);
         Ok(step)
     }
 
@@ -296,7 +296,7 @@ where
         waiting: &mut ServerWait,
     ) -> Result<(), End> {
         if let Some(span) = &mut self.pending.span {
-            span.note(outcomes);
+            span.add_decisions(outcomes);
         }
         if self.client.state.users.is_none() && outcomes.iter().any(|one| !one.kind.is_routine()) {
             let reply = self.exchange(users_question(request_id), waiting).await?;

@@ -153,7 +153,7 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
         }
         // The server fails transactions of a client that must still log in, so a drain does not wait for them.
         if !self.client_state.must_log_in {
-            self.transactions.note(head);
+            self.transactions.track(head);
         }
         self.pending.command = self.meter.command(header, head);
         if let Some(latest) = &mut self.latest {
@@ -181,7 +181,9 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
                 }
                 Ok(FrameClass::Stream)
             }
-            Triage::Hello if header.length > MAX_HELLO_LENGTH => Err(ClientFault::HelloTooLong(header.length)),
+            Triage::Hello if header.length > MAX_HELLO_LENGTH => {
+                Err(ClientFault::HelloTooLong { length: header.length, limit: MAX_HELLO_LENGTH })
+            }
             Triage::Hello => Ok(FrameClass::Whole(Request::Hello)),
             Triage::Evaluate | Triage::More => Ok(FrameClass::Whole(Request::Evaluate)),
         }
@@ -230,7 +232,7 @@ pub(in crate::proxy) fn sort_reply(
     let came = came.map(|came| came.compressor);
     Ok(match pending.match_reply(header, another_follows)? {
         ReplyAction::Hello(_) if header.length > MAX_HELLO_LENGTH => {
-            return Err(UpstreamFault::HelloTooLong(header.length));
+            return Err(UpstreamFault::HelloTooLong { length: header.length, limit: MAX_HELLO_LENGTH });
         }
         ReplyAction::Hello(goes) => FrameClass::Whole(ReplyToCollect::Hello(goes)),
         ReplyAction::Login if header.length <= MAX_HELLO_LENGTH => FrameClass::Whole(ReplyToCollect::Login),

@@ -78,7 +78,7 @@ where
         match dialled {
             Ok(Dialled { stream, server }) => {
                 if let Some(registration) = &self.relay.client.registration {
-                    registration.note_server(&server.dial.to_string());
+                    registration.note_server(&server.address.to_string());
                 }
                 self.relay.server.stream = Some(stream);
                 self.closing = server.closing;

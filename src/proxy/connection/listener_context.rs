@@ -40,8 +40,8 @@ impl<P> ListenerContext<P> {
     pub(in crate::proxy) fn candidates(&self) -> Vec<CandidateServer> {
         match &self.backend {
             Backend::Member { slot, closing } => {
-                let candidate = |dial| CandidateServer { dial, closing: closing.subscribe() };
-                self.process.members.topology.dial(*slot).map(candidate).into_iter().collect()
+                let candidate = |address| CandidateServer { address, closing: closing.subscribe() };
+                self.process.members.topology.server_address(*slot).map(candidate).into_iter().collect()
             }
             Backend::Queries(queries) => queries.candidates(),
         }

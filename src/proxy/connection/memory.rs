@@ -29,12 +29,12 @@ const CLIENT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const PROGRESS: usize = 64 * 1024;
 /// Checks after which the message must be complete while others wait.
 const MAX_CHECKS: u32 = 6;
-/// Longer than the time after which mimalloc returns freed memory (its option `purge_delay`).
+/// The time between two returns of freed memory to the system: longer than mimalloc's option `purge_delay`.
 const RETURN_INTERVAL: Duration = Duration::from_millis(1100);
-/// How often memory is returned after a release: what is freed later needs another time.
+/// How often memory is returned after a release. Memory that is freed meanwhile needs another return.
 const RETURNS: usize = 3;
-/// Bytes of an allocation that has a memory page of mimalloc for itself. With each of those mimalloc returns what was
-/// freed long enough ago.
+/// The size of an allocation for which mimalloc uses a separate memory page. Each such allocation makes mimalloc return
+/// the memory that was freed at least `purge_delay` ago.
 const LARGE_ALLOCATION: usize = 1 << 20;
 
 /// The budget.

@@ -77,14 +77,14 @@ impl<'p, P: Interceptor> Planner<'p, P> {
     }
 
     /// Counts and logs outcomes.
-    pub(super) async fn note(
+    pub(super) async fn publish_outcomes(
         &mut self,
         outcomes: Vec<RuleOutcome>,
         client_state: &mut ClientState,
         counted: &OutcomeCounters,
     ) -> Result<(), End> {
         match self {
-            Self::Here { rules, frame, .. } => counted.note(outcomes, client_state, *rules, frame),
+            Self::Here { rules, frame, .. } => counted.publish(outcomes, client_state, *rules, frame),
             Self::Elsewhere(_) if outcomes.is_empty() => {}
             Self::Elsewhere(thread) => _ = thread.ask(PlanRequest::Note(outcomes), client_state).await?,
         }
@@ -92,13 +92,13 @@ impl<'p, P: Interceptor> Planner<'p, P> {
     }
 
     /// Counts and logs the outcomes of a plan that cannot be continued.
-    pub(super) async fn note_rest(
+    pub(super) async fn publish_rest(
         &mut self,
         client_state: &mut ClientState,
         counted: &OutcomeCounters,
     ) -> Result<(), End> {
         match self {
-            Self::Here { plan, rules, frame } => counted.note(plan.take_rest(), client_state, *rules, frame),
+            Self::Here { plan, rules, frame } => counted.publish(plan.take_rest(), client_state, *rules, frame),
             Self::Elsewhere(thread) => _ = thread.ask(PlanRequest::NoteRest, client_state).await?,
         }
         Ok(())
@@ -144,11 +144,11 @@ fn run<P: Interceptor>(
         let turn = match request {
             PlanRequest::Next(input) => Some(PlannedStep::take(&mut plan, input, &mut client_state)),
             PlanRequest::Note(outcomes) => {
-                counted.note(outcomes, &client_state, rules, frame);
+                counted.publish(outcomes, &client_state, rules, frame);
                 None
             }
             PlanRequest::NoteRest => {
-                counted.note(plan.take_rest(), &client_state, rules, frame);
+                counted.publish(plan.take_rest(), &client_state, rules, frame);
                 None
             }
         };

@@ -65,7 +65,13 @@ async fn accept<P: Interceptor>(
             Ok((client, peer)) => dispatcher.admit(client, peer, &listener_context, &connection_token),
             Err(error) => {
                 if let Some(suppressed) = failed.line() {
-                    tracing::warn!(suppressed, "cannot accept connections; clients wait: {error}");
+                    let address = listener.local_addr().map_or_else(|error| error.to_string(), |it| it.to_string());
+                    tracing::warn!(
+                        listener = address,
+                        suppressed,
+                        "cannot accept connections; clients wait: {error} (if too many files are open, raise the limit: \
+                         ulimit -n, LimitNOFILE=)"
+                    );
                 }
                 tokio::time::sleep(ACCEPT_RETRY).await;
             }

@@ -152,7 +152,7 @@ impl ConnectionSetup {
         socket::tune(&client).ok()?;
         let client = self.client_stream(client, peer, &listener_context, deadline).await?;
         let candidates = listener_context.candidates();
-        let first = candidates.first().ok_or_else(|| "no server is available for it".to_owned());
+        let first = candidates.first().ok_or_else(|| "no member is available for this listener".to_owned());
         let found = first.and_then(|first| Ok((first, self.share(&listener_context, first)?)));
         let (first, pooling) =
             found.map_err(|failure| self.refuse_unreachable(peer, &listener_context, &failure)).ok()?;
@@ -169,7 +169,7 @@ impl ConnectionSetup {
             ..ClientState::default()
         };
         let traffic = &listener_context.process.traffic;
-        let registered = || traffic.open_connections.register(&client_state, &first.dial.to_string());
+        let registered = || traffic.open_connections.register(&client_state, &first.address.to_string());
         let registration = traffic.meter.is_running().then(registered);
         let closing = first.closing.clone();
         let has_own_server = pooling.is_none();
@@ -213,9 +213,9 @@ impl ConnectionSetup {
     ) -> Result<Option<Box<Pooling<SocketStream>>>, String> {
         let pools = self.pools.as_ref().filter(|_| matches!(listener_context.backend, Backend::Member { .. }));
         let Some(pools) = pools else { return Ok(None) };
-        let member = pools.member(&candidate.dial);
+        let member = pools.member(&candidate.address);
         if member.is_lost() {
-            return Err(format!("upstream {} cannot be reached: it does not answer", candidate.dial));
+            return Err(format!("upstream {} cannot be reached: it does not reply", candidate.address));
         }
         Ok(Some(Box::new(Pooling::new(member, self.upstream.requires_login()))))
     }
@@ -229,16 +229,16 @@ impl ConnectionSetup {
     ) -> Result<Dialled<SocketStream>, End> {
         let mut failure = String::new();
         for server in candidates {
-            match self.upstream.connect(&server.dial).await {
+            match self.upstream.connect(&server.address).await {
                 Ok(stream) => {
                     // The logs and currentOp of a server show docward's port; this line names the client of that port.
                     let from = stream.local_addr().ok();
-                    tracing::debug!(client = %peer, upstream = %server.dial, ?from, "connected");
+                    tracing::debug!(client = %peer, upstream = %server.address, ?from, "connected");
                     return Ok(Dialled { stream, server });
                 }
                 Err(error) => {
                     listener_context.process.members.recheck.notify_waiters();
-                    failure = format!("upstream {} cannot be reached: {error}", server.dial);
+                    failure = format!("upstream {} cannot be reached: {error}", server.address);
                 }
             }
         }

@@ -91,7 +91,10 @@ impl<P: Interceptor> Listeners<P> {
             this.query_socket = Some(socket);
         }
         for address in passed.unassigned() {
-            tracing::warn!("closed the passed socket on {address}: no listener is configured for it");
+            tracing::warn!(
+                "closed the passed socket on {address}: no listener is configured for it; add the address to `listen`, \
+                 `members` or `query_listen`, or remove it from the socket unit"
+            );
         }
         this.choose_for_queries();
         this.update_status();
@@ -145,7 +148,7 @@ impl<P: Interceptor> Listeners<P> {
             let member = hello.map(|hello| MemberHello { reply: hello.reply.clone(), round_trip });
             pools.observed(&hello_result.address, member);
         }
-        self.membership.note(hello_result);
+        self.membership.record(hello_result);
         if let Some(members) = self.membership.members() {
             self.apply_members(&members, connection_token);
         }
@@ -156,9 +159,9 @@ impl<P: Interceptor> Listeners<P> {
     /// Gives the pools what is known of the members before their monitors start.
     fn begin_pools(&self) {
         let Some(pools) = &self.dispatcher.connection_setup.pools else { return };
-        for MemberAddress { dial, .. } in self.listener_context.process.members.topology.members() {
-            let reply = self.membership.last_reply(&dial);
-            pools.observed(&dial, reply.map(|reply| MemberHello { reply, round_trip: Duration::ZERO }));
+        for MemberAddress { address, .. } in self.listener_context.process.members.topology.members() {
+            let reply = self.membership.last_reply(&address);
+            pools.observed(&address, reply.map(|reply| MemberHello { reply, round_trip: Duration::ZERO }));
         }
     }
 
@@ -181,8 +184,8 @@ impl<P: Interceptor> Listeners<P> {
     /// Makes drivers stop selecting the members.
     pub(in crate::proxy) fn drain(&self) {
         for (slot, open) in &self.open {
-            let dial = self.listener_context.process.members.topology.dial(*slot);
-            if let Some(reply) = dial.and_then(|dial| self.membership.last_reply(&dial)) {
+            let address = self.listener_context.process.members.topology.server_address(*slot);
+            if let Some(reply) = address.and_then(|address| self.membership.last_reply(&address)) {
                 // An error cannot occur: it is set only here, once.
                 let _ = open.listener_context.last_reply.set(reply);
             }
@@ -211,9 +214,12 @@ impl<P: Interceptor> Listeners<P> {
     }
 
     fn apply_members(&mut self, members: &[MemberAddress], connection_token: &ConnectionToken) {
-        let changes = self.listener_context.process.members.topology.update(members);
+        let topology = &self.listener_context.process.members.topology;
+        let before = topology.slots();
+        let changes = topology.update(members);
         for slot in changes.freed {
-            self.close_listener(slot);
+            let member = before.get(slot).and_then(|slot| slot.member.as_ref());
+            self.close_listener(slot, member.map_or("", |member| &member.name));
         }
         for member in changes.unplaced {
             match self.open_listener(&member) {
@@ -234,9 +240,10 @@ impl<P: Interceptor> Listeners<P> {
         }
     }
 
-    fn close_listener(&mut self, slot: usize) {
+    fn close_listener(&mut self, slot: usize, member: &str) {
         let Some(open) = self.open.remove(&slot) else { return };
-        tracing::info!("the member of listener {} left the replica set; closing its listener", address(&open.socket));
+        let listener = address(&open.socket);
+        tracing::info!(member, listener, "member {member} left the replica set; closing its listener");
         open.closing.send_replace(Closing::WhenIdle);
         self.listening.remove(&open.socket);
         if let Some(accepting) = open.accepting {

@@ -20,6 +20,6 @@ pub(in crate::proxy) enum Closing {
 /// A server to try for a new connection.
 #[derive(Debug)]
 pub(in crate::proxy) struct CandidateServer {
-    pub(in crate::proxy) dial: Address,
+    pub(in crate::proxy) address: Address,
     pub(in crate::proxy) closing: watch::Receiver<Closing>,
 }

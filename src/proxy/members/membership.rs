@@ -34,7 +34,7 @@ impl Membership {
         let mut this = Self::new(upstream);
         let asked = this.seeds().iter().map(|seed| ask_once(&this.upstream, seed));
         for hello_result in join_all(asked).await {
-            this.note(hello_result);
+            this.record(hello_result);
         }
         this
     }
@@ -43,14 +43,14 @@ impl Membership {
         Self { upstream, seen: HashMap::new(), is_set: false }
     }
 
-    pub(in crate::proxy) fn note(&mut self, hello_result: HelloResult) {
+    pub(in crate::proxy) fn record(&mut self, hello_result: HelloResult) {
         let replies = hello_result.hello.is_some();
         self.is_set |= hello_result.hello.as_ref().is_some_and(|hello| !hello.members.is_empty());
         let (address, failure) = (hello_result.address.clone(), hello_result.failure.clone());
         let before = self.seen.insert(address.clone(), hello_result);
         match before.map(|before| before.hello.is_some()) {
-            None | Some(true) if !replies => tracing::warn!("upstream {address} does not answer: {failure}"),
-            Some(false) if replies => tracing::info!("upstream {address} answers"),
+            None | Some(true) if !replies => tracing::warn!(member = %address, "member does not reply: {failure}"),
+            Some(false) if replies => tracing::info!(member = %address, "member replies again"),
             _ => {}
         }
     }
@@ -70,14 +70,14 @@ impl Membership {
     pub(in crate::proxy) fn by_seed(&self) -> Vec<MemberAddress> {
         let member = |seed: &Address| {
             let name = self.hello(seed).and_then(|hello| hello.me.clone());
-            MemberAddress { dial: seed.clone(), name: name.unwrap_or_else(|| seed.to_string()) }
+            MemberAddress { address: seed.clone(), name: name.unwrap_or_else(|| seed.to_string()) }
         };
         self.seeds().iter().map(member).collect()
     }
 
     /// The addresses to monitor: the members, and seeds that are not members.
     pub(in crate::proxy) fn monitored_addresses(&self, members: &[MemberAddress]) -> Vec<Address> {
-        let mut addresses: Vec<Address> = members.iter().map(|member| member.dial.clone()).collect();
+        let mut addresses: Vec<Address> = members.iter().map(|member| member.address.clone()).collect();
         let others: Vec<Address> = self.seeds().iter().filter(|seed| !addresses.contains(seed)).cloned().collect();
         addresses.extend(others);
         addresses
@@ -94,12 +94,12 @@ impl Membership {
     ) -> Vec<Address> {
         let answering: Vec<(&MemberAddress, &HelloResult, &Hello)> = members
             .iter()
-            .filter_map(|member| self.seen.get(&member.dial).map(|hello_result| (member, hello_result)))
+            .filter_map(|member| self.seen.get(&member.address).map(|hello_result| (member, hello_result)))
             .filter_map(|(member, hello_result)| Some((member, hello_result, hello_result.hello.as_ref()?)))
             .collect();
         let of_role = |role: Role| answering.iter().filter(move |(.., hello)| hello.role == role);
         let dials = |found: Vec<&(&MemberAddress, &HelloResult, &Hello)>| {
-            found.iter().map(|found| found.0.dial.clone()).collect()
+            found.iter().map(|found| found.0.address.clone()).collect()
         };
         let primary = of_role(Role::Primary).max_by_key(|(.., hello)| hello.rank());
         let newest = of_role(Role::Secondary).filter_map(|(.., hello)| hello.last_write).max();
@@ -110,14 +110,14 @@ impl Membership {
                     primary.map(|(_, hello_result, hello)| (*hello_result, *hello)),
                     newest,
                 );
-                let margin = if now.contains(&member.dial) { Duration::ZERO } else { RETURN_MARGIN };
+                let margin = if now.contains(&member.address) { Duration::ZERO } else { RETURN_MARGIN };
                 max_staleness.is_none_or(|allowed| staleness.is_some_and(|staleness| staleness + margin <= allowed))
             })
             .collect();
         if !fresh.is_empty() {
             return dials(fresh);
         }
-        let others = of_role(Role::Alone).collect::<Vec<_>>();
+        let others = of_role(Role::Standalone).collect::<Vec<_>>();
         dials(primary.map_or(others, |primary| vec![primary]))
     }
 
@@ -128,13 +128,13 @@ impl Membership {
 
     /// The status of a member, for people; the caller adds its listener.
     pub(in crate::proxy) fn status(&self, member: &MemberAddress) -> MemberStatus {
-        let hello_result = self.seen.get(&member.dial);
+        let hello_result = self.seen.get(&member.address);
         let hello = hello_result.and_then(|hello_result| hello_result.hello.as_ref());
         let no_reply =
             || hello_result.map_or_else(|| "it has not been asked yet".to_owned(), |seen| seen.failure.clone());
         MemberStatus {
             name: member.name.clone(),
-            address: member.dial.to_string(),
+            address: member.address.to_string(),
             role: hello.map(|hello| hello.role.as_str()),
             answers: hello.is_some(),
             failure: hello.map_or_else(no_reply, |_| String::new()),
@@ -150,10 +150,10 @@ impl Membership {
         let answering = |hello_result: &HelloResult, role: Role| {
             hello_result.hello.as_ref().is_some_and(|hello| hello.role == role)
         };
-        if self.seen.get(&member.dial).is_some_and(|seen| answering(seen, Role::Primary)) {
+        if self.seen.get(&member.address).is_some_and(|seen| answering(seen, Role::Primary)) {
             return Some(0);
         }
-        let secondary = self.seen.get(&member.dial).filter(|seen| answering(seen, Role::Secondary))?;
+        let secondary = self.seen.get(&member.address).filter(|seen| answering(seen, Role::Secondary))?;
         let primaries = self.seen.values().filter(|seen| answering(seen, Role::Primary));
         let primary = primaries.max_by_key(|seen| seen.hello.as_ref().map(Hello::rank))?;
         let lag = lag((secondary, secondary.hello.as_ref()?), Some((primary, primary.hello.as_ref()?)), None)?;
@@ -177,8 +177,8 @@ impl Membership {
             let me = self.hello(seed).and_then(|hello| hello.me.as_deref());
             me.is_some_and(|me| me.eq_ignore_ascii_case(name))
         };
-        let dial = self.seeds().iter().find(is_it).cloned().or_else(|| Address::parse(name))?;
-        Some(MemberAddress { dial, name: name.to_owned() })
+        let address = self.seeds().iter().find(is_it).cloned().or_else(|| Address::parse(name))?;
+        Some(MemberAddress { address, name: name.to_owned() })
     }
 
     fn seeds(&self) -> &[Address] {
@@ -239,7 +239,7 @@ mod tests {
         let upstream = Upstream::plain(seeds.iter().map(|seed| address(seed)).collect(), direct);
         let mut membership = Membership::new(Arc::new(upstream));
         for (from, hello) in replies {
-            membership.note(HelloResult {
+            membership.record(HelloResult {
                 address: address(from),
                 hello: hello.clone(),
                 round_trip: Duration::ZERO,
@@ -251,7 +251,7 @@ mod tests {
     }
 
     fn dialled(members: Option<Vec<MemberAddress>>) -> Vec<(String, String)> {
-        members.unwrap().into_iter().map(|member| (member.name, member.dial.to_string())).collect()
+        members.unwrap().into_iter().map(|member| (member.name, member.address.to_string())).collect()
     }
 
     #[test]
@@ -264,10 +264,10 @@ mod tests {
 
     #[test]
     fn without_a_set_every_seed_is_one_member() {
-        let alone = Hello { role: Role::Alone, ..Hello::default() };
+        let standalone = Hello { role: Role::Standalone, ..Hello::default() };
         let seeds = [("x:1".into(), "x:1".into()), ("y:2".into(), "y:2".into())];
         assert_eq!(
-            dialled(membership(&["x:1", "y:2"], false, &[("x:1", None), ("y:2", Some(alone))]).members()),
+            dialled(membership(&["x:1", "y:2"], false, &[("x:1", None), ("y:2", Some(standalone))]).members()),
             seeds
         );
     }
@@ -276,7 +276,7 @@ mod tests {
     fn members_are_unknown_rather_than_forgotten_without_answers() {
         let mut membership = membership(&["a:1"], false, &[("a:1", Some(hello("a:1", &["a:1", "b:2"])))]);
         for hello in [None, Some(Hello::default())] {
-            membership.note(HelloResult {
+            membership.record(HelloResult {
                 address: address("a:1"),
                 hello,
                 round_trip: Duration::ZERO,
@@ -313,13 +313,13 @@ mod tests {
     fn queries_go_to_secondaries_that_are_fresh_enough() {
         let start = Instant::now();
         let seconds = Duration::from_secs;
-        let member = |name: &str| MemberAddress { dial: address(name), name: name.into() };
+        let member = |name: &str| MemberAddress { address: address(name), name: name.into() };
         let members = ["p:1", "s:1", "t:1"].map(member);
         let check_from = |now: &[Address], replies: &[(&str, Role, i64, u64)], allowed: Option<u64>, expected: &str| {
             let mut membership = membership(&["p:1"], false, &[]);
             for (name, role, last_write, after) in replies {
                 let hello = Hello { role: *role, last_write: Some(last_write * 1000), ..hello(name, &["p:1"]) };
-                membership.note(HelloResult {
+                membership.record(HelloResult {
                     address: address(name),
                     hello: Some(hello),
                     round_trip: Duration::ZERO,
@@ -331,7 +331,7 @@ mod tests {
             let chosen: Vec<_> = chosen.iter().map(|address| address.host.as_str()).collect();
             assert_eq!(chosen.join(" "), expected, "{replies:?}");
         };
-        let all = members.each_ref().map(|member| member.dial.clone());
+        let all = members.each_ref().map(|member| member.address.clone());
         let check = |replies: &[_], allowed, expected: &str| check_from(&all, replies, allowed, expected);
         let (primary, secondary) = (Role::Primary, Role::Secondary);
         check(&[("p:1", primary, 100, 0), ("s:1", secondary, 100, 0), ("t:1", secondary, 0, 0)], Some(90), "s");
@@ -341,7 +341,7 @@ mod tests {
         check(&[("p:1", primary, 100, 0), ("s:1", secondary, 12, 0)], Some(90), "s");
         check(&[("p:1", primary, 100, 0), ("s:1", secondary, 12, 1)], Some(90), "p");
         check(&[("s:1", secondary, 100, 0), ("t:1", secondary, 0, 0)], Some(90), "s");
-        check(&[("p:1", Role::Alone, 0, 0)], Some(90), "p");
+        check(&[("p:1", Role::Standalone, 0, 0)], Some(90), "p");
         check(&[("s:1", Role::Other, 100, 0)], Some(90), "");
         // A removed server returns only when it is fresher than it had to be to stay.
         for (last_write, expected) in [(13, "p"), (14, "s")] {

@@ -20,8 +20,8 @@ impl ListenerPlacement {
     pub(in crate::proxy) fn assumed(&self, membership: &Membership) -> Vec<MemberAddress> {
         let Self::Mapped(mapped) = self else { return membership.by_seed() };
         let member = |mapped: &Mapped| {
-            let dial = Address::parse(&mapped.member)?;
-            Some(MemberAddress { dial, name: mapped.member.clone() })
+            let address = Address::parse(&mapped.member)?;
+            Some(MemberAddress { address, name: mapped.member.clone() })
         };
         mapped.iter().filter_map(member).collect()
     }
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn further_members_take_the_following_free_ports() {
-        let member = MemberAddress { dial: Address::parse("a:1").unwrap(), name: "a:1".into() };
+        let member = MemberAddress { address: Address::parse("a:1").unwrap(), name: "a:1".into() };
         let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let following = |port| ListenerPlacement::Following { first: at(port), advertise: None };
         let check = |placement: &ListenerPlacement, taken: &[u16], expected: &[u16]| {

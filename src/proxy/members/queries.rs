@@ -22,7 +22,7 @@ pub(in crate::proxy) struct Queries {
 
 #[derive(Debug, Clone)]
 struct QueryServer {
-    dial: Address,
+    address: Address,
     closing: Arc<watch::Sender<Closing>>,
 }
 
@@ -32,21 +32,25 @@ impl Queries {
     /// whichever one answers.
     pub(in crate::proxy) fn update(&self, addresses: &[Address], answers: impl Fn(&Address) -> bool) {
         let before = self.servers.load_full();
-        let server = |dial: &Address| {
-            let known = before.iter().find(|server| server.dial == *dial).cloned();
-            known.unwrap_or_else(|| QueryServer { dial: dial.clone(), closing: Arc::default() })
+        let server = |address: &Address| {
+            let known = before.iter().find(|server| server.address == *address).cloned();
+            known.unwrap_or_else(|| QueryServer { address: address.clone(), closing: Arc::default() })
         };
         let now: Vec<QueryServer> = addresses.iter().map(server).collect();
         self.servers.store(Arc::new(now));
-        for server in before.iter().filter(|server| !addresses.contains(&server.dial)) {
-            tracing::info!("queries are no longer routed to {}", server.dial);
-            server.closing.send_replace(if answers(&server.dial) { Closing::WhenIdle } else { Closing::Now });
+        for server in before.iter().filter(|server| !addresses.contains(&server.address)) {
+            let (closing, reason) = match answers(&server.address) {
+                true => (Closing::WhenIdle, "its role or staleness has changed, or it left the replica set"),
+                false => (Closing::Now, "it does not reply"),
+            };
+            tracing::info!(member = %server.address, "queries are no longer routed to {}: {reason}", server.address);
+            server.closing.send_replace(closing);
         }
     }
 
     /// The currently eligible servers.
     pub(in crate::proxy) fn servers(&self) -> Vec<Address> {
-        self.servers.load().iter().map(|server| server.dial.clone()).collect()
+        self.servers.load().iter().map(|server| server.address.clone()).collect()
     }
 
     /// Sends a new state to all connections.
@@ -61,8 +65,10 @@ impl Queries {
         let servers = self.servers.load();
         let first = self.next.fetch_add(1, Ordering::Relaxed);
         let turn = |offset: usize| servers.get(first.wrapping_add(offset) % servers.len());
-        let candidate =
-            |server: &QueryServer| CandidateServer { dial: server.dial.clone(), closing: server.closing.subscribe() };
+        let candidate = |server: &QueryServer| CandidateServer {
+            address: server.address.clone(),
+            closing: server.closing.subscribe(),
+        };
         (0..servers.len()).filter_map(turn).map(candidate).collect()
     }
 }
@@ -78,14 +84,15 @@ mod tests {
         assert!(queries.candidates().is_empty());
         queries.update(&[address("a:1"), address("b:1")], |_| true);
         let order = |candidates: &[CandidateServer]| {
-            candidates.iter().map(|one| one.dial.host.clone()).collect::<Vec<_>>().concat()
+            candidates.iter().map(|one| one.address.host.clone()).collect::<Vec<_>>().concat()
         };
         let candidates = [queries.candidates(), queries.candidates()];
         let mut orders: Vec<_> = candidates.iter().map(|candidates| order(candidates)).collect();
         orders.sort();
         assert_eq!(orders, ["ab", "ba"]);
         queries.update(&[address("b:1")], |_| false);
-        let closing: Vec<_> = candidates[0].iter().map(|one| (one.dial.host.as_str(), *one.closing.borrow())).collect();
+        let closing: Vec<_> =
+            candidates[0].iter().map(|one| (one.address.host.as_str(), *one.closing.borrow())).collect();
         assert!(closing.contains(&("a", Closing::Now)) && closing.contains(&("b", Closing::Open)), "{closing:?}");
         assert_eq!(order(&queries.candidates()), "b");
     }

@@ -15,7 +15,7 @@ use crate::proxy::server_side::upstream::Address;
 /// A member and the address docward connects to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::proxy) struct MemberAddress {
-    pub(in crate::proxy) dial: Address,
+    pub(in crate::proxy) address: Address,
     /// Its name in the set's configuration; the dialled address until a server has reported it.
     pub(in crate::proxy) name: String,
 }
@@ -68,12 +68,12 @@ impl MemberAddress {
 
     /// Whether its name in the set is not known yet.
     fn is_provisional(&self) -> bool {
-        self.name == self.dial.to_string()
+        self.name == self.address.to_string()
     }
 
     /// Whether `newer` is the same member, as far as names and addresses show.
     fn is(&self, newer: &MemberAddress) -> bool {
-        self.is_called(&newer.name) || self.is_provisional() && self.dial == newer.dial
+        self.is_called(&newer.name) || self.is_provisional() && self.address == newer.address
     }
 }
 
@@ -83,8 +83,8 @@ impl Topology {
     }
 
     /// The address of a slot's member; `None` if the slot is free.
-    pub(in crate::proxy) fn dial(&self, slot: usize) -> Option<Address> {
-        self.slots.load().get(slot)?.member.as_ref().map(|member| member.dial.clone())
+    pub(in crate::proxy) fn server_address(&self, slot: usize) -> Option<Address> {
+        self.slots.load().get(slot)?.member.as_ref().map(|member| member.address.clone())
     }
 
     /// The addresses listened on, the first member's first.
@@ -174,8 +174,8 @@ impl ListenerSlot {
 mod tests {
     use super::*;
 
-    fn member(name: &str, dial: &str) -> MemberAddress {
-        MemberAddress { dial: Address::parse(dial).unwrap(), name: name.into() }
+    fn member(name: &str, address: &str) -> MemberAddress {
+        MemberAddress { address: Address::parse(address).unwrap(), name: name.into() }
     }
 
     fn slot(listen: &str, member: Option<MemberAddress>) -> ListenerSlot {
@@ -217,7 +217,7 @@ mod tests {
 
         assert_eq!(topology.assign(slot("127.0.0.1:1002", Some(newer[0].clone()))), 2);
         assert_eq!(topology.update(&newer[..1]).freed, [0, 1]);
-        assert_eq!((topology.dial(0), topology.dial(2)), (None, Some(newer[0].dial.clone())));
+        assert_eq!((topology.server_address(0), topology.server_address(2)), (None, Some(newer[0].address.clone())));
         assert!(!topology.is_taken("127.0.0.1:1001".parse().unwrap()));
         assert_eq!(topology.assign(slot("127.0.0.1:1001", Some(newer[2].clone()))), 1);
         let gone = member("10.0.0.1:1", "10.0.0.1:1");

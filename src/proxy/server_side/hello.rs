@@ -43,8 +43,8 @@ pub(in crate::proxy) struct Hello {
 pub(in crate::proxy) enum Role {
     Primary,
     Secondary,
-    /// A standalone or a mongos.
-    Alone,
+    /// A standalone or a mongos, which has no set.
+    Standalone,
     /// Starting, recovering, an arbiter or removed: not usable for queries.
     #[default]
     Other,
@@ -55,7 +55,8 @@ impl Role {
         match self {
             Self::Primary => "primary",
             Self::Secondary => "secondary",
-            Self::Alone => "alone",
+            // A value of `/api/status`.
+            Self::Standalone => "alone",
             Self::Other => "other",
         }
     }
@@ -122,7 +123,7 @@ impl Role {
     fn from_hello(hello: Document<'_>) -> Self {
         let is = |key| hello.get(key).and_then(Value::as_bool) == Some(true);
         match (hello.get("setName").is_some(), is("isWritablePrimary"), is("secondary")) {
-            (false, true, _) => Self::Alone,
+            (false, true, _) => Self::Standalone,
             (true, true, _) => Self::Primary,
             // Delayed members must be hidden, and drivers never select a hidden member.
             (true, _, true) if !is("hidden") => Self::Secondary,

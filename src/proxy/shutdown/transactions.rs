@@ -40,7 +40,7 @@ struct OpenTransactions {
 
 impl Transactions {
     /// Tracks a message that begins with `head`.
-    pub(in crate::proxy) fn note(&self, head: &[u8]) {
+    pub(in crate::proxy) fn track(&self, head: &[u8]) {
         match transaction(head) {
             None => {}
             Some(TransactionChange::Continues(id)) => self.lock().go_on(id),
@@ -70,6 +70,13 @@ impl Transactions {
             ended.await;
             sleep(REPLY_PAUSE).await;
         }
+    }
+
+    /// The number of open transactions.
+    pub(in crate::proxy) fn count(&self) -> usize {
+        let mut open = self.lock();
+        open.sweep();
+        open.since.len()
     }
 
     fn keep_open(&self, transactions: &mut HashSet<TransactionId>) {
@@ -117,7 +124,7 @@ mod tests {
             let body = doc! {"insert": "c", "lsid": {"id": id}, "txnNumber": number, "autocommit": false, "$db": "d"};
             let mut writer = MessageWriter::new(1, 0, 0, 0);
             writer.body(|out| out.extend_from_slice(bson::RawDocumentBuf::try_from(&body).unwrap().as_bytes()));
-            transactions.note(&writer.finish());
+            transactions.track(&writer.finish());
         }
         assert_eq!(transactions.lock().since.len(), MAX_OPEN);
     }

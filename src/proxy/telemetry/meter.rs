@@ -131,7 +131,7 @@ impl Meter {
     ) {
         let took = own + upstream;
         if let Some(slowest) = self.slowest().filter(|slowest| slowest.admits(took, now)) {
-            slowest.note(now, (took, upstream), command, sender);
+            slowest.record(now, (took, upstream), command, sender);
         }
     }
 
@@ -168,7 +168,7 @@ impl Meter {
         span: Option<Box<OpenSpan>>,
     ) {
         if let Some(meters) = &self.0 {
-            meters.note(command, own, upstream);
+            meters.record(command, own, upstream);
             meters.finish(span, command, own, upstream.unwrap_or_default());
         }
     }
@@ -222,7 +222,7 @@ impl Meters {
         Moment::from_start(self.began.elapsed())
     }
 
-    fn note(&self, command: CommandName, own: u64, upstream: Option<u64>) {
+    fn record(&self, command: CommandName, own: u64, upstream: Option<u64>) {
         let Some(meter) = self.shards.mine().commands.get(command.number()) else { return };
         let meter = meter.get_or_init(Box::default);
         meter.own.add(own);

@@ -54,7 +54,7 @@ impl OutcomeCounters {
     }
 
     /// Counts the outcomes of a plan of `policy` for the whole message `frame`.
-    pub(in crate::proxy) fn note<P: Interceptor>(
+    pub(in crate::proxy) fn publish<P: Interceptor>(
         &self,
         outcomes: Vec<RuleOutcome>,
         client_state: &ClientState,
@@ -96,7 +96,7 @@ impl OutcomeCounters {
         };
         let mut counts = self.counts.mine().lock().unwrap_or_else(PoisonError::into_inner);
         let (key, counts) = counts.counters_of(outcome.rule.index(), policy, &self.register)?;
-        let suppressed = counts.note(&noted, outcome.kind, shape)?;
+        let suppressed = counts.count(&noted, outcome.kind, shape)?;
         // Taken at most ten times a second.
         let mut register = self.register.lock().unwrap_or_else(PoisonError::into_inner);
         register.may_publish(key, outcome.kind, suppressed)
@@ -168,7 +168,7 @@ mod tests {
         let mut client_state = ClientState { app_name: Some(app.into()), ..ClientState::default() };
         let mut plan = crate::engine::Plan::new(&frame, rules, Now { milliseconds: 0 });
         assert!(matches!(plan.next(Input::Start, &mut client_state), Step::ForwardOriginal { .. }));
-        outcomes.note(plan.take_outcomes(), &client_state, rules, &frame);
+        outcomes.publish(plan.take_outcomes(), &client_state, rules, &frame);
     }
 
     #[test]

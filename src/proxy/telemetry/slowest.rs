@@ -122,7 +122,7 @@ impl Slowest {
     }
 
     /// Adds a statement that [`Self::admits`] admitted.
-    pub(in crate::proxy) fn note(
+    pub(in crate::proxy) fn record(
         &self,
         now: Moment,
         (took, servers): (u64, u64),
@@ -225,7 +225,7 @@ mod tests {
         let note = |at: Moment, collection: String, took: u64| {
             let (name, latest) = request(&doc! {"find": collection, "$db": "shop"}, &[]);
             if slowest.admits(took, at) {
-                slowest.note(at, (took, took), name, StatementSender { latest: &latest, client: &client });
+                slowest.record(at, (took, took), name, StatementSender { latest: &latest, client: &client });
             }
         };
         let listed = |at: Moment| slowest.list(at).iter().map(|one| one.took / MILLISECOND).collect::<Vec<_>>();
@@ -249,7 +249,7 @@ mod tests {
         let (slowest, begin) = (Slowest::new(), Meter::running(None).now());
         let (name, latest) = request(&doc! {"getMore": 1_i64, "collection": "a", "$db": "shop"}, &[]);
         let client = ClientState::default();
-        slowest.note(begin, (AGE, AGE), name, StatementSender { latest: &latest, client: &client });
+        slowest.record(begin, (AGE, AGE), name, StatementSender { latest: &latest, client: &client });
         assert_eq!(slowest.list(begin), []);
     }
 }

@@ -101,7 +101,7 @@ impl OpenSpan {
         Box::new(Self { trace, parent, start: SystemTime::now(), evaluated, decisions: Vec::new() })
     }
 
-    pub(in crate::proxy) fn note(&mut self, outcomes: &[RuleOutcome]) {
+    pub(in crate::proxy) fn add_decisions(&mut self, outcomes: &[RuleOutcome]) {
         self.decisions.extend(outcomes.iter().map(|outcome| SpanDecision {
             rule: outcome.rule_name.clone(),
             outcome: outcome.kind.as_str(),

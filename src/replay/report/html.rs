@@ -56,7 +56,7 @@ fn summary(report: &ReplayReport, out: &mut String) {
     }));
     table(out, &["", "commands", "time", "commands/s", "failed", "without a reply", "late"], &rows);
     let limit = report.connections.map_or_else(String::new, |limit| format!(", at most {limit} at a time"));
-    note(
+    paragraph(
         out,
         &format!(
             "Speed {}. {}{limit}. A command is late if it was sent more than 100 ms after its time.",
@@ -64,9 +64,9 @@ fn summary(report: &ReplayReport, out: &mut String) {
             counted(recorded.connections as u64, "recorded connection")
         ),
     );
-    report.stopped.iter().for_each(|stopped| note(out, &format!("Stopped: {stopped}.")));
+    report.stopped.iter().for_each(|stopped| paragraph(out, &format!("Stopped: {stopped}.")));
     for (reason, count) in &report.not_sent {
-        note(out, &format!("Not sent: {}: {}.", counted(*count, "command"), reason.reason()));
+        paragraph(out, &format!("Not sent: {}: {}.", counted(*count, "command"), reason.reason()));
     }
 }
 
@@ -109,7 +109,7 @@ fn errors(report: &ReplayReport, out: &mut String) {
 fn comparison(report: &ReplayReport, out: &mut String) {
     let Some(comparison) = &report.comparison else { return };
     out.push_str("<h2>Differences</h2>\n");
-    note(out, &format!("{} of {} replies are equal.", comparison.equal, comparison.compared));
+    paragraph(out, &format!("{} of {} replies are equal.", comparison.equal, comparison.compared));
     let mut differences: Vec<_> = comparison.differences.iter().collect();
     differences.sort_by_key(|(_, difference)| std::cmp::Reverse(difference.count));
     let rows = differences.into_iter().map(|((name, namespace, what), difference)| {
@@ -154,7 +154,7 @@ fn table(out: &mut String, heads: &[&str], rows: &[Vec<String>]) {
     out.push_str("</table>\n");
 }
 
-fn note(out: &mut String, text: &str) {
+fn paragraph(out: &mut String, text: &str) {
     let _ = writeln!(out, "<p class=\"note\">{}</p>", escaped(text));
 }
 

@@ -120,39 +120,39 @@ proptest! {
         }
     }
 
-    /// A number that a client has provided is not issued later. A failed request provides none.
+    /// A number that a client has provided is not handed out later. A failed request provides none.
     #[test]
     fn no_number_is_issued_that_was_supplied(
         callers in prop::collection::vec(prop::collection::vec((0u32..4, 1u32..8, prop::collection::vec(1i64..40, 0..3)), 0..6), 1..6),
         script in prop::collection::vec(prop_oneof![4 => Just(CallOutcome::Granted), 1 => Just(CallOutcome::Lost), 1 => Just(CallOutcome::ReplyLost)], 0..20),
     ) {
         let allocator = || allocator(&script);
-        let (issued, provided) = block_on(async {
+        let (handed_out, provided) = block_on(async {
             let (allocator, order) = (allocator(), Arc::new(AtomicUsize::new(0)));
             let mut tasks = JoinSet::new();
             for asks in callers {
                 let (allocator, order) = (allocator.clone(), order.clone());
                 tasks.spawn(async move {
-                    let (mut issued, mut kept) = (Vec::new(), Vec::new());
+                    let (mut handed_out, mut kept) = (Vec::new(), Vec::new());
                     for (count, block, provided) in asks {
                         let began = order.fetch_add(1, Ordering::Relaxed);
                         let request = NumberRequest { provided: provided.clone(), ..request("k", count, block) };
                         let Ok(numbers) = numbers(&allocator, request).await else { continue };
                         let done = order.fetch_add(1, Ordering::Relaxed);
-                        issued.extend(numbers.into_iter().map(|number| (number, began)));
+                        handed_out.extend(numbers.into_iter().map(|number| (number, began)));
                         kept.extend(provided.into_iter().map(|number| (number, done)));
                         // The same holds within the batch.
-                        assert!(!issued.iter().any(|(number, at)| *at == began && kept.contains(&(*number, done))));
+                        assert!(!handed_out.iter().any(|(number, at)| *at == began && kept.contains(&(*number, done))));
                     }
-                    (issued, kept)
+                    (handed_out, kept)
                 });
             }
             let all = tasks.join_all().await;
-            let (issued, provided): (Vec<_>, Vec<_>) = all.into_iter().unzip();
-            (issued.concat(), provided.concat())
+            let (handed_out, provided): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+            (handed_out.concat(), provided.concat())
         });
         let mut seen = HashSet::new();
-        for (number, began) in issued {
+        for (number, began) in handed_out {
             prop_assert!(seen.insert(number));
             prop_assert!(!provided.iter().any(|(other, done)| *other == number && *done < began), "{number}");
         }

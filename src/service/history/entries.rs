@@ -27,6 +27,7 @@ pub(super) const NO_ROOM: &str = "the document has no room in an entry: together
 
 /// The entries of one rule.
 pub(super) struct HistoryEntries<'m> {
+    pub(super) rule: &'m str,
     pub(super) client: &'m Client,
     pub(super) history: &'m History,
 }
@@ -156,7 +157,11 @@ impl HistoryEntries<'_> {
             return Ok(());
         }
         let into = &self.history.into;
-        tracing::warn!("{into} was dropped or emptied; the states before are not known, which is marked in it");
+        tracing::warn!(
+            rule = self.rule,
+            "{into} was dropped or emptied: the earlier states of the documents are lost; docward stores a marker of \
+             this gap"
+        );
         let reason = &format!("{into} was dropped or emptied");
         self.mark(&Gap { end: time, until: end_of_second(time), operation: "gap", since: None, reason }).await?;
         Box::pin(expire(self)).await

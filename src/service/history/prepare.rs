@@ -51,7 +51,7 @@ pub(in crate::service) fn command(of: &Collection) -> String {
 
 /// Switches pre-images on. `creates`: if the collection is missing, it is created with them, so that they exist from
 /// its first change on. Returns whether the collection exists.
-pub(super) async fn switch_on(client: &Client, history: &History, creates: bool) -> Result<bool, Stop> {
+pub(super) async fn switch_on(client: &Client, rule: &str, history: &History, creates: bool) -> Result<bool, Stop> {
     let of = &history.of;
     let setting = doc! {"enabled": true};
     let change = match pre_images(client, of).await? {
@@ -66,7 +66,7 @@ pub(super) async fn switch_on(client: &Client, history: &History, creates: bool)
     };
     match client.database(&of.database).run_command(change).await {
         Ok(_) => {
-            tracing::info!("switched on pre-images of {of}");
+            tracing::info!(rule, "switched on pre-images of {of}");
             Ok(true)
         }
         Err(error) if is_unauthorized(&error) => Err(Stop::Unsupported(format!(
@@ -75,7 +75,7 @@ pub(super) async fn switch_on(client: &Client, history: &History, creates: bool)
             command(of)
         ))),
         // Created meanwhile, so that they only have to be switched on; or dropped meanwhile.
-        Err(error) if has_code(&error, NAMESPACE_EXISTS) => Box::pin(switch_on(client, history, false)).await,
+        Err(error) if has_code(&error, NAMESPACE_EXISTS) => Box::pin(switch_on(client, rule, history, false)).await,
         Err(error) if has_code(&error, NAMESPACE_NOT_FOUND) => Ok(false),
         Err(error) => Err(error.into()),
     }
@@ -91,7 +91,7 @@ pub(super) async fn server_time(client: &Client) -> Result<(Timestamp, DateTime)
 
 /// Creates, changes or drops the index by which the server removes old entries.
 pub(super) async fn expire(entries: &HistoryEntries<'_>) -> Result<(), Stop> {
-    let HistoryEntries { client, history } = entries;
+    let HistoryEntries { client, history, .. } = entries;
     let History { into, keep, .. } = history;
     let database = client.database(&into.database);
     let list = doc! {"listIndexes": &into.name, "cursor": {"batchSize": 100}};

@@ -15,9 +15,9 @@ pub(in crate::service) struct TaskWords {
     /// The pattern's key in rule files.
     pub(in crate::service) pattern: &'static str,
     /// What the worker does: "keeps the copies consistent".
-    pub(in crate::service) does: &'static str,
-    /// What does not happen without it: "copies are not kept consistent".
-    pub(in crate::service) undone: &'static str,
+    pub(in crate::service) when_running: &'static str,
+    /// What does not happen while it is stopped: "copies are not kept consistent".
+    pub(in crate::service) when_stopped: &'static str,
     /// What follows if changes were missed: "checking all copies".
     pub(in crate::service) after_loss: &'static str,
 }

@@ -82,7 +82,7 @@ fn stored_documents() -> Vec<Entry> {
         rules: &[REPLACE],
         stored: vec![doc! { "_id": 1, "no": 1 }],
         steps: vec![upsert(doc! { "_id": 1 }, doc! { "$set": { "no": 2 } }), insert(vec![doc! { "_id": 2 }, doc! {}])],
-        must: "is not issued again",
+        must: "is not assigned again",
         holds: |seen| seen.stored.len() == 3 && seen.numbered("no"),
     });
     entries

@@ -1,4 +1,4 @@
-//! `limits`: an array has at most a number of items, and a document at most a length, or neither grows.
+//! `limits`: an array has at most a number of elements, and a document at most a size, or neither grows.
 
 use bson::{Bson, Document, doc};
 

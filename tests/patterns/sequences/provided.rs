@@ -1,4 +1,4 @@
-//! Numbers that clients set themselves: kept, and then never issued again; rejected; or replaced.
+//! Numbers that clients set themselves: kept, and then never assigned again; rejected; or replaced.
 
 use bson::{Bson, Document, doc};
 use mongodb::Collection;
@@ -14,8 +14,8 @@ async fn a_number_that_is_kept_is_not_issued_again() {
     let single: Collection<Document> = views.collection("single");
     single.insert_many([doc! {}, doc! { "no": 1 }, doc! {}]).await.unwrap();
     let decimal: bson::Decimal128 = "6.00".parse().unwrap();
-    let brought: [Bson; 6] = [4.into(), 5_i64.into(), decimal.into(), 7.0.into(), bson::bson!([8, 9]), 9.5.into()];
-    for (id, no) in brought.into_iter().enumerate() {
+    let provided: [Bson; 6] = [4.into(), 5_i64.into(), decimal.into(), 7.0.into(), bson::bson!([8, 9]), 9.5.into()];
+    for (id, no) in provided.into_iter().enumerate() {
         single.insert_one(doc! { "_id": id as i32, "no": no }).await.unwrap();
     }
     single.insert_one(doc! { "_id": "by filter", "no": "ten" }).await.unwrap();
@@ -68,7 +68,7 @@ async fn a_clients_first_number_does_not_change_the_start() {
 
 /// After the largest whole number, documents without a number are rejected, and the counter stays a whole number.
 #[tokio::test]
-async fn after_the_largest_number_none_is_issued() {
+async fn after_the_largest_number_none_is_assigned() {
     let views = views().await;
     let insert = async |collection: &str, document: Document| {
         let reply = views.run(doc! { "insert": collection, "documents": [document] }).await.unwrap();
@@ -83,7 +83,7 @@ async fn after_the_largest_number_none_is_issued() {
     assert_eq!(insert("behind", doc! {}).await, [], "one is left");
     assert_eq!(insert("behind", doc! {}).await, [(0, 121)], "none is left");
     assert_eq!(insert("single", doc! { "no": i64::MAX }).await, []);
-    assert_eq!(insert("single", doc! {}).await, [(0, 121)], "it was brought");
+    assert_eq!(insert("single", doc! {}).await, [(0, 121)], "it was provided");
     let counters: Vec<Bson> = views.stored("counters").await.iter().map(|of| of.get("seq").unwrap().clone()).collect();
     assert_eq!(counters, [Bson::Int64(i64::MAX), Bson::Int64(i64::MAX)]);
 }
@@ -161,7 +161,7 @@ async fn issued_and_client_numbers_do_not_collide() {
     writers.join_all().await;
     let numbers = unique(&views.stored("blocks").await);
     assert_eq!(numbers.len() as u32, 6 * scaled(20));
-    // Once the reserved blocks are used up, issued numbers are larger than all client numbers.
+    // Once the reserved blocks are used up, assigned numbers are larger than all client numbers.
     let blocks: Collection<Document> = other.collection("blocks");
     blocks.insert_many((0..1000).map(|_| doc! {})).await.unwrap();
     assert!(unique(&views.stored("blocks").await).last() > numbers.last());

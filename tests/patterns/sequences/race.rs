@@ -188,10 +188,10 @@ async fn without_the_rule_numbers_are_issued_twice() {
             return;
         }
     }
-    panic!("no number was issued twice in twenty runs");
+    panic!("no number was assigned twice in twenty runs");
 }
 
-/// Counter numbers inside transactions: the number of an aborted one becomes a gap and is never issued again.
+/// Counter numbers inside transactions: the number of an aborted one becomes a gap and is never assigned again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn transactions_never_share_numbers() {
     let views = views().await;

@@ -4,7 +4,7 @@
 it and collects results, `compare` reports what differs, `explained` what may differ and why.
 """
 
-# What most applications live from, in parts that take about as long; the rest of the suite takes `make compat`.
+# The operations that most applications use, in parts of similar duration. `make compat` runs the rest of the suite.
 CORE = {
     "crud": [
         "test/test_crud_unified.py",

@@ -12,7 +12,7 @@ class Difference:
 
     @property
     def breaks(self):
-        """Whether docward takes something away for which there is no reason."""
+        """Whether the test passes directly, and fails through docward without an explanation."""
         return self.direct.outcome == "passed" and not self.reason
 
     def __str__(self):
@@ -39,7 +39,7 @@ def matching(tests, pattern):
 
 
 def not_needed(differing, explained):
-    """Explanations of which no differing test has need."""
+    """Explanations that no differing test needs."""
     return [pattern for pattern in explained if not matching(differing, pattern)]
 
 

@@ -9,7 +9,16 @@ const SECTIONS: [(&str, &[&str]); 6] = [
     ("Keys", &["| key | type | required or default | meaning |"]),
     ("Before and after", &["|---|---|"]),
     ("What the application sees", &["code", "`insertedId`"]),
-    ("What you need", &["index", "documents", "user"]),
+    (
+        "What you need",
+        &[
+            "| server |",
+            "| indexes |",
+            "| stored documents |",
+            "| docward's own user (`--service`) |",
+            "| the application's user |",
+        ],
+    ),
     ("Limits", &["- "]),
     ("Adopt it, and go back", &["`mode: shadow`", "audit", "To go back, "]),
 ];

@@ -135,7 +135,7 @@ impl Section {
         let verdict = evaluated.verdict();
         let code = |text: &str| format!("`{}`", text.replace('|', "\\|"));
         let result = match verdict {
-            Verdict::Forwards => "as it came".to_owned(),
+            Verdict::Forwards => "unchanged".to_owned(),
             Verdict::Decides => "what the stored documents allow".to_owned(),
             Verdict::Rejects | Verdict::RejectsStored => evaluated.reason(),
             Verdict::Rewrites => {

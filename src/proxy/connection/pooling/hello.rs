@@ -7,13 +7,13 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::engine::handshake::own_reply::OwnHello;
+use crate::engine::handshake::own_reply::ClientHello;
 use crate::proxy::server_side::pool::member::MemberHello;
 use crate::wire::compressed::Compressor;
 
 /// A hello whose reply waits until the member's topology changes, or for the time that the client gives.
 pub(in crate::proxy) struct AwaitedHello {
-    pub(in crate::proxy) hello: OwnHello,
+    pub(in crate::proxy) hello: ClientHello,
     /// The message that the next reply answers.
     pub(in crate::proxy) response_to: i32,
     pub(in crate::proxy) came: Option<Compressor>,
@@ -28,7 +28,7 @@ impl std::fmt::Debug for AwaitedHello {
 
 impl AwaitedHello {
     pub(in crate::proxy) fn new(
-        hello: OwnHello,
+        hello: ClientHello,
         response_to: i32,
         came: Option<Compressor>,
         members: watch::Receiver<Option<MemberHello>>,
@@ -45,12 +45,12 @@ impl AwaitedHello {
 
 /// The member's hello when it has another topology version than the client knows, or when the time is over. `None`: the
 /// member does not answer.
-async fn change(hello: OwnHello, mut members: watch::Receiver<Option<MemberHello>>) -> Option<MemberHello> {
+async fn change(hello: ClientHello, mut members: watch::Receiver<Option<MemberHello>>) -> Option<MemberHello> {
     let now = members.borrow().clone()?;
-    let Some(milliseconds) = hello.waits(&now.reply) else { return Some(now) };
+    let Some(max_wait_ms) = hello.max_wait_ms(&now.reply) else { return Some(now) };
     let is_news =
-        |member: &Option<MemberHello>| member.as_ref().is_none_or(|member| hello.waits(&member.reply).is_none());
+        |member: &Option<MemberHello>| member.as_ref().is_none_or(|member| hello.max_wait_ms(&member.reply).is_none());
     // Neither a timeout nor a closed channel matters: the current value is the reply.
-    let _ = timeout(Duration::from_millis(milliseconds), members.wait_for(is_news)).await;
+    let _ = timeout(Duration::from_millis(max_wait_ms), members.wait_for(is_news)).await;
     members.borrow().clone()
 }

@@ -12,8 +12,8 @@ use tokio::time::{sleep, timeout};
 use super::Relay;
 use crate::command::own::mechanisms_question;
 use crate::document::{Document, Value};
-use crate::engine::handshake::own_reply::{Additions, OwnHello};
-use crate::engine::handshake::{HelloReply, awaits_news, draining::streams, note_client_hello, rewrite_request};
+use crate::engine::handshake::own_reply::{Additions, ClientHello};
+use crate::engine::handshake::{HelloReply, draining::streams, is_awaitable, note_client_hello, rewrite_request};
 use crate::engine::pooling::login::Start;
 use crate::engine::pooling::sharing::Pin;
 use crate::proxy::connection::end::{ClientFault, End, UpstreamFault};
@@ -47,9 +47,9 @@ where
 {
     /// Answers a hello of a client that shares connections.
     pub(in crate::proxy) async fn reply_to_hello(&mut self, frame: &[u8], came: Option<Compressor>) -> Result<(), End> {
-        let hello = OwnHello::parse(frame).map_err(ClientFault::from)?;
+        let hello = ClientHello::parse(frame).map_err(ClientFault::from)?;
         note_client_hello(frame, &mut self.client.state, &mut self.negotiation).map_err(ClientFault::from)?;
-        self.client.handshake.note_hello(awaits_news(frame), streams(frame));
+        self.client.handshake.note_hello(is_awaitable(frame), streams(frame));
         if hello.load_balanced {
             self.pin_client(Pin::LoadBalanced).await?;
             let rewritten = rewrite_request(frame, &mut self.client.state, &mut self.negotiation);
@@ -114,7 +114,7 @@ where
         self.client.send(cx, &pack(reply.into(), came))?;
         if another_follows && let Some(pooling) = &mut self.pooling {
             // The client now knows the version of this reply.
-            let hello = OwnHello { topology_version: version_of(&member), ..hello };
+            let hello = ClientHello { topology_version: version_of(&member), ..hello };
             let members = pooling.member().hello();
             pooling.awaited = Some(Box::new(AwaitedHello::new(hello, header.request_id, came, members)));
         }
@@ -123,7 +123,7 @@ where
 
     fn own_hello_reply(
         &mut self,
-        hello: &OwnHello,
+        hello: &ClientHello,
         member: &MemberHello,
         response_to: i32,
         additions: Additions<'_>,
@@ -140,7 +140,7 @@ where
         let reply = reply.ok_or(MEMBER_LOST)?;
         let parsed = HelloReply::parse(&reply).map_err(UpstreamFault::from)?;
         let must_log_in = self.client.state.must_log_in;
-        parsed.note(&mut self.client.state);
+        parsed.store_in(&mut self.client.state);
         self.client.state.must_log_in = must_log_in;
         self.client.note_identity();
         let presentation = self.listener_context.presentation(self.client.local);

@@ -97,7 +97,7 @@ where
                 StreamPart::Whole(ReplyToCollect::Hello(_), _) if self.drain_state.last_reply_sent => {}
                 StreamPart::Whole(ReplyToCollect::Hello(goes), frame) => {
                     let reply = HelloReply::parse(&frame).map_err(UpstreamFault::from)?;
-                    reply.note(&mut self.client.state);
+                    reply.store_in(&mut self.client.state);
                     self.client.note_identity();
                     let presentation = self.listener_context.presentation(self.client.local);
                     let rewritten = reply.rewrite(&presentation, &mut self.negotiation);

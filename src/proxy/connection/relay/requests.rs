@@ -4,7 +4,7 @@ use std::task::{Context, Poll};
 
 use super::{Relay, StepProgress};
 use crate::engine::handshake::draining::streams;
-use crate::engine::handshake::{awaits_news, rewrite_request};
+use crate::engine::handshake::{is_awaitable, rewrite_request};
 use crate::proxy::connection::client_half::{ReadAhead, ReadBuffer};
 use crate::proxy::connection::end::{ClientFault, End};
 use crate::proxy::connection::framing::{Request, Requests, may_be_compressed};
@@ -207,7 +207,7 @@ where
         let Ok((frame, came)) = unpack(frame) else { return Ok(false) };
         let rewritten =
             rewrite_request(&frame, &mut self.client.state, &mut self.negotiation).map_err(ClientFault::from)?;
-        self.client.handshake.note_hello(awaits_news(&frame), streams(&frame));
+        self.client.handshake.note_hello(is_awaitable(&frame), streams(&frame));
         let header = Header::of_frame(&frame).map_err(ClientFault::from)?;
         if !more_to_come(&header, &frame) {
             self.pending.push(header.request_id, ReplyAction::Hello(came));

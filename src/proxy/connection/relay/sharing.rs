@@ -47,7 +47,7 @@ where
         if pooling.needs_barrier() {
             self.pending.push_own(BARRIER_ID);
             self.server.send(cx, &barrier())?;
-            // What the socket does not take now is sent when it is ready, like a request.
+            // Bytes that the socket does not accept now are sent when it is writable.
             let _ = self.server.poll_flush(cx)?;
             return Ok(());
         }

@@ -142,7 +142,7 @@ fn listener_context<P: Interceptor>(
     interceptor: P,
     compressors: Option<Arc<[CompressionMethod]>>,
 ) -> ListenerContext<P> {
-    let member = MemberAddress { dial: Address { host: "a".into(), port: 1 }, name: "a:1".into() };
+    let member = MemberAddress { address: Address { host: "a".into(), port: 1 }, name: "a:1".into() };
     let slot = ListenerSlot { listen: "127.0.0.1:27018".parse().unwrap(), advertise: None, member: Some(member) };
     let reply = hello(7, 0, 0, &doc! {"setName": "s", "me": "a:1", "isWritablePrimary": true});
     let process = ProcessContext {

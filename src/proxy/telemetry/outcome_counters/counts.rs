@@ -69,7 +69,7 @@ fn milliseconds_since_epoch(time: SystemTime) -> u64 {
 impl RuleCounts {
     /// Counts an outcome. Returns `Some` if its decision may be published, with the number of similar ones suppressed
     /// since the last one.
-    pub(super) fn note(&mut self, noted: &CountedEffect<'_>, kind: OutcomeKind, shape: Option<String>) -> Option<u64> {
+    pub(super) fn count(&mut self, noted: &CountedEffect<'_>, kind: OutcomeKind, shape: Option<String>) -> Option<u64> {
         let outcome = kind.as_str();
         let now = SystemTime::now();
         let minute = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() / 60;
@@ -78,7 +78,7 @@ impl RuleCounts {
         self.history.add(minute, noted.effect, noted.statements, kind.is_shadow());
         let noted = &CountedEffect { at: Some(milliseconds_since_epoch(now)), ..*noted };
         match shape {
-            Some(shape) => self.tally.note(noted, shape, ExampleText::default),
+            Some(shape) => self.tally.count_effect(noted, shape, ExampleText::default),
             None => self.tally.count(noted),
         }
         self.limits.entry(outcome).or_default().take(MAX_PER_OUTCOME)

@@ -19,7 +19,7 @@ fn start_undialled(upstream: Result<DuplexStream, End>) -> Undialled {
     let (client, near_client) = duplex(1 << 20);
     let dialled = Arc::<AtomicUsize>::default();
     let (closing, closed) = watch::channel(Closing::Open);
-    let server = CandidateServer { dial: Address::parse("db:1").unwrap(), closing: closed.clone() };
+    let server = CandidateServer { address: Address::parse("db:1").unwrap(), closing: closed.clone() };
     let counted = dialled.clone();
     let dialling = async move {
         counted.fetch_add(1, Ordering::SeqCst);

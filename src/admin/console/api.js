@@ -59,24 +59,24 @@ export async function closeConnection(connection) {
 
 /**
  * Receives decisions until the connection ends, or no data arrives for too long.
- * @param {{opened: () => void, event: (name: string, data: any) => void}} listener
+ * @param {{opened: () => void, event: (name: string, data: any) => void}} callbacks
  */
-export async function follow(listener) {
-  const given = new AbortController();
-  let alarm = setTimeout(() => given.abort(), REPLY_TIMEOUT);
+export async function follow(callbacks) {
+  const abort = new AbortController();
+  let alarm = setTimeout(() => abort.abort(), REPLY_TIMEOUT);
   try {
-    const response = await send("api/decisions", { signal: given.signal });
-    listener.opened();
+    const response = await send("api/decisions", { signal: abort.signal });
+    callbacks.opened();
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-    const events = new EventReader(listener.event);
+    const events = new EventReader(callbacks.event);
     for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
       clearTimeout(alarm);
-      alarm = setTimeout(() => given.abort(), REPLY_TIMEOUT);
+      alarm = setTimeout(() => abort.abort(), REPLY_TIMEOUT);
       events.take(piece.value);
     }
   } finally {
     clearTimeout(alarm);
-    given.abort();
+    abort.abort();
   }
 }
 

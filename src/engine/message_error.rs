@@ -6,12 +6,12 @@ use crate::patterns::MAX_REASON_LENGTH;
 use crate::text::shorten;
 
 /// The error for a message that cannot be carried out.
-pub(super) struct NoPlan {
+pub(super) struct MessageError {
     pub(super) code: i32,
     pub(super) text: String,
 }
 
-impl From<CommandError> for NoPlan {
+impl From<CommandError> for MessageError {
     fn from(error: CommandError) -> Self {
         let mut text = error.to_string();
         shorten(&mut text, MAX_REASON_LENGTH);

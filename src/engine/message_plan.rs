@@ -1,4 +1,4 @@
-//! Decides on a message: what to send instead of it, or what must be asked first.
+//! Plans a message: what to send instead of it, or which query must come first.
 
 use std::ops::ControlFlow;
 
@@ -8,7 +8,7 @@ use super::applicable_rules::{ApplicableRules, Enforcement, applicable_rules, as
 use super::authentication::{self, is_by_certificate, read_users};
 use super::batch::BatchJob;
 use super::evaluation::BatchEvaluation;
-use super::no_plan::NoPlan;
+use super::message_error::MessageError;
 use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::port::{Flow, Port, close};
 use super::rejection_text::RejectedBy;
@@ -28,7 +28,7 @@ use crate::wire::op_msg::{MORE_TO_COME, Message};
 /// Statements on the buckets of a time-series collection.
 pub(super) const BUCKET_WRITE: &str = "write to the buckets of";
 
-/// A message, and what is known for the decision on it.
+/// A message, and what is known to plan it.
 #[derive(Clone)]
 pub(super) struct Incoming<'f> {
     pub(super) frame: &'f [u8],
@@ -46,9 +46,9 @@ pub(super) enum MessagePlan<'f> {
     Final(Step),
     /// This message, whose reply shows the effect of its statements and is the client's.
     Sent(Box<BatchJob<'f>>, Vec<u8>),
-    /// The reply to this query of the authenticated users, then another decision.
+    /// The reply to this query of the authenticated users, then another plan.
     Users(Vec<u8>),
-    /// The reply to this query of a rule on the collection, then another decision.
+    /// The reply to this query of a rule on the collection, then another plan.
     Collection(Vec<u8>),
     /// The evaluation of more statements.
     Evaluation(Box<Unevaluated<'f>>),
@@ -67,34 +67,34 @@ pub(super) struct Unevaluated<'f> {
     evaluation: BatchEvaluation<'f, 'f>,
 }
 
-/// The query that a decision needs first, or the error that the client gets instead of one.
-pub(super) enum Undecided {
+/// The query that must come before the plan, or the error that the client gets instead of one.
+pub(super) enum Unplanned {
     /// The authenticated users must be known.
     Users(Vec<u8>),
     /// A rule must know documents of the collection.
     Collection(Vec<u8>),
-    NoPlan(NoPlan),
+    Error(MessageError),
 }
 
-impl From<NoPlan> for Undecided {
-    fn from(error: NoPlan) -> Self {
-        Self::NoPlan(error)
+impl From<MessageError> for Unplanned {
+    fn from(error: MessageError) -> Self {
+        Self::Error(error)
     }
 }
 
-impl From<CommandError> for Undecided {
+impl From<CommandError> for Unplanned {
     fn from(error: CommandError) -> Self {
-        Self::NoPlan(error.into())
+        Self::Error(error.into())
     }
 }
 
-/// Carries out a decision that needs more than one step, and returns the last step.
-pub(super) async fn carry_out<'f>(mut incoming: Incoming<'f>, mut decision: MessagePlan<'f>, port: Port) -> Flow<Step> {
+/// Carries out a plan that needs more than one step, and returns the last step.
+pub(super) async fn carry_out<'f>(mut incoming: Incoming<'f>, mut plan: MessagePlan<'f>, port: Port) -> Flow<Step> {
     loop {
-        if incoming.needs_permits() && decision.sends() {
+        if incoming.needs_permits() && plan.sends() {
             incoming.take_permits(&port).await?;
         }
-        match decision {
+        match plan {
             MessagePlan::Final(step) => return Flow::Continue(step),
             MessagePlan::Sent(job, message) => return Box::pin(job.send_once(message, port)).await,
             MessagePlan::Users(question) => match read_users(&port.exchange(question).await) {
@@ -107,7 +107,7 @@ pub(super) async fn carry_out<'f>(mut incoming: Incoming<'f>, mut decision: Mess
             MessagePlan::Numbers(job) => return Box::pin(job.number_and_send(port)).await,
             MessagePlan::Commands(job) => return Box::pin(job.send(port)).await,
         }
-        decision = port.client_state(|client_state, outcomes| incoming.decide(client_state, outcomes)).await;
+        plan = port.client_state(|client_state, outcomes| incoming.plan(client_state, outcomes)).await;
     }
 }
 
@@ -131,7 +131,7 @@ impl<'f> Unevaluated<'f> {
     /// Evaluates the other statements, in turns with other connections, and sends them.
     async fn carry_out(mut self: Box<Self>, now: Now, port: Port) -> Flow<Step> {
         loop {
-            port.give_way().await;
+            port.yield_now().await;
             if port.outcomes(|outcomes| self.evaluation.take_turn(&self.batch, now, outcomes)) {
                 break;
             }
@@ -146,14 +146,14 @@ impl<'f> Incoming<'f> {
         Self { frame, rules, now, reply: None, has_permits: false }
     }
 
-    /// Decides with what is known so far.
-    pub(super) fn decide(&mut self, client_state: &mut ClientState, outcomes: &mut RuleOutcomes) -> MessagePlan<'f> {
+    /// Plans the message with what is known so far.
+    pub(super) fn plan(&mut self, client_state: &mut ClientState, outcomes: &mut RuleOutcomes) -> MessagePlan<'f> {
         let Ok(header) = Header::of_frame(self.frame) else {
             return MessagePlan::Final(Step::Close("the length of the message differs from its header".to_owned()));
         };
-        let decided = match header.op_code {
-            OpCode::Msg => self.decide_command(client_state, outcomes),
-            OpCode::Query => Err(Undecided::NoPlan(NoPlan {
+        let planned = match header.op_code {
+            OpCode::Msg => self.plan_command(client_state, outcomes),
+            OpCode::Query => Err(Unplanned::Error(MessageError {
                 code: code::UNSUPPORTED_OP_QUERY_COMMAND,
                 text: "docward accepts only the hello handshake by OP_QUERY; use a driver that sends OP_MSG".to_owned(),
             })),
@@ -162,16 +162,16 @@ impl<'f> Incoming<'f> {
                 return MessagePlan::Final(Step::Close(text));
             }
         };
-        match decided {
-            Ok(decision) => decision,
-            Err(Undecided::Users(question)) => MessagePlan::Users(question),
-            Err(Undecided::Collection(question)) => MessagePlan::Collection(question),
-            Err(Undecided::NoPlan(error)) => MessagePlan::Final(self.reply_error(header, &error)),
+        match planned {
+            Ok(plan) => plan,
+            Err(Unplanned::Users(question)) => MessagePlan::Users(question),
+            Err(Unplanned::Collection(question)) => MessagePlan::Collection(question),
+            Err(Unplanned::Error(error)) => MessagePlan::Final(self.reply_error(header, &error)),
         }
     }
 
     /// Ends the message with an error reply, or by closing the connection if the client expects no reply.
-    fn reply_error(&self, header: Header, error: &NoPlan) -> Step {
+    fn reply_error(&self, header: Header, error: &MessageError) -> Step {
         let flags = self.frame.get(HEADER_LENGTH..).and_then(|rest| rest.first_chunk().map(|b| u32::from_le_bytes(*b)));
         if header.op_code == OpCode::Msg && flags.is_none_or(|flags| flags & MORE_TO_COME != 0) {
             return Step::Close(error.text.clone());
@@ -179,11 +179,11 @@ impl<'f> Incoming<'f> {
         Step::Reply(error_reply(header, error.code, &format!("docward: {}", error.text), |_| {}))
     }
 
-    fn decide_command(
+    fn plan_command(
         &mut self,
         client_state: &mut ClientState,
         outcomes: &mut RuleOutcomes,
-    ) -> Result<MessagePlan<'f>, Undecided> {
+    ) -> Result<MessagePlan<'f>, Unplanned> {
         let command = Command::parse(self.frame)?;
         let class = command.class;
         if let Some(form) = WriteForm::for_class(class) {
@@ -199,21 +199,21 @@ impl<'f> Incoming<'f> {
         let step = match class {
             CommandClass::Hello => {
                 let text = "a hello must have its body first; this one has a document sequence before it".to_owned();
-                return Err(NoPlan { code: code::FAILED_TO_PARSE, text }.into());
+                return Err(MessageError { code: code::FAILED_TO_PARSE, text }.into());
             }
             CommandClass::Authenticate if is_by_certificate(command.body.elements()) => {
                 return Err(authentication::certificate_login_error().into());
             }
             CommandClass::Authenticate if class_of_head(self.frame).is_none() => {
                 let text = "a login must have its body first; this one has a document sequence before it".to_owned();
-                return Err(NoPlan { code: code::FAILED_TO_PARSE, text }.into());
+                return Err(MessageError { code: code::FAILED_TO_PARSE, text }.into());
             }
             CommandClass::Authenticate => {
                 client_state.forget_users();
                 forward
             }
             CommandClass::Explain => self.explain(&command, client_state, outcomes)?,
-            class if class.reads() => self.decide_read(&command, class, client_state, outcomes)?,
+            class if class.reads() => self.plan_read(&command, class, client_state, outcomes)?,
             class if class.defines() => self.definition(&command, class, client_state, outcomes)?,
             _ => forward,
         };
@@ -228,7 +228,7 @@ impl<'f> Incoming<'f> {
         form: WriteForm,
         client_state: &ClientState,
         outcomes: &mut RuleOutcomes,
-    ) -> Result<MessagePlan<'f>, Undecided> {
+    ) -> Result<MessagePlan<'f>, Unplanned> {
         let mut batch = WriteBatch::parse(&command, form)?;
         let mut targets = Vec::new();
         let mut applicable_rules_of = SmallVec::<[ApplicableRules<'f>; 1]>::new();
@@ -272,18 +272,18 @@ impl<'f> Incoming<'f> {
         })
     }
 
-    fn decide_read(
+    fn plan_read(
         &mut self,
         command: &Command<'f>,
         class: CommandClass,
         client_state: &ClientState,
         outcomes: &mut RuleOutcomes,
-    ) -> Result<Step, Undecided> {
+    ) -> Result<Step, Unplanned> {
         let expects_reply = !command.message.more_to_come();
         let Some(namespace) = command.collection() else {
             return match command.target.kind {
                 // mongod accepts a UUID instead of a name.
-                Kind::Binary => self.decide_unnamed_read(command, class, client_state),
+                Kind::Binary => self.plan_unnamed_read(command, class, client_state),
                 // An aggregation of the database can still read collections.
                 _ => {
                     let step = self.evaluate_inputs(command, client_state, outcomes)?;
@@ -312,7 +312,7 @@ impl<'f> Incoming<'f> {
         class: CommandClass,
         applicable_rules: &ApplicableRules<'f>,
         outcomes: &mut RuleOutcomes,
-    ) -> Result<Flow<Vec<(&'static str, OwnedValue)>>, Undecided> {
+    ) -> Result<Flow<Vec<(&'static str, OwnedValue)>>, Unplanned> {
         let Some(namespace) = command.collection() else { return Ok(Flow::Continue(Vec::new())) };
         self.evaluate_on(command, class, namespace, applicable_rules, outcomes)
     }
@@ -325,7 +325,7 @@ impl<'f> Incoming<'f> {
         namespace: Namespace<'_>,
         applicable_rules: &ApplicableRules<'f>,
         outcomes: &mut RuleOutcomes,
-    ) -> Result<Flow<Vec<(&'static str, OwnedValue)>>, Undecided> {
+    ) -> Result<Flow<Vec<(&'static str, OwnedValue)>>, Unplanned> {
         let whole = WholeCommand { namespace, class, body: command.body };
         let mut changes = Vec::new();
         for (rule, enforcement) in applicable_rules {
@@ -343,7 +343,7 @@ impl<'f> Incoming<'f> {
                     // The command is evaluated again with the reply.
                     outcomes.take();
                     let question = collection_query::question(command, namespace, &**collection_query);
-                    return Err(Undecided::Collection(question));
+                    return Err(Unplanned::Collection(question));
                 };
                 verdict = collection_query::conclude(&**collection_query, &whole, &reply);
             }
@@ -377,14 +377,14 @@ impl<'f> Incoming<'f> {
     }
 }
 
-/// Stops the decision if it depends on the client's users and they are not known yet.
+/// Stops the plan if it depends on the client's users and they are not known yet.
 pub(super) fn require_users(
     applicable_rules: &ApplicableRules<'_>,
     client_state: &ClientState,
     command: &Command<'_>,
-) -> Result<(), Undecided> {
+) -> Result<(), Unplanned> {
     if asks_for_users(applicable_rules, client_state) {
-        return Err(Undecided::Users(users_question(command.message.header.request_id)));
+        return Err(Unplanned::Users(users_question(command.message.header.request_id)));
     }
     Ok(())
 }
