@@ -29,10 +29,11 @@ const CIRCLES: [&str; 7] = [
 ];
 
 /// The modules of the proxy, with the same order.
-const PROXY: [&str; 12] = [
+const PROXY: [&str; 13] = [
     "interceptor",
     "recording",
     "transport",
+    "thread_number",
     "telemetry",
     "server_side",
     "members",
