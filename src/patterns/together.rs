@@ -235,7 +235,9 @@ impl Together {
         self.all_or_none(what, &presence)?;
         // Unknown fields are assumed to be present if another one is missing, and to be missing if another one is
         // present. If all are unknown, they may differ too.
-        if let Some(entry) = unknown.and_then(|index| presence.get_mut(index)) {
+        if presence.iter().all(Option::is_none)
+            && let Some(entry) = unknown.and_then(|index| presence.get_mut(index))
+        {
             *entry = Some(true);
         }
         let some_missing = presence.contains(&Some(false));

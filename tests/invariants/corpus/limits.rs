@@ -169,5 +169,13 @@ pub(super) fn entries() -> Vec<Entry> {
             must: "is rejected",
             holds: rejected,
         },
+        Entry {
+            name: "together: an upsert creates a number around one field, and sets the other field",
+            rules: &["together: [a.n, b]"],
+            stored: Vec::new(),
+            steps: vec![upsert(doc! {}, doc! { "$bit": { "a": { "and": 5 } }, "$min": { "b": 1 } })],
+            must: "is rejected",
+            holds: rejected,
+        },
     ]
 }
