@@ -46,8 +46,8 @@ const MAX_CONTINUATIONS: usize = 3;
 /// In a shorter queue, first come is first served.
 const LONG_QUEUE: usize = 64;
 
-/// In a long queue, a request is served before at most this many later ones of other threads. Also the number of idle
-/// connections that are searched for one of the request's thread.
+/// In a long queue, at most this many requests of other threads that came later are served before a request. Also the
+/// number of idle connections that are searched for one of the request's thread.
 const SEARCHED: usize = 32;
 
 /// What belongs to a thread.
@@ -259,10 +259,12 @@ impl<C: OfThread, W: OfThread> PoolQueue<C, W> {
     fn take_waiting(&mut self, lane: Lane) -> Option<W> {
         let thread = self.idle.back().map(OfThread::thread);
         let queue = self.waiting.get_mut(lane.index())?;
+        if queue.len() < LONG_QUEUE {
+            return queue.pop_front().map(|waiting| waiting.waiter);
+        }
         let last = queue.front()?.ticket + SEARCHED as u64;
-        let mut first = queue.iter().take_while(|waiting| waiting.ticket <= last);
-        let of_thread = first.position(|waiting| Some(waiting.waiter.thread()) == thread);
-        let index = of_thread.filter(|_| queue.len() >= LONG_QUEUE).unwrap_or(0);
+        let mut candidates = queue.iter().take_while(|waiting| waiting.ticket <= last);
+        let index = candidates.position(|waiting| Some(waiting.waiter.thread()) == thread).unwrap_or(0);
         queue.remove(index).map(|waiting| waiting.waiter)
     }
 
