@@ -394,6 +394,13 @@ impl Statement<'_> {
     }
 }
 
+impl<'a> Modification<'a> {
+    /// Returns a pipeline of docward with one stage, which was made from `meaning`.
+    pub fn stage(stage: CowDocument<'a>, meaning: Self) -> Self {
+        Self::Pipeline(Box::new(Pipeline { stages: vec![stage], meaning }))
+    }
+}
+
 impl Modification<'_> {
     /// Returns the modification that docward's pipeline was made from, or the modification itself.
     pub fn meaning(&self) -> &Self {

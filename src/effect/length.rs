@@ -52,6 +52,19 @@ pub fn growths(operators: Document<'_>) -> Option<Vec<Growth<'_>>> {
     growths_of(touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert"))
 }
 
+/// The same for an update by operators, and empty for others. A pipeline that docward made from operators may keep what
+/// is stored, if the write is stale.
+pub fn update_growths<'u>(update: &'u Update<'_>) -> Option<Vec<Growth<'u>>> {
+    let Modification::Operators(operators) = update.modification.meaning() else { return Some(Vec::new()) };
+    let mut growths = growths(operators.as_document())?;
+    if matches!(update.modification, Modification::Pipeline(_)) {
+        for growth in growths.iter_mut().filter(|growth| growth.how == GrowthKind::Replaces) {
+            growth.how = GrowthKind::MayKeep;
+        }
+    }
+    Some(growths)
+}
+
 fn growths_of<'u>(writes: impl Iterator<Item = Write<'u>>) -> Option<Vec<Growth<'u>>> {
     let mut growths = Vec::new();
     for (operator, path, value) in writes {

@@ -6,13 +6,11 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::Now;
 use super::applicable_rules::{ApplicableRules, Enforcement};
-use super::merge::MAX_ERROR_BYTES;
 use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::rejection_text::RejectedBy;
-use crate::command::{Modification, Namespace, Operation, Statement, Update, WriteBatch};
-use crate::document::{CowDocument, Path};
+use crate::command::{Modification, Namespace, Operation, Statement, Update};
+use crate::document::{CowDocument, Document};
 use crate::effect;
 use crate::patterns::numbering::Numbering;
 use crate::patterns::procedure::Procedure;
@@ -86,117 +84,7 @@ impl<'r> NumberRule<'r> {
     }
 }
 
-/// Statements, and bytes of them, that are evaluated before yielding to other connections: some hundred microseconds
-/// of work.
-const TURN: usize = 100;
-const TURN_BYTES: usize = 128 * 1024;
-/// Bytes of different texts of rejections that are kept for one message. The reply has no room for more.
-const MAX_REJECTION_TEXT: usize = MAX_ERROR_BYTES;
-
-/// The evaluation of a batch, in groups of statements.
-#[derive(Debug)]
-pub(super) struct BatchEvaluation<'r, 'a> {
-    applicable_rules_of: SmallVec<[ApplicableRules<'r>; 1]>,
-    versions: SmallVec<[Versions<'r>; 1]>,
-    /// In reverse order, so that the memory of those that are done can be returned.
-    rest: Vec<Statement<'a>>,
-    evaluated: Vec<Evaluated<'r, 'a>>,
-    /// The last rejection, and the bytes of the different texts so far.
-    last_rejection: Option<Arc<Rejection>>,
-    rejection_text: usize,
-    /// The batch ends at the first rejection, so later statements are not evaluated.
-    stops_on_rejection: bool,
-}
-
-impl<'r, 'a> BatchEvaluation<'r, 'a> {
-    /// Takes the statements out of `batch`. `applicable_rules_of` holds the rules of its namespaces, in the same
-    /// order.
-    pub(super) fn new(
-        batch: &mut WriteBatch<'a>,
-        applicable_rules_of: SmallVec<[ApplicableRules<'r>; 1]>,
-        stops_on_rejection: bool,
-    ) -> Self {
-        let mut rest = std::mem::take(&mut batch.statements);
-        rest.reverse();
-        let evaluated = Vec::with_capacity(rest.len());
-        let versions = applicable_rules_of.iter().map(versions).collect();
-        Self {
-            applicable_rules_of,
-            versions,
-            rest,
-            evaluated,
-            last_rejection: None,
-            rejection_text: 0,
-            stops_on_rejection,
-        }
-    }
-
-    /// Evaluates the next statements of `batch`; returns false when more are left.
-    pub(super) fn take_turn(&mut self, batch: &WriteBatch<'a>, now: Now, outcomes: &mut RuleOutcomes) -> bool {
-        let none = ApplicableRules::new();
-        let mut bytes = 0;
-        for _ in 0..TURN {
-            let Some(statement) = self.rest.pop() else { break };
-            bytes += statement.source_length();
-            let applicable_rules = self.applicable_rules_of.get(statement.namespace).unwrap_or(&none);
-            let context = Context {
-                now: now.milliseconds,
-                comment: batch.comment,
-                variables: batch.variables,
-                namespace: batch.namespace(&statement),
-                versions: self.versions.get(statement.namespace).map(SmallVec::as_slice).unwrap_or_default(),
-            };
-            let mut evaluated = evaluate_statement(statement, applicable_rules, &context, outcomes);
-            self.share_text(&mut evaluated);
-            let last = evaluated.rejected.is_some() && self.stops_on_rejection;
-            self.evaluated.push(evaluated);
-            if last {
-                return true;
-            }
-            if bytes >= TURN_BYTES {
-                break;
-            }
-        }
-        if self.rest.len() < self.rest.capacity() / 2 {
-            self.rest.shrink_to_fit();
-        }
-        self.rest.is_empty()
-    }
-
-    /// Replaces a rejection by the last one if that is the same, or if no more texts are kept.
-    fn share_text(&mut self, evaluated: &mut Evaluated<'r, 'a>) {
-        let rejections = evaluated.rejected.iter_mut();
-        let possible = [&mut evaluated.only_new, &mut evaluated.rejected_later];
-        for rejected in rejections.chain(possible.into_iter().filter_map(Option::as_deref_mut)) {
-            let is_full = self.rejection_text > MAX_REJECTION_TEXT;
-            let shared = |last: &&Arc<Rejection>| {
-                **last == rejected.rejection || is_full && last.code == rejected.rejection.code
-            };
-            match self.last_rejection.as_ref().filter(shared) {
-                Some(last) => rejected.rejection = last.clone(),
-                None => {
-                    self.rejection_text += rejected.rejection.reason.len() + rejected.rejection.hint.len();
-                    self.last_rejection = Some(rejected.rejection.clone());
-                }
-            }
-        }
-    }
-
-    /// Returns the evaluated statements.
-    pub(super) fn into_evaluated(self) -> Vec<Evaluated<'r, 'a>> {
-        self.evaluated
-    }
-}
-
-/// The version fields: clients' filters compare them to check that a document is unchanged since it was read.
-type Versions<'r> = SmallVec<[&'r Path; 1]>;
-
-fn versions<'r>(applicable_rules: &ApplicableRules<'r>) -> Versions<'r> {
-    let enforced = applicable_rules.iter().filter(|(_, enforcement)| *enforcement == Enforcement::Enforce);
-    enforced.filter_map(|(rule, _)| rule.pattern.version()).collect()
-}
-
-fn evaluate_statement<'r, 'a>(
+pub(super) fn evaluate_statement<'r, 'a>(
     statement: Statement<'a>,
     applicable_rules: &ApplicableRules<'r>,
     context: &Context<'_>,
@@ -273,9 +161,19 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         fields
     }
 
+    /// Returns the first rejection by a rule for a statement that matches nothing.
+    pub(super) fn rejection_of_no_match(&self, stored: Option<Document<'_>>) -> Option<RejectedBy<'r>> {
+        let widest = self.widest();
+        self.unmatched.iter().find_map(|rule| match rule.pattern.unmatched(&widest, stored) {
+            Unmatched::Nothing => None,
+            Unmatched::Reject(rejection) => Some(RejectedBy::new(rule, rejection)),
+        })
+    }
+
     /// The values that the server computes for rules from such a document.
     pub(super) fn measured(&self) -> Vec<Measured> {
-        self.unmatched.iter().flat_map(|rule| rule.pattern.measured(&self.statement)).collect()
+        let widest = self.widest();
+        self.unmatched.iter().flat_map(|rule| rule.pattern.measured(&widest)).collect()
     }
 
     /// Applies a rule's verdict.
@@ -397,14 +295,14 @@ impl<'r, 'a> Evaluated<'r, 'a> {
             self.take(rule, *enforcement, verdict, context, outcomes);
         }
         // A rule has already checked its own changes.
-        if self.changed_by.is_none() || applicable_rules.len() < 2 {
+        if applicable_rules.len() < 2 || (self.changed_by.is_none() && self.procedures.is_empty()) {
             return;
         }
-        for rule in applicable_rules
-            .iter()
-            .filter(|(_, enforcement)| *enforcement == Enforcement::Enforce)
-            .map(|(rule, _)| *rule)
-        {
+        let enforced = || {
+            let enforced = applicable_rules.iter().filter(|(_, enforcement)| *enforcement == Enforcement::Enforce);
+            enforced.map(|(rule, _)| *rule)
+        };
+        for rule in enforced() {
             if self.rejected.is_some() {
                 return;
             }
@@ -422,41 +320,54 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                 self.reject_broken(rule, broken, context.namespace, outcomes);
             }
         }
-        if self.rejected.is_none() && !self.numbered_by.is_empty() {
-            let enforced = applicable_rules
-                .iter()
-                .filter(|(_, enforcement)| *enforcement == Enforcement::Enforce)
-                .map(|(rule, _)| *rule);
-            for rule in enforced {
-                if rule.pattern.check_final(&self.statement).is_ok() {
-                    self.prepare_for_number(rule, context, outcomes);
+        if self.rejected.is_some() || (self.numbered_by.is_empty() && self.procedures.is_empty()) {
+            return;
+        }
+        for rule in enforced() {
+            if rule.pattern.check_final(&self.statement).is_ok() {
+                self.prepare_for_widest(rule, context, outcomes);
+                if !self.numbered_by.is_empty() {
                     self.must_hold.push(rule);
                 }
             }
         }
     }
 
-    /// Adds the conditions that a rule requires once the statement has its numbers. They must be known before it is
-    /// planned how to send it; the numbers are known later.
-    fn prepare_for_number(&mut self, rule: &'r Rule, context: &Context<'_>, outcomes: &mut RuleOutcomes) {
+    /// The statement with everything that is added after its evaluation: numbers, as the longest possible one, and what
+    /// its procedures add.
+    fn widest(&self) -> Cow<'_, Statement<'a>> {
         /// The number with the most bytes.
         const LONGEST: i64 = i64::MAX;
-        let numbered = |statement, one: &NumberRule<'_>| one.with_number(&statement, LONGEST);
-        let numbered = self.numbered_by.iter().fold(self.statement.clone(), numbered);
-        if rule.pattern.check_final(&numbered).is_ok() {
+        let numbered =
+            |statement: Cow<'_, Statement<'a>>, one: &NumberRule<'_>| Cow::Owned(one.with_number(&statement, LONGEST));
+        let statement = self.numbered_by.iter().fold(Cow::Borrowed(&self.statement), numbered);
+        self.procedures.iter().fold(statement, |statement, (_, procedure)| {
+            match procedure.widest(&statement.operation) {
+                Some(operation) => Cow::Owned(statement.with(operation)),
+                None => statement,
+            }
+        })
+    }
+
+    /// Adds the conditions that a rule requires of the widest statement. They must be known before it is planned how to
+    /// send it; what is added is known later.
+    fn prepare_for_widest(&mut self, rule: &'r Rule, context: &Context<'_>, outcomes: &mut RuleOutcomes) {
+        let widest = self.widest();
+        if rule.pattern.check_final(&widest).is_ok() {
             return;
         }
-        let Verdict::Rewrite(rewrite) = rule.pattern.verdict(&numbered, context) else { return };
-        if let (Operation::Update(own), Operation::Update(restricted)) = (&self.statement.operation, rewrite.operation)
-        {
-            let operation = Operation::Update(Update { conditions: restricted.conditions, ..own.clone() });
-            self.take(
-                rule,
-                Enforcement::Enforce,
-                Verdict::Rewrite(Rewrite { operation, ..rewrite }),
-                context,
-                outcomes,
-            );
+        match (rule.pattern.verdict(&widest, context), &self.statement.operation) {
+            (Verdict::Rewrite(rewrite), Operation::Update(own)) => {
+                let Operation::Update(restricted) = rewrite.operation else { return };
+                let operation = Operation::Update(Update { conditions: restricted.conditions, ..own.clone() });
+                let verdict = Verdict::Rewrite(Rewrite { operation, ..rewrite });
+                self.take(rule, Enforcement::Enforce, verdict, context, outcomes);
+            }
+            // A number is checked when it is known.
+            (verdict @ (Verdict::Reject(_) | Verdict::Unsupported(_)), _) if !self.procedures.is_empty() => {
+                self.take(rule, Enforcement::Enforce, verdict, context, outcomes);
+            }
+            _ => {}
         }
     }
 

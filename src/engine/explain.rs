@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::ClientState;
 use super::applicable_rules::applicable_rules;
-use super::evaluation::BatchEvaluation;
+use super::batch_evaluation::BatchEvaluation;
 use super::message_error::MessageError;
 use super::message_plan::{Incoming, Unplanned, reject_command, require_users, with_fields, write_with_fields};
 use super::outcome::RuleOutcomes;

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::applicable_rules::{ApplicableRules, Enforcement, applicable_rules, asks_for_users};
 use super::authentication::{self, is_by_certificate, read_users};
 use super::batch::BatchJob;
-use super::evaluation::BatchEvaluation;
+use super::batch_evaluation::BatchEvaluation;
 use super::message_error::MessageError;
 use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::port::{Flow, Port, close};

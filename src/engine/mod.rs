@@ -7,6 +7,7 @@
 mod applicable_rules;
 mod authentication;
 mod batch;
+mod batch_evaluation;
 mod collection_query;
 mod composition;
 pub mod coverage;

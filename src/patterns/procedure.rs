@@ -17,6 +17,13 @@ pub(super) const TOUCH: &str = "_docward_touch";
 pub trait Procedure: Debug + Send + Sync {
     fn begin(&self) -> Box<dyn ProcedureRun>;
 
+    /// Returns `operation` with everything that the procedure can add to the document that it changes or inserts; `None`
+    /// if it adds nothing of a known size. Other rules add their conditions for it before the first attempt.
+    fn widest<'a>(&self, operation: &Operation<'a>) -> Option<Operation<'a>> {
+        let _ = operation;
+        None
+    }
+
     /// What it means if the statement has no effect; `None`: nothing for the rule.
     fn no_effect(&self) -> Option<NoEffect> {
         None

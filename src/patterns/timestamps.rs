@@ -36,7 +36,7 @@ use super::{
     Applicability, CommandVerdict, Context, NoEffectCause, NoEffectKind, Pattern, Rejection, Requirement, Verdict,
     WeakerSetting, WholeCommand, applicability_for_content,
 };
-use crate::command::{CommandClass, Modification, Namespace, Operation, Pipeline, Statement, StatementKind, Update};
+use crate::command::{CommandClass, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
 use crate::config::{Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, Path, Value};
@@ -224,7 +224,7 @@ impl Timestamps {
             });
         }
         let stage = StageWriter::new(&self.forms).update(writes.tree(), &changes.protected, &on_insert);
-        let modification = pipeline_of(stage, &update.modification);
+        let modification = Modification::stage(stage, update.modification.clone());
         let operation = remade(update, update.filter.clone(), modification, update.upsert);
         Ok(Verdict::rewrite_with(operation, STALE))
     }
@@ -262,7 +262,7 @@ impl Timestamps {
         };
         let stored = CowDocument::from_writer(self.timestamped_as_a_whole(document, time));
         let stage = StageWriter::new(&self.forms).replacement(stored.as_document(), time);
-        let modification = pipeline_of(stage, &update.modification);
+        let modification = Modification::stage(stage, update.modification.clone());
         let operation = remade(update, update.filter.clone(), modification, update.upsert);
         Ok(Verdict::rewrite_with(operation, STALE))
     }
@@ -273,11 +273,6 @@ impl Timestamps {
             "Unset the timestamps in a separate statement.",
         )
     }
-}
-
-/// Returns a pipeline with this stage that replaces the client's modification.
-fn pipeline_of<'a>(stage: CowDocument<'a>, meaning: &Modification<'a>) -> Modification<'a> {
-    Modification::Pipeline(Box::new(Pipeline { stages: vec![stage], meaning: meaning.clone() }))
 }
 
 fn unsupported<'a>(reason: &str) -> Verdict<'a> {

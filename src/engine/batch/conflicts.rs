@@ -13,8 +13,6 @@ use super::{BatchJob, Group, UpsertStage, commands};
 use crate::command::{Operation, Reply, WriteForm};
 use crate::document::{CowDocument, Document, Value};
 use crate::effect::uses_expr;
-use crate::patterns::Unmatched;
-use crate::rules::Rule;
 
 /// Maximum attempts of an insert that collides with documents which are deleted before the match check.
 const MAX_INSERTS: u32 = 4;
@@ -240,12 +238,7 @@ impl<'f> BatchJob<'f> {
         if let Some(rejected) = evaluated.only_new.as_deref().filter(|_| stored.is_some()) {
             return Some(rejected.clone());
         }
-        evaluated.unmatched.iter().find_map(|rule: &&'f Rule| {
-            match rule.pattern.unmatched(&evaluated.statement, stored) {
-                Unmatched::Nothing => None,
-                Unmatched::Reject(rejection) => Some(RejectedBy::new(rule, rejection)),
-            }
-        })
+        evaluated.rejection_of_no_match(stored)
     }
 
     pub(super) fn reject_unmatched(&mut self, index: usize, rejected: RejectedBy<'f>, port: &Port) {

@@ -10,6 +10,7 @@ use crate::document::{ArrayWriter, CowDocument, Document, Value, Writer};
 use crate::effect::{
     EMPTY_LENGTH, Growth, GrowthKind, IdLength, InsertedLength, added_by_stages, around_documents, around_in_element,
     around_length, element_length, growths, inserted_length, other_selections, position, stored_id_length,
+    update_growths,
 };
 use crate::patterns::Rejection;
 
@@ -101,8 +102,8 @@ pub(super) fn growth(update: &Update<'_>, most: usize) -> Option<CowDocument<'st
     let added = added_by_stages(&update.modification);
     match update.modification.meaning() {
         Modification::Replacement(document) => of_replacement(update, document.as_document(), added, most),
-        Modification::Operators(operators) => {
-            let growths = growths(operators.as_document())?;
+        Modification::Operators(_) => {
+            let growths = update_growths(update)?;
             (!growths.is_empty() || added > 0).then(|| {
                 CowDocument::build(|w| {
                     w.array("$add", |a| {

@@ -3,7 +3,7 @@
 //! The server evaluates `$field` on the document before the replacement. So docward need not read the number first,
 //! which could change in between.
 
-use crate::command::{Modification, Pipeline};
+use crate::command::Modification;
 use crate::document::{
     ArrayWriter, CowDocument, Document, OwnedValue, Path, PathLookup, Value, ValueSlot, Writer, edit,
 };
@@ -32,7 +32,7 @@ pub(super) fn keeping<'a>(
         (Modification::Replacement(document), Some(number)) => inserting(document, path, number),
         (meaning, _) => meaning,
     };
-    Some(Modification::Pipeline(Box::new(Pipeline { stages: vec![stage], meaning })))
+    Some(Modification::stage(stage, meaning))
 }
 
 /// Returns the document that an upsert by replacement inserts, with `number`.
@@ -196,7 +196,7 @@ pub(super) fn setting_around<'a>(modification: &Modification<'a>, path: &Path) -
         }
         _ => return None,
     };
-    Some(Modification::Pipeline(Box::new(Pipeline { stages: vec![stage], meaning })))
+    Some(Modification::stage(stage, meaning))
 }
 
 /// Writes `{$set: ...}` of these fields, which `write` writes as expressions, with the kept number at `path`.

@@ -137,19 +137,38 @@ impl OperatorsProcedure {
         missing.map(creation).collect()
     }
 
+    /// Writes the timestamps as a document without them gets them.
+    fn write_new_timestamps(&self, w: &mut Writer<'_>, timestamped: &[(String, TimestampBytes)]) {
+        match self.per {
+            TimestampScope::Field => {
+                let writes = timestamped.iter().map(|(path, time)| self.put(path, time)).collect();
+                // The server fails a statement that sets a path and another one inside it.
+                let Ok(timestamps) = PathWrites::new(writes) else { return };
+                w.nested(&self.store, |w| timestamps.tree().write_values(w));
+            }
+            TimestampScope::Document => {
+                if let Some((_, time)) = timestamped.first() {
+                    w.value(&self.store, self.timestamp_type.value(time));
+                }
+            }
+        }
+    }
+
+    /// Returns the write of a timestamp.
+    fn put<'t>(&self, path: &'t str, time: &'t TimestampBytes) -> PathWrite<'t> {
+        PathWrite { path, change: PathChange::Put(NewValue::Value(self.timestamp_type.value(time))) }
+    }
+
     /// Writes the timestamps. A stored value that is not a document is replaced by one, as it is in a pipeline.
     fn write_timestamps(&self, w: &mut Writer<'_>, current: &[&(String, TimestampBytes)], stored: Document<'_>) {
         match self.per {
             TimestampScope::Field => {
                 let mut replaced: BTreeMap<&str, WriteList<'_>> = BTreeMap::new();
                 for (path, time) in current {
-                    let value = self.timestamp_type.value(time);
-                    let Some((odd, below)) = self.blocked(stored, path) else {
-                        w.value(format!("{}.{path}", self.store), value);
-                        continue;
-                    };
-                    let write = PathWrite { path: below, change: PathChange::Put(NewValue::Value(value)) };
-                    replaced.entry(odd).or_default().push(write);
+                    match self.blocked(stored, path) {
+                        Some((odd, below)) => replaced.entry(odd).or_default().push(self.put(below, time)),
+                        None => w.value(format!("{}.{path}", self.store), self.timestamp_type.value(time)),
+                    }
                 }
                 for (odd, writes) in replaced {
                     // Protected paths are distinct and do not contain each other.
@@ -186,6 +205,20 @@ impl OperatorsProcedure {
 impl Procedure for OperatorsProcedure {
     fn begin(&self) -> Box<dyn ProcedureRun> {
         Box::new(OperatorsRun { statement: self.clone(), stage: OperatorsStage::Start, creations: Vec::new() })
+    }
+
+    /// The statement as the pipeline that it would be without its operators: each protected write either takes place
+    /// or keeps what is stored, and the stage has all timestamps.
+    fn widest<'a>(&self, operation: &Operation<'a>) -> Option<Operation<'a>> {
+        let Operation::Update(update) = operation else { return None };
+        let Modification::Operators(operators) = &update.modification else { return None };
+        let stage = CowDocument::build(|w| {
+            w.elements(operators.as_document());
+            w.nested("$set", |w| self.write_new_timestamps(w, &self.protected));
+            w.nested("$setOnInsert", |w| self.write_new_timestamps(w, &self.pinned));
+        });
+        let modification = Modification::stage(stage, update.modification.clone());
+        Some(Operation::Update(Update { modification, ..update.clone() }))
     }
 
     fn no_effect(&self) -> Option<NoEffect> {

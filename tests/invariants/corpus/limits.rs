@@ -4,6 +4,8 @@ use super::*;
 
 const THREE: &str = "limits: { items: { messages: 3 } }";
 const SHORT: &str = "limits: { document: 200B }";
+const LONG: &str = "limits: { document: 1600B }";
+const TIMED: &str = "timestamps: { source: at, fields: [b] }";
 
 fn full() -> Vec<Document> {
     vec![doc! { "_id": 1, "messages": [1, 2, 3] }]
@@ -177,5 +179,57 @@ pub(super) fn entries() -> Vec<Entry> {
             must: "is rejected",
             holds: rejected,
         },
+        Entry {
+            name: "limits: the bytes of timestamps beside an operator that no pipeline can express",
+            rules: &[SHORT, TIMED],
+            stored: vec![doc! { "_id": 1, "messages": [1], "note": "x".repeat(134) }],
+            steps: vec![update(
+                doc! { "_id": 1 },
+                doc! { "$pop": { "messages": 1 }, "$set": { "b": 1, "at": time(9) } },
+            )],
+            must: "is rejected",
+            holds: |seen| seen.code() == 121 && seen.stored.iter().all(|document| !document.contains_key("b")),
+        },
+        Entry {
+            name: "limits: the bytes of timestamps of an upsert by such an operator",
+            rules: &[SHORT, TIMED],
+            stored: Vec::new(),
+            steps: vec![upsert(
+                doc! { "_id": 1, "note": "x".repeat(114), "b": 1 },
+                doc! { "$pop": { "messages": 1 }, "$set": { "at": time(9) } },
+            )],
+            must: "is rejected",
+            holds: |seen| seen.code() == 121 && seen.nothing_stored(),
+        },
+        Entry {
+            name: "limits: a stale write keeps a long value, and the statement adds another one",
+            rules: &[LONG, TIMED],
+            stored: vec![long_and_new()],
+            steps: vec![update(
+                doc! { "_id": 1 },
+                doc! { "$set": { "b": "", "at": time(1), "note": "y".repeat(700) } },
+            )],
+            must: "is rejected",
+            holds: |seen| seen.code() == 121 && seen.stored.iter().all(|document| !document.contains_key("note")),
+        },
+        Entry {
+            name: "limits: the same beside an operator that no pipeline can express",
+            rules: &[LONG, TIMED],
+            stored: vec![long_and_new()],
+            steps: vec![update(
+                doc! { "_id": 1 },
+                doc! { "$pop": { "messages": 1 }, "$set": { "b": "", "at": time(1), "note": "y".repeat(700) } },
+            )],
+            must: "is rejected",
+            holds: |seen| seen.code() == 121 && seen.stored.iter().all(|document| !document.contains_key("note")),
+        },
     ]
+}
+
+fn time(second: i64) -> bson::DateTime {
+    bson::DateTime::from_millis(1_000_000_000_000 + second * 1000)
+}
+
+fn long_and_new() -> Document {
+    doc! { "_id": 1, "messages": [1], "b": "x".repeat(1000), "at": time(9), "last_modified": { "b": time(9) } }
 }

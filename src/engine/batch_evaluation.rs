@@ -1,0 +1,124 @@
+//! Evaluates the statements of a batch in turns, so that a long batch does not hold its thread.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::Now;
+use super::applicable_rules::{ApplicableRules, Enforcement};
+use super::evaluation::{Evaluated, evaluate_statement};
+use super::merge::MAX_ERROR_BYTES;
+use super::outcome::RuleOutcomes;
+use crate::command::{Statement, WriteBatch};
+use crate::document::Path;
+use crate::patterns::{Context, Rejection};
+
+/// Statements, and bytes of them, that are evaluated before yielding to other connections: some hundred microseconds
+/// of work.
+const TURN: usize = 100;
+const TURN_BYTES: usize = 128 * 1024;
+/// Bytes of different texts of rejections that are kept for one message. The reply has no room for more.
+const MAX_REJECTION_TEXT: usize = MAX_ERROR_BYTES;
+
+/// The evaluation of a batch, in groups of statements.
+#[derive(Debug)]
+pub(super) struct BatchEvaluation<'r, 'a> {
+    applicable_rules_of: SmallVec<[ApplicableRules<'r>; 1]>,
+    versions: SmallVec<[Versions<'r>; 1]>,
+    /// In reverse order, so that the memory of those that are done can be returned.
+    rest: Vec<Statement<'a>>,
+    evaluated: Vec<Evaluated<'r, 'a>>,
+    /// The last rejection, and the bytes of the different texts so far.
+    last_rejection: Option<Arc<Rejection>>,
+    rejection_text: usize,
+    /// The batch ends at the first rejection, so later statements are not evaluated.
+    stops_on_rejection: bool,
+}
+
+impl<'r, 'a> BatchEvaluation<'r, 'a> {
+    /// Takes the statements out of `batch`. `applicable_rules_of` holds the rules of its namespaces, in the same
+    /// order.
+    pub(super) fn new(
+        batch: &mut WriteBatch<'a>,
+        applicable_rules_of: SmallVec<[ApplicableRules<'r>; 1]>,
+        stops_on_rejection: bool,
+    ) -> Self {
+        let mut rest = std::mem::take(&mut batch.statements);
+        rest.reverse();
+        let evaluated = Vec::with_capacity(rest.len());
+        let versions = applicable_rules_of.iter().map(versions).collect();
+        Self {
+            applicable_rules_of,
+            versions,
+            rest,
+            evaluated,
+            last_rejection: None,
+            rejection_text: 0,
+            stops_on_rejection,
+        }
+    }
+
+    /// Evaluates the next statements of `batch`; returns false when more are left.
+    pub(super) fn take_turn(&mut self, batch: &WriteBatch<'a>, now: Now, outcomes: &mut RuleOutcomes) -> bool {
+        let none = ApplicableRules::new();
+        let mut bytes = 0;
+        for _ in 0..TURN {
+            let Some(statement) = self.rest.pop() else { break };
+            bytes += statement.source_length();
+            let applicable_rules = self.applicable_rules_of.get(statement.namespace).unwrap_or(&none);
+            let context = Context {
+                now: now.milliseconds,
+                comment: batch.comment,
+                variables: batch.variables,
+                namespace: batch.namespace(&statement),
+                versions: self.versions.get(statement.namespace).map(SmallVec::as_slice).unwrap_or_default(),
+            };
+            let mut evaluated = evaluate_statement(statement, applicable_rules, &context, outcomes);
+            self.share_text(&mut evaluated);
+            let last = evaluated.rejected.is_some() && self.stops_on_rejection;
+            self.evaluated.push(evaluated);
+            if last {
+                return true;
+            }
+            if bytes >= TURN_BYTES {
+                break;
+            }
+        }
+        if self.rest.len() < self.rest.capacity() / 2 {
+            self.rest.shrink_to_fit();
+        }
+        self.rest.is_empty()
+    }
+
+    /// Replaces a rejection by the last one if that is the same, or if no more texts are kept.
+    fn share_text(&mut self, evaluated: &mut Evaluated<'r, 'a>) {
+        let rejections = evaluated.rejected.iter_mut();
+        let possible = [&mut evaluated.only_new, &mut evaluated.rejected_later];
+        for rejected in rejections.chain(possible.into_iter().filter_map(Option::as_deref_mut)) {
+            let is_full = self.rejection_text > MAX_REJECTION_TEXT;
+            let shared = |last: &&Arc<Rejection>| {
+                **last == rejected.rejection || is_full && last.code == rejected.rejection.code
+            };
+            match self.last_rejection.as_ref().filter(shared) {
+                Some(last) => rejected.rejection = last.clone(),
+                None => {
+                    self.rejection_text += rejected.rejection.reason.len() + rejected.rejection.hint.len();
+                    self.last_rejection = Some(rejected.rejection.clone());
+                }
+            }
+        }
+    }
+
+    /// Returns the evaluated statements.
+    pub(super) fn into_evaluated(self) -> Vec<Evaluated<'r, 'a>> {
+        self.evaluated
+    }
+}
+
+/// The version fields: clients' filters compare them to check that a document is unchanged since it was read.
+type Versions<'r> = SmallVec<[&'r Path; 1]>;
+
+fn versions<'r>(applicable_rules: &ApplicableRules<'r>) -> Versions<'r> {
+    let enforced = applicable_rules.iter().filter(|(_, enforcement)| *enforcement == Enforcement::Enforce);
+    enforced.filter_map(|(rule, _)| rule.pattern.version()).collect()
+}
