@@ -81,6 +81,13 @@ fn updates_by_operators_increment_the_version() {
         check_rejected(rule, by(id(), doc! {"$inc": {"v": -1}}), "decreases or removes the version 'v'");
         check_rejected(rule, by(id(), doc! {"$min": {"v": 1}}), "with an operator other than");
     }
+    // The server cannot increment the null that the upsert inserts.
+    for filter in [doc! {"v": bson::Bson::Null}, doc! {"$or": [{"v": bson::Bson::Null}, {"v": bson::Bson::Null}]}] {
+        let upsert = |update| doc! {"q": filter.clone(), "u": update, "upsert": true};
+        check_rewrite(REJECT, upsert(doc! {"$set": {"a": 1}}), upsert(doc! {"$set": {"a": 1}, "$max": {"v": 1}}));
+        let max = |fields| upsert(doc! {"$set": {"a": 1}, "$max": fields});
+        check_rewrite(REJECT, max(doc! {"b": 2}), max(doc! {"b": 2, "v": 1}));
+    }
     // ODMs that write all fields send the version that they read.
     let save = by(id(), doc! {"$set": {"a": 1, "v": 3}});
     check_rewrite(CHECK_VERSION, save.clone(), by(doc! {"_id": 1, "v": 3}, doc! {"$set": {"a": 1, "v": 4}}));
