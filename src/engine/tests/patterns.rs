@@ -390,17 +390,30 @@ fn buckets_open_when_none_has_room() {
         INBOX,
         doc! {"q": {"owner": 1}, "u": {"$push": {"m": {"$each": [1, 2]}}, "$inc": {"n": 2, "x": 1}}, "upsert": false},
         doc! {
-            "q": {"owner": 1, "n": {"$lte": 1}},
+            "q": {"owner": 1, "n": {"$lte": 1, "$not": {"$type": "array"}}},
             "u": {"$push": {"m": {"$each": [1, 2]}}, "$inc": {"x": 1, "n": 2}, "$setOnInsert": {"t": now}},
             "upsert": true,
         },
     );
+    // The client's own condition is enough only if docward does not increment the count.
+    let has_room = doc! {"owner": 1, "n": {"$lt": 3}};
+    check_rewrite(
+        INBOX,
+        doc! {"q": has_room.clone(), "u": {"$push": {"m": 1}}},
+        doc! {
+            "q": {"$and": [has_room.clone(), {"n": {"$lte": 2, "$not": {"$type": "array"}}}]},
+            "u": {"$push": {"m": 1}, "$inc": {"n": 1}, "$setOnInsert": {"t": now}},
+            "upsert": true,
+        },
+    );
+    let counted = doc! {"$push": {"m": 1}, "$inc": {"n": 1}, "$setOnInsert": {"t": now}};
+    check_unchanged(INBOX, doc! {"q": has_room, "u": counted, "upsert": true});
     // Not every driver sends upsert: false.
     check_rewrite(
         INBOX,
         doc! {"q": {"owner": 1}, "u": {"$push": {"m": 1}}},
         doc! {
-            "q": {"owner": 1, "n": {"$lte": 2}},
+            "q": {"owner": 1, "n": {"$lte": 2, "$not": {"$type": "array"}}},
             "u": {"$push": {"m": 1}, "$inc": {"n": 1}, "$setOnInsert": {"t": now}},
             "upsert": true,
         },
