@@ -195,7 +195,10 @@ fn kind_of(version: Value<'_>) -> StoredKind {
 
 /// Returns the kind of the version in the document that the upsert inserts, before the version is incremented.
 pub(super) fn inserted_kind(update: &Update<'_>, version_field: &Path) -> StoredKind {
-    let Modification::Operators(operators) = &update.modification else { return StoredKind::Number };
+    let operators = match &update.modification {
+        Modification::Operators(operators) if update.upsert => operators,
+        _ => return StoredKind::Number,
+    };
     let others = Modification::Operators(uncounted(operators.as_document(), version_field));
     let others = Operation::Update(Update { modification: others, ..update.clone() });
     let Some(inserted) = inserted(&others) else { return StoredKind::Number };
