@@ -175,6 +175,17 @@ pub(super) fn entries() -> Vec<Entry> {
             },
         },
         Entry {
+            name: "replacement: an upsert beside timestamps whose filter states a value on the way to the version, in a transaction",
+            rules: &[INSIDE, "timestamps: { source: at, fields: [c.d, c.e], without_source: pass }"],
+            stored: vec![],
+            steps: vec![transaction(upsert(
+                doc! { "_id": 1, "a": 5 },
+                doc! { "$set": { "note": 1, "c.d": 1, "at": date(PAST) }, "$mul": { "b": 2 }, "$push": { "x": 1 } },
+            ))],
+            must: "inserts its document",
+            holds: |seen| seen.all_committed() && noted(seen) && versions(seen, "a.n") == [None],
+        },
+        Entry {
             name: "replacement: an upsert of a node whose filter states that there is no version, in a transaction",
             rules: &["replacement: { policy: merge, version: version }", "tree: { path: path, parent: parent }"],
             stored: vec![],
