@@ -5,8 +5,10 @@
 //!
 //! before: `updateOne({owner: "joe"}, {$push: {messages: M}})`
 //!
-//! after: `updateOne({owner: "joe", count: {$lte: 99}}, {$push: {messages: M}, $inc: {count: 1},
-//! $setOnInsert: {time: NOW}}, {upsert: true})`
+//! after: `updateOne({owner: "joe", count: {$lte: 99, $not: {$type: "array"}}}, {$push: {messages: M},
+//! $inc: {count: 1}, $setOnInsert: {time: NOW}}, {upsert: true})`
+//!
+//! A comparison with a number also matches an array that contains one, and the server cannot increment an array.
 
 use bson::{Bson, doc};
 
@@ -418,13 +420,20 @@ impl Bucket {
     /// full bucket that the client's filter matches does not prevent the insert.
     fn push_to_any<'a>(&self, update: &Update<'a>, operators: CowDocument<'a>, pushed: i64) -> Verdict<'a> {
         let filter = update.filter.as_document();
-        let has_room = self.demands_room(filter, pushed, 0);
+        // A client that increments the count itself has the server's error if the count is an array.
+        let has_room = self.demands_room(filter, pushed, 0) && self.is_incremented(update);
         if has_room && update.upsert && is_unchanged(update, &operators) {
             return Verdict::Forward;
         }
         let mut operation = with_operators(update, operators, true);
         if let (Operation::Update(update), false) = (&mut operation, has_room) {
-            update.filter = narrowed(filter, self.count.as_str(), |w, _| self.write_room(w, pushed));
+            let by_count = narrowed(filter, self.count.as_str(), |w, count| {
+                w.nested(count, |w| self.write_room(w, pushed));
+            });
+            let by_parent = |filter: CowDocument<'_>, parent| {
+                narrowed(filter.as_document(), parent, |w, parent| w.nested(parent, write_no_array))
+            };
+            update.filter = self.parents().fold(by_count, by_parent);
         }
         Verdict::rewrite(operation)
     }
@@ -445,7 +454,10 @@ impl Bucket {
 
     /// Returns the condition for a push that opens no bucket.
     fn room<'a>(&self, pushed: i64) -> CowDocument<'a> {
-        CowDocument::build(|w| self.write_room(w, pushed))
+        CowDocument::build(|w| {
+            w.nested(self.count.as_str(), |w| self.write_room(w, pushed));
+            self.parents().for_each(|parent| w.nested(parent, write_no_array));
+        })
     }
 
     fn has_room_condition(&self, update: &Update<'_>, pushed: i64) -> bool {
@@ -453,8 +465,22 @@ impl Bucket {
         update.conditions.iter().any(|known| known.as_document().as_bytes() == room.as_document().as_bytes())
     }
 
+    /// Writes the condition on the count.
     fn write_room(&self, w: &mut Writer<'_>, pushed: i64) {
-        w.nested(self.count.as_str(), |w| w.integer("$lte", self.limit - pushed));
+        w.integer("$lte", self.limit - pushed);
+        write_no_array(w);
+    }
+
+    /// Returns the paths of the documents around the count.
+    fn parents(&self) -> impl Iterator<Item = &str> {
+        let count = self.count.as_str();
+        count.match_indices('.').filter_map(|(dot, _)| count.get(..dot))
+    }
+
+    fn is_incremented(&self, update: &Update<'_>) -> bool {
+        let Modification::Operators(operators) = update.modification.meaning() else { return false };
+        let is_count = |path| touch(&self.count, path) == PathOverlap::Exact;
+        touched(operators.as_document()).any(|(operator, path, _)| operator == b"$inc" && is_count(path))
     }
 
     /// Returns whether the client's filter requires room: `{$lt: 100}`, at its top level or inside `$and`.
@@ -548,6 +574,11 @@ fn with_operators<'a>(update: &Update<'a>, operators: CowDocument<'a>, upsert: b
 fn is_unchanged(update: &Update<'_>, operators: &CowDocument<'_>) -> bool {
     matches!(update.modification.meaning(), Modification::Operators(own)
         if own.as_document().as_bytes() == operators.as_document().as_bytes())
+}
+
+/// Writes the condition that a value is not an array.
+fn write_no_array(w: &mut Writer<'_>) {
+    w.nested("$not", |w| w.string("$type", "array"));
 }
 
 /// Returns how many elements a `$push` adds.

@@ -307,6 +307,12 @@ pub trait Pattern {
         StoredKind::Number
     }
 
+    /// Returns the same kind for the document that the upsert inserts, which may take a value from its filter.
+    fn inserted_kind(&self, statement: &Statement<'_>) -> StoredKind {
+        let _ = statement;
+        StoredKind::Number
+    }
+
     /// Returns the statement of [`Verdict::Increment`] for documents whose field is of this kind only; `None` if there
     /// are no such documents.
     fn counting<'a>(&self, statement: &Statement<'a>, stored: StoredKind) -> Option<Operation<'a>> {

@@ -220,6 +220,13 @@ impl Pattern for Replacement {
         self.version_field.as_ref().map_or(StoredKind::Number, |version| counting::stored_kind(stored, version))
     }
 
+    fn inserted_kind(&self, statement: &Statement<'_>) -> StoredKind {
+        match (&statement.operation, &self.version_field) {
+            (Operation::Update(update), Some(version)) => counting::inserted_kind(update, version),
+            _ => StoredKind::Number,
+        }
+    }
+
     fn version(&self) -> Option<&Path> {
         self.version_field.as_ref()
     }

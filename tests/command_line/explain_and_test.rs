@@ -26,7 +26,7 @@ rules:
       - given: 'db.inbox.updateOne({o: 1}, {$push: {m: 1}})'
         at: 2026-02-01T00:00:00Z
         becomes: >-
-          db.inbox.updateOne({o: 1, n: {$lte: 2}},
+          db.inbox.updateOne({o: 1, n: {$lte: 2, $not: {$type: 'array'}}},
             {$push: {m: 1}, $inc: {n: 1}, $setOnInsert: {t: new Date()}}, {upsert: true})
 ";
 
@@ -170,7 +170,7 @@ fn a_failed_test_reports_the_difference_and_its_position() {
     let done = docward(&["test", rules.to_str().unwrap()], "");
     assert_eq!(text(&done.stdout), "4 tests passed\n", "{}", text(&done.stderr));
 
-    let broken = RULES.replace("{$lte: 2}", "{$lt: 3}").replace("app: migrator-7", "app: other");
+    let broken = RULES.replace("{$lte: 2,", "{$lt: 3,").replace("app: migrator-7", "app: other");
     let (_folder, rules) = folder(&[("rules.yaml", &broken)]);
     let rules = rules.to_str().unwrap();
     let done = docward(&["test", rules], "");
@@ -180,7 +180,7 @@ fn a_failed_test_reports_the_difference_and_its_position() {
         &format!("FAILED {rules}:10:9 (rule 'no-replace')"),
         "expected no change, but it is rejected: docward rule 'no-replace'",
         &format!("FAILED {rules}:17:9 (rule 'inbox')"),
-        "    -   {o: 1, n: {$lt: 3}},\n    +   {o: 1, n: {$lte: 2}},\n",
+        "    -   {o: 1, n: {$lt: 3, $not: {$type: \"array\"}}},\n    +   {o: 1, n: {$lte: 2, $not: {$type: \"array\"}}},\n",
         "4 tests: 2 passed, 2 failed",
     ] {
         assert!(printed.contains(part), "{part} is not in: {printed}");
@@ -255,13 +255,13 @@ fn a_rule_in_shadow_mode_shows_what_it_would_send() {
     let shown_text = shown(&[]);
     let (as_it_is, if_enforced) = shown_text.split_once("if these rules were enforced: ").expect("nothing is printed");
     assert!(as_it_is.starts_with("forward: ") && !as_it_is.contains("$lte"), "{as_it_is}");
-    assert!(if_enforced.starts_with("rewrite: ") && if_enforced.contains("n: {$lte: 2}"), "{if_enforced}");
+    assert!(if_enforced.starts_with("rewrite: ") && if_enforced.contains("n: {$lte: 2, $not"), "{if_enforced}");
     let json: Value = serde_json::from_str(&shown(&["--format", "json"])).unwrap();
     assert_eq!((&json["verdict"], &json["enforced"][0]["verdict"]), (&json!("forward"), &json!("rewrite")));
     assert_eq!((&json["difference"], &json["shell"]), (&Value::Null, &json!(push)));
     let enforced = |key: &str| json["enforced"][0][key].as_str().unwrap();
     let difference = enforced("difference");
     let has = |sign: char, part: &str| difference.lines().any(|line| line.starts_with(sign) && line.contains(part));
-    assert!(has('-', "{o: 1},") && has('+', "n: {$lte: 2}"), "{difference}");
-    assert!(enforced("shell").contains("n: {$lte: 2}"), "{json:#}");
+    assert!(has('-', "{o: 1},") && has('+', "n: {$lte: 2, $not"), "{difference}");
+    assert!(enforced("shell").contains("n: {$lte: 2, $not"), "{json:#}");
 }

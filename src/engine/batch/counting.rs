@@ -47,7 +47,17 @@ impl BatchJob<'_> {
         };
         let kinds = std::iter::successors(Some(StoredKind::Number), |kind| kind.next());
         let forms = kinds.map_while(|kind| rule.pattern.counting(statement, kind));
-        forms.map(|operation| statement.with(operation).without_upsert()).collect()
+        let forms = forms.map(|operation| statement.with(operation).without_upsert());
+        forms.chain(self.counted_on_insert(index, statement)).collect()
+    }
+
+    /// Returns the upsert in the form for the document that it inserts, if that has a value that cannot be incremented:
+    /// the filter may state one.
+    pub(super) fn counted_on_insert<'s>(&self, index: usize, statement: &Statement<'s>) -> Option<Statement<'s>> {
+        let rule = self.evaluated.get(index).and_then(|evaluated| evaluated.counted_by)?;
+        let kind = rule.pattern.inserted_kind(statement);
+        let is_form = statement.is_upsert() && kind != StoredKind::Number;
+        is_form.then(|| rule.pattern.counting(statement, kind)).flatten().map(|operation| statement.with(operation))
     }
 
     /// Continues with the next kind, unless all are done.

@@ -81,6 +81,13 @@ fn updates_by_operators_increment_the_version() {
         check_rejected(rule, by(id(), doc! {"$inc": {"v": -1}}), "decreases or removes the version 'v'");
         check_rejected(rule, by(id(), doc! {"$min": {"v": 1}}), "with an operator other than");
     }
+    // The server cannot increment the null that the upsert inserts.
+    for filter in [doc! {"v": bson::Bson::Null}, doc! {"$or": [{"v": bson::Bson::Null}, {"v": bson::Bson::Null}]}] {
+        let upsert = |update| doc! {"q": filter.clone(), "u": update, "upsert": true};
+        check_rewrite(REJECT, upsert(doc! {"$set": {"a": 1}}), upsert(doc! {"$set": {"a": 1}, "$max": {"v": 1}}));
+        let max = |fields| upsert(doc! {"$set": {"a": 1}, "$max": fields});
+        check_rewrite(REJECT, max(doc! {"b": 2}), max(doc! {"b": 2, "v": 1}));
+    }
     // ODMs that write all fields send the version that they read.
     let save = by(id(), doc! {"$set": {"a": 1, "v": 3}});
     check_rewrite(CHECK_VERSION, save.clone(), by(doc! {"_id": 1, "v": 3}, doc! {"$set": {"a": 1, "v": 4}}));
@@ -383,17 +390,30 @@ fn buckets_open_when_none_has_room() {
         INBOX,
         doc! {"q": {"owner": 1}, "u": {"$push": {"m": {"$each": [1, 2]}}, "$inc": {"n": 2, "x": 1}}, "upsert": false},
         doc! {
-            "q": {"owner": 1, "n": {"$lte": 1}},
+            "q": {"owner": 1, "n": {"$lte": 1, "$not": {"$type": "array"}}},
             "u": {"$push": {"m": {"$each": [1, 2]}}, "$inc": {"x": 1, "n": 2}, "$setOnInsert": {"t": now}},
             "upsert": true,
         },
     );
+    // The client's own condition is enough only if docward does not increment the count.
+    let has_room = doc! {"owner": 1, "n": {"$lt": 3}};
+    check_rewrite(
+        INBOX,
+        doc! {"q": has_room.clone(), "u": {"$push": {"m": 1}}},
+        doc! {
+            "q": {"$and": [has_room.clone(), {"n": {"$lte": 2, "$not": {"$type": "array"}}}]},
+            "u": {"$push": {"m": 1}, "$inc": {"n": 1}, "$setOnInsert": {"t": now}},
+            "upsert": true,
+        },
+    );
+    let counted = doc! {"$push": {"m": 1}, "$inc": {"n": 1}, "$setOnInsert": {"t": now}};
+    check_unchanged(INBOX, doc! {"q": has_room, "u": counted, "upsert": true});
     // Not every driver sends upsert: false.
     check_rewrite(
         INBOX,
         doc! {"q": {"owner": 1}, "u": {"$push": {"m": 1}}},
         doc! {
-            "q": {"owner": 1, "n": {"$lte": 2}},
+            "q": {"owner": 1, "n": {"$lte": 2, "$not": {"$type": "array"}}},
             "u": {"$push": {"m": 1}, "$inc": {"n": 1}, "$setOnInsert": {"t": now}},
             "upsert": true,
         },

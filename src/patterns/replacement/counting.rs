@@ -5,7 +5,7 @@
 use super::{blocked, cannot_be_set, next_version};
 use crate::command::{Modification, Operation, Pipeline, Update};
 use crate::document::{CowDocument, Document, Element, Kind, Path, PathLookup, Value, Writer};
-use crate::effect::{equality, pins_inside, touched};
+use crate::effect::{ImageValue, equality, inserted, pins_inside, touched};
 use crate::patterns::{Rejection, StoredKind, Verdict};
 
 /// The types that `$inc` fails on, by their numbers in BSON.
@@ -38,9 +38,15 @@ pub(super) fn counted<'a>(update: &Update<'a>, version_field: &Path) -> Verdict<
     match modification {
         None => Verdict::Forward,
         Some(modification) => {
-            let by_operators = matches!(modification, Modification::Operators(_));
-            let operation = Operation::Update(Update { modification, ..update.clone() });
-            if by_operators { Verdict::Increment(operation) } else { Verdict::rewrite(operation) }
+            let mut update = Update { modification, ..update.clone() };
+            let Modification::Operators(operators) = &update.modification else {
+                return Verdict::rewrite(Operation::Update(update));
+            };
+            // Every document that the filter matches, and the inserted one, has this value or no version.
+            if inserted_kind(&update, version_field) == StoredKind::Other {
+                update.modification = Modification::Operators(at_least_one(operators.as_document(), version_field));
+            }
+            Verdict::Increment(Operation::Update(update))
         }
     }
 }
@@ -150,7 +156,7 @@ pub(super) fn counting<'a>(update: &Update<'a>, version_field: &Path, stored: St
         }
         StoredKind::Unreachable if around.is_empty() => return None,
         StoredKind::Unreachable => {
-            update.modification = Modification::Operators(without_inc(operators.as_document(), version_field));
+            update.modification = Modification::Operators(uncounted(operators.as_document(), version_field));
         }
     }
     let is_of = |w: &mut Writer<'_>, types: &[i32]| w.array("$type", |a| types.iter().for_each(|of| a.int32(*of)));
@@ -177,48 +183,76 @@ pub(super) fn counting<'a>(update: &Update<'a>, version_field: &Path, stored: St
 pub(super) fn stored_kind(stored: Document<'_>, version_field: &Path) -> StoredKind {
     match version_field.lookup(stored) {
         PathLookup::Missing => StoredKind::Number,
-        PathLookup::Found(version) if version.kind.is_number() && version.as_raw_i64() != Some(i64::MAX) => {
-            StoredKind::Number
-        }
-        PathLookup::Found(_) => StoredKind::Other,
+        PathLookup::Found(version) => kind_of(version),
         PathLookup::Blocked(_) => StoredKind::Unreachable,
     }
 }
 
-/// Returns the operators without the `$inc` of the version.
-fn without_inc<'a>(operators: Document<'_>, version_field: &Path) -> CowDocument<'a> {
-    CowDocument::build(|w| operators.elements().for_each(|operator| write_without_inc(w, operator, version_field)))
+fn kind_of(version: Value<'_>) -> StoredKind {
+    let can_increment = version.kind.is_number() && version.as_raw_i64() != Some(i64::MAX);
+    if can_increment { StoredKind::Number } else { StoredKind::Other }
 }
 
-fn write_without_inc(w: &mut Writer<'_>, operator: Element<'_>, version_field: &Path) {
-    let fields = operator.value.as_document().filter(|_| operator.key == b"$inc");
+/// Returns the kind of the version in the document that the upsert inserts, before the version is incremented.
+pub(super) fn inserted_kind(update: &Update<'_>, version_field: &Path) -> StoredKind {
+    let operators = match &update.modification {
+        Modification::Operators(operators) if update.upsert => operators,
+        _ => return StoredKind::Number,
+    };
+    let others = Modification::Operators(uncounted(operators.as_document(), version_field));
+    let others = Operation::Update(Update { modification: others, ..update.clone() });
+    let Some(inserted) = inserted(&others) else { return StoredKind::Number };
+    // `None`: it is missing, and the forms for a number and for another value both set it to 1.
+    let kind = |version| match version {
+        ImageValue::Missing => None,
+        ImageValue::Value(version) => Some(kind_of(version)),
+        ImageValue::Some(Some(kind)) if !kind.is_number() => Some(StoredKind::Other),
+        ImageValue::Some(_) | ImageValue::Unknown => Some(StoredKind::Number),
+        ImageValue::Blocked(_) => Some(StoredKind::Unreachable),
+    };
+    let kinds: Vec<Option<StoredKind>> = inserted.images().map(|image| kind(image.at(version_field))).collect();
+    let is_each = |kind| kinds.iter().all(|known| *known == Some(kind));
+    let is_each_or_missing = |kind| kinds.iter().all(|known| known.is_none_or(|known| known == kind));
+    match () {
+        () if is_each(StoredKind::Unreachable) => StoredKind::Unreachable,
+        () if is_each_or_missing(StoredKind::Number) => StoredKind::Number,
+        () if is_each_or_missing(StoredKind::Other) => StoredKind::Other,
+        // Servers differ in the equalities that they take, and no form is right for all of them.
+        () => StoredKind::Number,
+    }
+}
+
+/// Returns the operators without those by which docward counts the version.
+fn uncounted<'a>(operators: Document<'_>, version_field: &Path) -> CowDocument<'a> {
+    CowDocument::build(|w| operators.elements().for_each(|operator| write_uncounted(w, operator, version_field)))
+}
+
+fn write_uncounted(w: &mut Writer<'_>, operator: Element<'_>, version_field: &Path) {
+    let fields = operator.value.as_document().filter(|_| matches!(operator.key, b"$inc" | b"$max"));
     let Some(fields) = fields else { return w.element(operator) };
     let kept = || fields.elements().filter(|field| field.key != version_field.as_str().as_bytes());
     if kept().next().is_some() {
-        w.nested("$inc", |w| kept().for_each(|field| w.element(field)));
+        w.nested(operator.key, |w| kept().for_each(|field| w.element(field)));
     }
 }
 
 /// Returns the operators with `$max: 1` of the version instead of its `$inc`.
 fn at_least_one<'a>(operators: Document<'_>, version_field: &Path) -> CowDocument<'a> {
-    let begin = |w: &mut Writer<'_>| w.int32(version_field.as_str(), 1);
+    let uncounted = uncounted(operators, version_field);
+    let max = match uncounted.as_document().get("$max") {
+        None => Document::EMPTY,
+        Some(fields) => match fields.as_document() {
+            Some(fields) => fields,
+            // The server rejects it.
+            None => return uncounted.clone(),
+        },
+    };
     CowDocument::build(|w| {
-        let mut has_max = false;
-        for operator in operators.elements() {
-            match operator.value.as_document().filter(|_| operator.key == b"$max") {
-                Some(fields) => {
-                    has_max = true;
-                    w.nested("$max", |w| {
-                        w.elements(fields);
-                        begin(w);
-                    });
-                }
-                None => write_without_inc(w, operator, version_field),
-            }
-        }
-        if !has_max {
-            w.nested("$max", begin);
-        }
+        uncounted.as_document().elements().filter(|operator| operator.key != b"$max").for_each(|one| w.element(one));
+        w.nested("$max", |w| {
+            w.elements(max);
+            w.int32(version_field.as_str(), 1);
+        });
     })
 }
 

@@ -147,6 +147,53 @@ pub(super) fn entries() -> Vec<Entry> {
             holds: |seen| noted(seen) && versions(seen, "version") == [Some(Bson::Int32(1)), Some(Bson::Int32(1))],
         },
         Entry {
+            name: "replacement: an upsert whose filter states that there is no version, in a transaction",
+            rules: &["replacement: { policy: merge, version: version }"],
+            stored: vec![],
+            steps: vec![
+                transaction(upsert(doc! { "_id": 1, "version": null }, note())),
+                transaction(upsert(doc! { "$and": [{ "_id": 2, "$or": [{ "version": { "$eq": null } }] }] }, note())),
+                transaction(upsert(doc! { "_id": 3, "$or": [{ "version": null }, { "version": null }] }, note())),
+            ],
+            must: "each inserts a document with version 1",
+            holds: |seen| {
+                seen.all_committed() && noted(seen) && versions(seen, "version") == vec![Some(Bson::Int32(1)); 3]
+            },
+        },
+        Entry {
+            name: "replacement: an upsert whose filter states a value on the way to the version, in a transaction",
+            rules: &[INSIDE],
+            stored: vec![],
+            steps: vec![
+                transaction(upsert(doc! { "_id": 1, "a": 5 }, note())),
+                transaction(upsert(doc! { "_id": 2, "a": null }, note())),
+                transaction(upsert(doc! { "_id": 3, "a.n": null }, note())),
+            ],
+            must: "each inserts its document, and there is a version in the last",
+            holds: |seen| {
+                seen.all_committed() && noted(seen) && versions(seen, "a.n") == [None, None, Some(Bson::Int32(1))]
+            },
+        },
+        Entry {
+            name: "replacement: an upsert beside timestamps whose filter states a value on the way to the version, in a transaction",
+            rules: &[INSIDE, "timestamps: { source: at, fields: [c.d, c.e], without_source: pass }"],
+            stored: vec![],
+            steps: vec![transaction(upsert(
+                doc! { "_id": 1, "a": 5 },
+                doc! { "$set": { "note": 1, "c.d": 1, "at": date(PAST) }, "$mul": { "b": 2 }, "$push": { "x": 1 } },
+            ))],
+            must: "inserts its document",
+            holds: |seen| seen.all_committed() && noted(seen) && versions(seen, "a.n") == [None],
+        },
+        Entry {
+            name: "replacement: an upsert of a node whose filter states that there is no version, in a transaction",
+            rules: &["replacement: { policy: merge, version: version }", "tree: { path: path, parent: parent }"],
+            stored: vec![],
+            steps: vec![transaction(upsert(doc! { "_id": 1, "version": null }, note()))],
+            must: "a root with version 1 is inserted",
+            holds: |seen| seen.all_committed() && noted(seen) && versions(seen, "version") == [Some(Bson::Int32(1))],
+        },
+        Entry {
             name: "replacement: a merged upsert by a part of the version",
             rules: &["replacement: { policy: merge, version: version }"],
             stored: vec![],

@@ -126,6 +126,40 @@ fn buckets() -> Vec<Entry> {
     let full = || doc! { "_id": 1, "messages": [0, 1, 2], "count": 3 };
     vec![
         Entry {
+            name: "bucket: pushes beside a bucket whose count is an array with a number",
+            rules: &[BUCKET],
+            stored: vec![doc! { "_id": 2, "count": [-1], "sku": "x" }],
+            steps: vec![
+                update(doc! { "sku": "x" }, doc! { "$push": { "messages": 1 } }),
+                update(doc! { "sku": "x", "count": { "$lt": 3 } }, doc! { "$push": { "messages": 2 } }),
+            ],
+            must: "open another bucket",
+            holds: |seen| {
+                seen.replies.iter().all(|reply| ok(reply) && !reply.contains_key("writeErrors"))
+                    && is(seen, "count", vec![-1])
+                    && seen.stored.len() == 2
+                    && seen.stored[1].get("messages") == Some(&vec![1, 2].into())
+            },
+        },
+        Entry {
+            name: "bucket: a push that can open no bucket, beside one whose count is an array with a number",
+            rules: &[BUCKET],
+            stored: vec![doc! { "_id": 2, "count": [-1], "sku": "x" }],
+            steps: vec![update(doc! { "sku": { "$in": ["x", "y"] } }, doc! { "$push": { "messages": 1 } })],
+            must: "is rejected",
+            holds: |seen| seen.code() == 121 && is(seen, "count", vec![-1]) && seen.stored.len() == 1,
+        },
+        Entry {
+            name: "bucket: a push beside a bucket whose count is inside an array",
+            rules: &["bucket: { array: messages, count: a.n, limit: 3 }"],
+            stored: vec![doc! { "_id": 2, "a": [{ "n": 0 }], "sku": "x" }],
+            steps: vec![update(doc! { "sku": "x" }, doc! { "$push": { "messages": 1 } })],
+            must: "opens another bucket",
+            holds: |seen| {
+                seen.code() == 0 && seen.stored.len() == 2 && at(&seen.stored[1], "a.n") == Some(&Bson::Int32(1))
+            },
+        },
+        Entry {
             name: "bucket: an upsert by an element, and the bucket is full",
             rules: &[BUCKET],
             stored: vec![full()],

@@ -24,6 +24,8 @@ pub(in super::super) struct Queue {
 /// keep a lock.
 fn lasts(since: &Bson) -> bool {
     let millis = match since {
+        // The largest is not less than itself as a double.
+        Bson::Int64(millis) => return *millis > PAST * 3 / 2,
         Bson::DateTime(date) => date.timestamp_millis() as f64,
         Bson::Timestamp(time) => f64::from(time.time) * 1000.0,
         other => as_number(other).unwrap_or(0.0),

@@ -5,7 +5,7 @@ use bson::{Bson, Document, doc};
 use super::super::case::{Kind, Statement};
 use super::super::dice::Dice;
 use super::super::rules::{Change, Promise};
-use super::super::values::as_number;
+use super::super::values::{as_number, related};
 
 const PATH: &str = "path";
 const PARENT: &str = "parent";
@@ -146,10 +146,13 @@ impl Promise for Tree {
                 || !removed && after.get(PATH).is_none()
                 || !removed && path(after).is_ok() && path(after) == rightful(after, direct.after)
         });
-        // A node whose path was removed gets it back, so that a later statement may match it by its path, or rename it.
+        // docward gives a node a path that has none, so that a later statement may match it by its path, move the path
+        // elsewhere, or fail on it: `$pull` of a missing field does nothing, and of null it is an error.
         let uses_path = |statement: &Statement| {
             let in_filter = super::super::show::document(&statement.filter).contains(PATH);
-            in_filter || statement.writes().iter().any(|(operator, path, _)| operator == "$rename" && path == PATH)
+            let depends = |operator: &str, path: &str| path != PATH || !matches!(operator, "$set" | "$unset");
+            let writes = statement.writes();
+            in_filter || writes.iter().any(|(operator, path, _)| related(path, PATH) && depends(operator, path))
         };
         if direct.statements.iter().skip(1).any(uses_path) {
             return false;
