@@ -90,11 +90,10 @@ fn accesses(rule: &Rule, namespace: &NamespaceGlob) -> Vec<Access> {
         |class| class.reads(),
         |class| evaluated(rule.pattern.evaluates_command(class, None, namespace)),
     );
-    let applies_to_inputs = rule.pattern.evaluates_inputs() || rule.pattern.permits().is_some();
     let input = Access {
         what: "aggregation that reads it".to_owned(),
         commands: CommandClass::Aggregate.names(),
-        outcome: evaluated(applies_to_inputs),
+        outcome: evaluated(rule.applies_to_inputs()),
     };
     let indirect_write =
         |what: &str, commands: Vec<&'static str>, outcome| Access { what: format!("{what} it"), commands, outcome };
