@@ -37,7 +37,7 @@ fn describe(data: &ResponseData) -> Response {
     let total = open.len();
     // Those that have waited longest come first, then the newest.
     open.sort_unstable_by_key(|one| {
-        (std::cmp::Reverse(one.command.map(|(_, waited)| waited)), std::cmp::Reverse(one.number))
+        (std::cmp::Reverse(one.command.map(|(_, pending)| pending)), std::cmp::Reverse(one.number))
     });
     let listed: Vec<Value> = open.iter().take(LISTED).map(to_json).collect();
     let now = milliseconds(std::time::SystemTime::now());
@@ -45,17 +45,17 @@ fn describe(data: &ResponseData) -> Response {
 }
 
 fn to_json(connection: &OpenConnection) -> Value {
-    let OpenConnection { number, client, server, since, app, users, from_client, from_server, command } = connection;
+    let OpenConnection { number, client, member, since, app, users, from_client, from_upstream, command } = connection;
     json!({
         "connection": number,
         "client": client,
-        "server": server,
+        "member": member,
         "since": milliseconds(*since),
         "app": app,
         "users": users,
-        "bytes": {"client": from_client, "server": from_server},
+        "bytes": {"client": from_client, "upstream": from_upstream},
         "command": command.map(|(name, _)| name),
-        "waited": command.map(|(_, waited)| waited / NANOSECONDS_PER_MILLISECOND),
+        "pending": command.map(|(_, pending)| pending / NANOSECONDS_PER_MILLISECOND),
     })
 }
 

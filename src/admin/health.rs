@@ -13,7 +13,7 @@ use crate::proxy::ProcessPhase;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct UnreadyReason {
     pub(super) code: &'static str,
-    pub(super) text: &'static str,
+    pub(super) message: &'static str,
 }
 
 /// Always 200: a reply means that the process is alive.
@@ -21,7 +21,7 @@ pub(super) async fn alive() -> Json<Value> {
     Json(json!({"alive": true}))
 }
 
-/// 200 or 503, `{"ready", "reasons": [{"code", "text"}]}`
+/// 200 or 503, `{"ready", "reasons": [{"code", "message"}]}`
 pub(super) async fn ready(State(data): State<ResponseData>) -> (StatusCode, Json<Value>) {
     let reasons = reasons(&data);
     let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
@@ -33,14 +33,14 @@ pub(super) async fn ready(State(data): State<ResponseData>) -> (StatusCode, Json
 pub(super) fn reasons(data: &ResponseData) -> Vec<UnreadyReason> {
     let phase = match *data.observer.phase().borrow() {
         ProcessPhase::Starting => {
-            Some(UnreadyReason { code: "starting", text: "the listeners do not accept connections yet" })
+            Some(UnreadyReason { code: "starting", message: "the listeners do not accept connections yet" })
         }
         ProcessPhase::Serving => None,
         ProcessPhase::Draining | ProcessPhase::HandedOver => {
-            Some(UnreadyReason { code: "draining", text: "this process is shutting down" })
+            Some(UnreadyReason { code: "draining", message: "this process is shutting down" })
         }
     };
-    let reachable = data.observer.members().iter().any(|member| member.answers && member.listener.is_some());
-    let upstream = UnreadyReason { code: "upstream", text: "no member of the upstream replies" };
+    let reachable = data.observer.members().iter().any(|member| member.up && member.listener.is_some());
+    let upstream = UnreadyReason { code: "upstream", message: "no member of the upstream replies" };
     phase.into_iter().chain((!reachable).then_some(upstream)).collect()
 }

@@ -102,8 +102,8 @@ impl ResponseData {
 
     fn reloads(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
         let ReloadStatus { loaded, failed, loaded_at, tried_at, last_error } = &*self.admin_context.reload_status();
-        let outcomes = [([("outcome", "loaded")], *loaded), ([("outcome", "failed")], *failed)];
-        metrics.counters("reloads", "Reloads of rules or certificates", outcomes)?;
+        let results = [([("result", "loaded")], *loaded), ([("result", "failed")], *failed)];
+        metrics.counters("reloads", "Reloads of rules or certificates", results)?;
         let successful = f64::from(u8::from(last_error.is_none()));
         metrics.gauge("last_reload_successful", "0 if the last reload failed", successful)?;
         metrics.time("last_reload", "When the last reload was tried, successful or not", *tried_at)?;
@@ -118,7 +118,7 @@ impl ResponseData {
 
     fn members(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
         let members = self.observer.members();
-        let up = members.iter().map(|member| ([("member", member.name.as_str())], u64::from(member.answers)));
+        let up = members.iter().map(|member| ([("member", member.name.as_str())], u64::from(member.up)));
         metrics.gauges("member_up", "1 for a member that replies", up)?;
         let primary = members
             .iter()
@@ -135,15 +135,11 @@ impl ResponseData {
     fn connections(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
         let counts = self.observer.connection_counts();
         metrics.gauge("connections_open", "Client connections", self.observer.connections() as f64)?;
-        metrics.counter("connections_relayed", "Client connections that got a server connection", counts.accepted)?;
+        metrics.counter("connections_accepted", "Accepted client connections", counts.accepted)?;
         let by = |reasons: Vec<(&'static str, u64)>| {
             reasons.into_iter().map(|(reason, count)| ([("reason", reason)], count))
         };
-        metrics.counters(
-            "connections_refused",
-            "Client connections that were closed before that",
-            by(counts.refused),
-        )?;
+        metrics.counters("connections_refused", "Client connections that were not accepted", by(counts.refused))?;
         metrics.counters("connections_ended", "Ended client connections by reason", by(counts.ended))?;
         let MemoryUse { limit, used, waits } = self.observer.memory();
         let bytes = [([("of", "limit")], limit as u64), ([("of", "use")], used as u64)];
@@ -176,8 +172,8 @@ impl ResponseData {
         let rejected = by_member(|pool| pool.overloaded);
         metrics.counters("pool_rejected_requests", "Requests rejected because they waited too long", rejected)?;
         let logins = pools.iter().flat_map(|pool| {
-            let by_outcome = pool.logins.iter();
-            by_outcome.map(|(outcome, count)| ([("member", pool.member.as_str()), ("outcome", *outcome)], *count))
+            let by_result = pool.logins.iter();
+            by_result.map(|(result, count)| ([("member", pool.member.as_str()), ("result", *result)], *count))
         });
         metrics.counters("pool_logins", "Logins on connections of pools", logins)
     }
@@ -219,7 +215,7 @@ impl ResponseData {
         let latencies = lookups.iter().map(|(kind, measured)| ([("kind", *kind)], &measured.latency));
         metrics.durations("lookup", "Time that messages waited for lookups of rules", latencies)?;
         let failures = lookups.iter().flat_map(|(kind, measured)| {
-            let labels = |outcome| [("kind", *kind), ("outcome", outcome)];
+            let labels = |reason| [("kind", *kind), ("reason", reason)];
             [(labels("permanent"), measured.permanent), (labels("unavailable"), measured.unavailable)]
         });
         metrics.counters("lookup_failures", "Failed lookups", failures)?;
@@ -259,8 +255,8 @@ impl ResponseData {
 
     fn spans(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
         let SpanCounts { sent, failed, dropped } = self.admin_context.spans();
-        let outcomes = [("sent", sent), ("failed", failed), ("dropped", dropped)];
-        let labelled = outcomes.map(|(outcome, count)| ([("outcome", outcome)], count));
+        let results = [("sent", sent), ("failed", failed), ("dropped", dropped)];
+        let labelled = results.map(|(result, count)| ([("result", result)], count));
         metrics.counters("spans", "Spans for the OpenTelemetry collector", labelled)
     }
 }

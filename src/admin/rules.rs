@@ -9,8 +9,8 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 use super::{ResponseData, milliseconds};
-use crate::audit::EffectCounts;
-use crate::proxy::{ClientPermits, LiveRule, MINUTES, MinuteEffects, PermitStatus};
+use crate::audit::OutcomeCounts;
+use crate::proxy::{ClientPermits, LiveRule, MINUTES, MinuteOutcomes, PermitStatus};
 
 /// The most applications listed for one rule, the busiest first: all that are counted by name.
 const APPS: usize = 101;
@@ -30,7 +30,7 @@ fn list(data: &ResponseData) -> Response {
         data.observer.permits(CLIENTS).into_iter().map(|status| (status.rule.clone(), status)).collect();
     let rules: Vec<Value> = report.iter().map(|rule| to_json(rule, permits.get(&rule.label.name), now)).collect();
     Json(json!({
-        "set": set.hash().to_string(),
+        "set": { "hash": set.hash().to_string() },
         "now": now,
         "minutes": MINUTES,
         "rules": rules,
@@ -40,9 +40,9 @@ fn list(data: &ResponseData) -> Response {
 
 /// `permits`: of a rule that limits clients.
 fn to_json(rule: &LiveRule, permits: Option<&PermitStatus>, now: u64) -> Value {
-    let minute = |(minute, counts): (u64, MinuteEffects)| {
-        let EffectCounts { rejected, rewritten, .. } = counts.shadow;
-        let shadow = json!({"rejected": rejected, "rewritten": rewritten});
+    let minute = |(minute, counts): (u64, MinuteOutcomes)| {
+        let OutcomeCounts { reject, rewrite, .. } = counts.shadow;
+        let shadow = json!({"reject": reject, "rewrite": rewrite});
         with(json!({"at": minute * MILLISECONDS_PER_MINUTE, "shadow": shadow}), counts.all)
     };
     let history: Vec<Value> = rule.counts.history.since(now / MILLISECONDS_PER_MINUTE).map(minute).collect();
@@ -72,9 +72,9 @@ fn permits_json(status: &PermitStatus) -> Value {
     };
     let clients: Vec<Value> = clients
         .iter()
-        .map(|ClientPermits { client, per, held, waiting, oldest_wait }| {
+        .map(|ClientPermits { name, per, held, waiting, oldest_wait }| {
             let oldest_wait = in_milliseconds(*oldest_wait);
-            json!({"client": &**client, "per": per, "held": held, "waiting": waiting, "oldest_wait": oldest_wait})
+            json!({"name": &**name, "per": per, "held": held, "waiting": waiting, "oldest_wait": oldest_wait})
         })
         .collect();
     json!({
@@ -93,7 +93,7 @@ fn in_milliseconds(duration: Duration) -> u64 {
 }
 
 /// Adds the counts to the fields of an object.
-fn with(mut object: Value, counts: EffectCounts) -> Value {
+fn with(mut object: Value, counts: OutcomeCounts) -> Value {
     if let (Value::Object(fields), Ok(Value::Object(counts))) = (&mut object, serde_json::to_value(counts)) {
         fields.extend(counts);
     }

@@ -17,12 +17,12 @@ pub(super) async fn list(State(data): State<ResponseData>) -> Response {
 }
 
 fn to_json(statement: &SlowStatement) -> Value {
-    let SlowStatement { at, took, servers, shape, namespace, app, users, client } = statement;
+    let SlowStatement { at, took, upstream, shape, namespace, app, users, client } = statement;
     let rounded = |nanoseconds: u64| (nanoseconds as f64 / NANOSECONDS_PER_MILLISECOND * 10.0).round() / 10.0;
     json!({
         "at": milliseconds(*at),
         "milliseconds": rounded(*took),
-        "servers": rounded(*servers),
+        "upstream": rounded(*upstream),
         "shape": shape,
         "namespace": namespace,
         "app": app,

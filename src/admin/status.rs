@@ -49,7 +49,7 @@ fn worker(worker: &WorkerStatus) -> serde_json::Value {
 /// When docward's own certificates expire, in milliseconds since 1970 UTC.
 fn certificates(data: &ResponseData) -> Vec<serde_json::Value> {
     let listed = data.admin_context.certificates().into_iter();
-    listed.map(|(side, end)| json!({ "side": side, "valid_until": end.saturating_mul(1000) })).collect()
+    listed.map(|(side, end)| json!({ "side": side, "expires_at": end.saturating_mul(1000) })).collect()
 }
 
 fn describe(data: &ResponseData) -> Response {

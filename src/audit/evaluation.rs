@@ -3,7 +3,7 @@
 
 use super::known_documents::KnownDocuments;
 use super::recorded::{Client, REST_UNKNOWN, RecordedCommand, RecordedContent, UnknownStatements};
-use super::tally::{AuditTally, CountedEffect, ExampleText, RuleEffect};
+use super::tally::{AuditTally, CountedOutcome, ExampleText, ReportedOutcome};
 use super::target::{CommandTarget, evaluates_statement, kinds_of_class, target};
 use super::write::{AuditedWrite, WriteAction};
 use super::{matching, shape};
@@ -23,7 +23,7 @@ const CHANGED_SINCE: &str = "the document was changed after this connection had 
 const NOT_INSERTED: &str = "no document was stored, and docward does not insert one that has a version already";
 const NOT_SATISFIED: &str = "the stored document did not satisfy the rule's condition";
 
-/// Counts the effects that rules would have had.
+/// Counts the outcomes that rules would have had.
 #[derive(Debug)]
 pub struct Audit<'r> {
     evaluation: TrafficEvaluation<'r>,
@@ -104,7 +104,7 @@ impl KnownDocuments {
     }
 }
 
-/// Counts the effects that rules would have had on statements, with the documents that are known to be stored.
+/// Counts the outcomes that rules would have had on statements, with the documents that are known to be stored.
 #[derive(Debug)]
 pub(super) struct TrafficEvaluation<'r> {
     rules: &'r RuleSet,
@@ -170,8 +170,8 @@ impl<'r> TrafficEvaluation<'r> {
                 kinds => kinds.iter().any(|kind| evaluates_statement(rule, namespace, unknown.class, Some(*kind))),
             };
             if let Some(tally) = self.tally.rules.get_mut(rule.id.index()).filter(|_| evaluates) {
-                let noted = CountedEffect {
-                    effect: RuleEffect::CannotTell,
+                let noted = CountedOutcome {
+                    outcome: ReportedOutcome::CannotTell,
                     statements: unknown.statements,
                     app: client.app.as_deref(),
                     users: client.users.as_deref(),
@@ -179,7 +179,7 @@ impl<'r> TrafficEvaluation<'r> {
                     namespace: &text,
                     reason: unknown.reason,
                 };
-                tally.count_effect(&noted, class_name(unknown.class).to_owned(), ExampleText::default);
+                tally.count_example(&noted, class_name(unknown.class).to_owned(), ExampleText::default);
             }
         }
     }
@@ -209,7 +209,7 @@ impl<'r> TrafficEvaluation<'r> {
             },
         };
         // Several rules can rewrite one statement; the first one counts what it would not have matched.
-        let rewrites = |outcome: &RuleOutcome| RuleEffect::from_outcome(outcome.kind) == RuleEffect::Rewritten;
+        let rewrites = |outcome: &RuleOutcome| ReportedOutcome::from_kind(outcome.kind) == ReportedOutcome::Rewrite;
         let first = dry_run.outcomes.iter().find(|outcome| rewrites(outcome)).map(|outcome| outcome.rule);
         for outcome in &dry_run.outcomes {
             let matched = match seen.matched(self.rules.rule(outcome.rule), stored) {
@@ -218,7 +218,7 @@ impl<'r> TrafficEvaluation<'r> {
             };
             self.count_outcome(outcome, &dry_run, matched, &seen);
         }
-        self.count_passed(&dry_run, &seen);
+        self.count_forwarded(&dry_run, &seen);
     }
 
     fn count_outcome(
@@ -231,25 +231,25 @@ impl<'r> TrafficEvaluation<'r> {
         let undecided = matches!(dry_run.outcome, DryRunOutcome::Undecided)
             || dry_run.needs.iter().any(|need| matches!(need, AssumedLookup::Documents(_)));
         let rule = self.rules.rule(outcome.rule);
-        let (effect, reason) = match RuleEffect::from_outcome(outcome.kind) {
-            _ if seen.hides_from(rule) => (RuleEffect::CannotTell, REST_UNKNOWN),
+        let (reported, reason) = match ReportedOutcome::from_kind(outcome.kind) {
+            _ if seen.hides_from(rule) => (ReportedOutcome::CannotTell, REST_UNKNOWN),
             // The result of a lookup decides whether it is rewritten.
-            RuleEffect::Rewritten if undecided => (RuleEffect::CannotTell, "it depends on stored documents"),
-            RuleEffect::Rewritten => match matched {
-                Matched::Not(effect, reason) => (effect, reason),
+            ReportedOutcome::Rewrite if undecided => (ReportedOutcome::CannotTell, "it depends on stored documents"),
+            ReportedOutcome::Rewrite => match matched {
+                Matched::Not(reported, reason) => (reported, reason),
                 Matched::Yes => {
                     self.confirmed.get_mut(rule.id.index()).into_iter().for_each(|count| *count += 1);
-                    (RuleEffect::Rewritten, outcome.reason.as_str())
+                    (ReportedOutcome::Rewrite, outcome.reason.as_str())
                 }
-                Matched::Unknown => (RuleEffect::Rewritten, outcome.reason.as_str()),
+                Matched::Unknown => (ReportedOutcome::Rewrite, outcome.reason.as_str()),
             },
-            effect => (effect, outcome.reason.as_str()),
+            reported => (reported, outcome.reason.as_str()),
         };
-        seen.count_effect(&mut self.tally, rule, effect, (&outcome.namespace, reason), outcome.statements);
+        seen.count_example(&mut self.tally, rule, reported, (&outcome.namespace, reason), outcome.statements);
     }
 
     /// Counts the rules that evaluated the statement without an outcome.
-    fn count_passed(&mut self, dry_run: &DryRun, seen: &EvaluatedCommand<'_>) {
+    fn count_forwarded(&mut self, dry_run: &DryRun, seen: &EvaluatedCommand<'_>) {
         let Some((namespace, class, kind)) = seen.target else { return };
         let rules = self.rules;
         let Some(found) = rules.rules_for(namespace.database, namespace.collection) else { return };
@@ -258,20 +258,20 @@ impl<'r> TrafficEvaluation<'r> {
         let rejecting = dry_run.outcomes.iter().find(|outcome| outcome.kind == OutcomeKind::Reject);
         let last = rejecting.map(|outcome| rules.rule(outcome.rule).pattern.evaluation_order());
         let is_evaluated = |rule: &Rule| last.is_none_or(|last| rule.pattern.evaluation_order() <= last);
-        let passed_by = |rule: &&Rule| {
+        let forwarded_by = |rule: &&Rule| {
             evaluates_statement(rule, namespace, class, kind) && is_evaluated(rule) && !has_outcome(rule)
         };
-        for rule in found.iter().filter(passed_by) {
+        for rule in found.iter().filter(forwarded_by) {
             let reason = match &dry_run.outcome {
                 _ if seen.hides_from(rule) => REST_UNKNOWN,
                 // Rejected without a rule: the source changed the command, or docward cannot read it.
                 DryRunOutcome::Rejected { message, .. } if dry_run.outcomes.is_empty() => message,
                 _ => {
-                    self.tally.rules.get_mut(rule.id.index()).into_iter().for_each(|tally| tally.pass(1));
+                    self.tally.rules.get_mut(rule.id.index()).into_iter().for_each(|tally| tally.forward(1));
                     continue;
                 }
             };
-            seen.count_effect(&mut self.tally, rule, RuleEffect::CannotTell, (&namespace.to_string(), reason), 1);
+            seen.count_example(&mut self.tally, rule, ReportedOutcome::CannotTell, (&namespace.to_string(), reason), 1);
         }
     }
 }
@@ -314,7 +314,7 @@ impl EvaluatedCommand<'_> {
                 .elements()
                 .any(|one| one.value.kind != Kind::Null && original.filter.get(one.key).is_none());
             let is_lost = is_version && self.has_inserted && original.upsert && !sent.upsert && requires_version;
-            return if is_lost { Matched::Not(RuleEffect::NoMatch, NOT_INSERTED) } else { Matched::Unknown };
+            return if is_lost { Matched::Not(ReportedOutcome::NoMatch, NOT_INSERTED) } else { Matched::Unknown };
         };
         if original.upsert || matching::matches(original.filter, &document) == Some(false) {
             return Matched::Unknown;
@@ -326,33 +326,34 @@ impl EvaluatedCommand<'_> {
             && replaces
             && stored.is_changed_since_read(&name, original.filter, self.client.connection)
         {
-            return Matched::Not(RuleEffect::Conflict, CHANGED_SINCE);
+            return Matched::Not(ReportedOutcome::Conflict, CHANGED_SINCE);
         }
         match matching::matches(sent.filter, &document) {
             Some(true) if adds_condition => Matched::Yes,
-            Some(false) if is_version => Matched::Not(RuleEffect::Conflict, OTHER_VERSION),
-            Some(false) => Matched::Not(RuleEffect::NoMatch, NOT_SATISFIED),
+            Some(false) if is_version => Matched::Not(ReportedOutcome::Conflict, OTHER_VERSION),
+            Some(false) => Matched::Not(ReportedOutcome::NoMatch, NOT_SATISFIED),
             _ => Matched::Unknown,
         }
     }
 
-    fn count_effect(
+    fn count_example(
         &self,
         tally: &mut AuditTally,
         rule: &Rule,
-        effect: RuleEffect,
+        outcome: ReportedOutcome,
         (namespace, reason): (&str, &str),
         statements: u64,
     ) {
         let Some(tally) = tally.rules.get_mut(rule.id.index()) else { return };
         let (app, users) = (self.client.app.as_deref(), self.client.users.as_deref());
-        let noted = CountedEffect { effect, statements, app, users, at: self.at, namespace, reason };
-        let is_sent = matches!(effect, RuleEffect::Rewritten | RuleEffect::Conflict | RuleEffect::NoMatch);
-        tally.count_effect(&noted, shape(self.command), || {
+        let noted = CountedOutcome { outcome, statements, app, users, at: self.at, namespace, reason };
+        let is_sent =
+            matches!(outcome, ReportedOutcome::Rewrite | ReportedOutcome::Conflict | ReportedOutcome::NoMatch);
+        tally.count_example(&noted, shape(self.command), || {
             let sent = is_sent.then(|| self.sent.iter().map(|sent| text(sent.as_document())).collect());
             let sent: Option<Vec<String>> = sent.flatten();
             let sent = sent.filter(|sent| !sent.is_empty()).map(|sent| sent.join("; "));
-            ExampleText { shell: text(self.command), sent }
+            ExampleText { given: text(self.command), sent }
         });
     }
 }
@@ -361,7 +362,7 @@ impl EvaluatedCommand<'_> {
 #[derive(Debug, Clone, Copy)]
 enum Matched {
     Yes,
-    Not(RuleEffect, &'static str),
+    Not(ReportedOutcome, &'static str),
     Unknown,
 }
 

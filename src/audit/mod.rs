@@ -1,7 +1,7 @@
 //! Reads recorded traffic from mongod's log, `system.profile` and captures, and evaluates it with rules.
 //!
 //! [`log`], [`profile`] and [`capture`] read one entry at a time into a [`RecordedCommand`]. [`Audit`] evaluates it
-//! with `engine::dry_run` and counts the effects in a [`AuditTally`]. [`Habits`] counts what a rule could prevent, and
+//! with `engine::dry_run` and counts the outcomes in a [`AuditTally`]. [`Habits`] counts what a rule could prevent, and
 //! [`CandidateRules`] proposes rules that do not break the recorded applications. This layer has no I/O, clock or threads: `crate::cli` reads the files and shows progress. Next layer: `crate::service`.
 //!
 //! `stored` and `matching` import each other: a filter is evaluated on what is known of a document, and selects the
@@ -31,7 +31,7 @@ pub use habits::Habits;
 pub use proposal::{CandidateEvaluation, CandidateRules, EvaluatedCandidates, Proposal};
 pub use recorded::{Client, CommandFilter, RecordedCommand, RecordedContent, UnknownStatements, Unreadable};
 pub use reply_summary::ReplySummary;
-pub use tally::{AuditTally, CountedEffect, EffectCounts, Example, ExampleText, RuleEffect, RuleTally};
+pub use tally::{AuditTally, CountedOutcome, Example, ExampleText, OutcomeCounts, ReportedOutcome, RuleTally};
 
 /// Bytes of a list of statements from which the shape of a message is made.
 const SHAPED_LENGTH: usize = 16 * 1024;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::tally::{AuditTally, EffectCounts, Example, RuleEffect, RuleTally};
+use super::tally::{AuditTally, Example, OutcomeCounts, ReportedOutcome, RuleTally};
 use crate::rules::Mode;
 use crate::rules::{Rule, RuleSet};
 use crate::text::one_line;
@@ -97,25 +97,17 @@ fn table(rules: &[(&Rule, &RuleTally)]) -> String {
     line(
         &mut out,
         format_args!(
-            "{:width$}  {:>12}  {:>13}  {:>8}  {:>8}  {:>11}  {:>8}  {:>8}  {:>10}",
-            "rule",
-            "would reject",
-            "would rewrite",
-            "conflict",
-            "no match",
-            "cannot tell",
-            "warns",
-            "excepted",
-            "passed"
+            "{:width$}  {:>10}  {:>10}  {:>10}  {:>10}  {:>11}  {:>10}  {:>10}  {:>10}  {:>10}",
+            "rule", "reject", "rewrite", "conflict", "no_match", "cannot_tell", "warn", "allow", "except", "forward"
         ),
     );
     for (rule, tally) in rules {
-        let EffectCounts { rejected, rewritten, conflict, no_match, warned, cannot_tell, excepted, passed, .. } =
+        let OutcomeCounts { reject, rewrite, conflict, no_match, warn, allow, cannot_tell, except, forward, .. } =
             tally.counts;
         line(
             &mut out,
             format_args!(
-                "{:width$}  {rejected:>12}  {rewritten:>13}  {conflict:>8}  {no_match:>8}  {cannot_tell:>11}  {warned:>8}  {excepted:>8}  {passed:>10}",
+                "{:width$}  {reject:>10}  {rewrite:>10}  {conflict:>10}  {no_match:>10}  {cannot_tell:>11}  {warn:>10}  {allow:>10}  {except:>10}  {forward:>10}",
                 rule.name.value
             ),
         );
@@ -140,8 +132,8 @@ fn write_details(rule: &Rule, tally: &RuleTally, out: &mut String) {
     let mut shown = 0;
     let mut last = None;
     for example in &examples {
-        shown = if last == Some(example.effect) { shown + 1 } else { 1 };
-        last = Some(example.effect);
+        shown = if last == Some(example.outcome) { shown + 1 } else { 1 };
+        last = Some(example.outcome);
         if shown <= SHOWN {
             example_text(example, out);
         }
@@ -150,36 +142,38 @@ fn write_details(rule: &Rule, tally: &RuleTally, out: &mut String) {
 
 fn example_text(example: &Example, out: &mut String) {
     let Example { namespace, shape, statements, reason, text, .. } = example;
-    let effect = words(example.effect);
+    let outcome = words(example.outcome);
     let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
     let what = one_line(&format!("{namespace} {shape}{reason}"));
-    line(out, format_args!("  {effect} {statements} × {what}"));
-    match (&text.shell, &text.sent) {
-        (Some(shell), Some(sent)) => {
-            line(out, format_args!("    - {}", one_line(shell)));
+    line(out, format_args!("  {outcome} {statements} × {what}"));
+    match (&text.given, &text.sent) {
+        (Some(given), Some(sent)) => {
+            line(out, format_args!("    - {}", one_line(given)));
             line(out, format_args!("    + {}", one_line(sent)));
         }
-        (Some(shell), None) => line(out, format_args!("      {}", one_line(shell))),
+        (Some(given), None) => line(out, format_args!("      {}", one_line(given))),
         (None, _) => {}
     }
 }
 
-fn in_words(counts: &EffectCounts) -> String {
-    let parts = counts.by_effect().into_iter().filter(|(effect, count)| *count > 0 && *effect != RuleEffect::Passed);
-    parts.map(|(effect, count)| format!("{} {count}", words(effect))).collect::<Vec<_>>().join(", ")
+fn in_words(counts: &OutcomeCounts) -> String {
+    let parts =
+        counts.by_outcome().into_iter().filter(|(outcome, count)| *count > 0 && *outcome != ReportedOutcome::Forward);
+    parts.map(|(outcome, count)| format!("{} {count}", words(outcome))).collect::<Vec<_>>().join(", ")
 }
 
-fn words(effect: RuleEffect) -> &'static str {
-    match effect {
-        RuleEffect::Rejected => "would reject",
-        RuleEffect::Rewritten => "would rewrite",
-        RuleEffect::Conflict => "reports a conflict for",
-        RuleEffect::NoMatch => "no match for",
-        RuleEffect::Stale => "stale",
-        RuleEffect::Warned => "warns about",
-        RuleEffect::CannotTell => "cannot tell",
-        RuleEffect::Excepted => "exempts",
-        RuleEffect::Passed => "forwards",
+fn words(outcome: ReportedOutcome) -> &'static str {
+    match outcome {
+        ReportedOutcome::Reject => "would reject",
+        ReportedOutcome::Rewrite => "would rewrite",
+        ReportedOutcome::Conflict => "reports a conflict for",
+        ReportedOutcome::NoMatch => "no match for",
+        ReportedOutcome::Stale => "stale",
+        ReportedOutcome::Warn => "warns about",
+        ReportedOutcome::Allow => "allows",
+        ReportedOutcome::CannotTell => "cannot tell",
+        ReportedOutcome::Except => "exempts",
+        ReportedOutcome::Forward => "forwards",
     }
 }
 

@@ -1,4 +1,4 @@
-//! Counts the effects of rules by application, with example shapes of commands. The size is bounded for any
+//! Counts the outcomes of rules by application, with example shapes of commands. The size is bounded for any
 //! traffic. The audit of recorded traffic and the live report of `serve` share these counts.
 
 use serde::Serialize;
@@ -17,119 +17,127 @@ const OTHERS: &str = "(others)";
 /// The name for connections without an appName.
 const UNNAMED: &str = "(no appName)";
 
-/// What a rule does, or would do, to a statement.
+/// What a rule does, or would do, to a statement: an [`OutcomeKind`] without the rule's mode, or one that only a
+/// report can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RuleEffect {
-    Rejected,
-    Rewritten,
+pub enum ReportedOutcome {
+    Reject,
+    Rewrite,
     /// The stored document had another version than the statement was made for.
     Conflict,
     /// It matched nothing: the rule's condition was not satisfied, or there was no such document.
     NoMatch,
     /// It changed nothing, because what was stored was newer.
     Stale,
-    /// It is forwarded, but needs attention: a warning, or a write that cannot be analysed.
-    Warned,
-    /// The effect depends on data that the source does not have.
+    /// It is forwarded, but somebody should look at it.
+    Warn,
+    /// It is forwarded because of `unsupported: allow`, although the rule cannot analyse it.
+    Allow,
+    /// The outcome depends on data that the source does not have.
     CannotTell,
     /// The rule exempts this client.
-    Excepted,
-    Passed,
+    Except,
+    Forward,
 }
 
-impl RuleEffect {
+impl ReportedOutcome {
     /// The name in JSON and logs.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Rejected => "rejected",
-            Self::Rewritten => "rewritten",
+            Self::Reject => "reject",
+            Self::Rewrite => "rewrite",
             Self::Conflict => "conflict",
             Self::NoMatch => "no_match",
             Self::Stale => "stale",
-            Self::Warned => "warned",
+            Self::Warn => "warn",
+            Self::Allow => "allow",
             Self::CannotTell => "cannot_tell",
-            Self::Excepted => "excepted",
-            Self::Passed => "passed",
+            Self::Except => "except",
+            Self::Forward => "forward",
         }
     }
 
-    /// The effect of an outcome, the same for enforced and shadow rules.
+    /// The outcome without the rule's mode.
     #[must_use]
-    pub fn from_outcome(kind: OutcomeKind) -> Self {
+    pub fn from_kind(kind: OutcomeKind) -> Self {
         match kind {
-            OutcomeKind::Reject | OutcomeKind::ShadowReject => Self::Rejected,
-            OutcomeKind::Rewrite | OutcomeKind::ShadowRewrite => Self::Rewritten,
+            OutcomeKind::Reject | OutcomeKind::ShadowReject => Self::Reject,
+            OutcomeKind::Rewrite | OutcomeKind::ShadowRewrite => Self::Rewrite,
             OutcomeKind::Conflict => Self::Conflict,
             OutcomeKind::NoMatch => Self::NoMatch,
             OutcomeKind::Stale => Self::Stale,
-            OutcomeKind::Warn | OutcomeKind::Allow => Self::Warned,
-            OutcomeKind::ExceptReject | OutcomeKind::ExceptRewrite => Self::Excepted,
+            OutcomeKind::Warn => Self::Warn,
+            OutcomeKind::Allow => Self::Allow,
+            OutcomeKind::ExceptReject | OutcomeKind::ExceptRewrite => Self::Except,
         }
     }
 }
 
-/// Statements by effect.
+/// Statements by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct EffectCounts {
-    pub rejected: u64,
-    pub rewritten: u64,
+pub struct OutcomeCounts {
+    pub reject: u64,
+    pub rewrite: u64,
     pub conflict: u64,
     pub no_match: u64,
     pub stale: u64,
-    pub warned: u64,
+    pub warn: u64,
+    pub allow: u64,
     pub cannot_tell: u64,
-    pub excepted: u64,
-    pub passed: u64,
+    pub except: u64,
+    pub forward: u64,
 }
 
-impl EffectCounts {
-    fn count_mut(&mut self, effect: RuleEffect) -> &mut u64 {
-        match effect {
-            RuleEffect::Rejected => &mut self.rejected,
-            RuleEffect::Rewritten => &mut self.rewritten,
-            RuleEffect::Conflict => &mut self.conflict,
-            RuleEffect::NoMatch => &mut self.no_match,
-            RuleEffect::Stale => &mut self.stale,
-            RuleEffect::Warned => &mut self.warned,
-            RuleEffect::CannotTell => &mut self.cannot_tell,
-            RuleEffect::Excepted => &mut self.excepted,
-            RuleEffect::Passed => &mut self.passed,
+impl OutcomeCounts {
+    fn count_mut(&mut self, outcome: ReportedOutcome) -> &mut u64 {
+        match outcome {
+            ReportedOutcome::Reject => &mut self.reject,
+            ReportedOutcome::Rewrite => &mut self.rewrite,
+            ReportedOutcome::Conflict => &mut self.conflict,
+            ReportedOutcome::NoMatch => &mut self.no_match,
+            ReportedOutcome::Stale => &mut self.stale,
+            ReportedOutcome::Warn => &mut self.warn,
+            ReportedOutcome::Allow => &mut self.allow,
+            ReportedOutcome::CannotTell => &mut self.cannot_tell,
+            ReportedOutcome::Except => &mut self.except,
+            ReportedOutcome::Forward => &mut self.forward,
         }
     }
 
     /// Counts statements.
-    pub fn add(&mut self, effect: RuleEffect, statements: u64) {
-        let count = self.count_mut(effect);
+    pub fn add(&mut self, outcome: ReportedOutcome, statements: u64) {
+        let count = self.count_mut(outcome);
         *count = count.saturating_add(statements);
     }
 
     /// Adds the counts of `other`.
     pub fn merge(&mut self, other: Self) {
-        other.by_effect().into_iter().for_each(|(effect, statements)| self.add(effect, statements));
+        other.by_outcome().into_iter().for_each(|(outcome, statements)| self.add(outcome, statements));
     }
 
     /// The sum of all counts.
     #[must_use]
     pub fn total(&self) -> u64 {
         // A damaged source may contain any number.
-        self.by_effect().into_iter().fold(0, |total, (_, statements)| total.saturating_add(statements))
+        self.by_outcome().into_iter().fold(0, |total, (_, statements)| total.saturating_add(statements))
     }
 
-    /// The count of each effect.
+    /// The count of each outcome.
     #[must_use]
-    pub fn by_effect(&self) -> [(RuleEffect, u64); 9] {
+    pub fn by_outcome(&self) -> [(ReportedOutcome, u64); 10] {
         [
-            (RuleEffect::Rejected, self.rejected),
-            (RuleEffect::Rewritten, self.rewritten),
-            (RuleEffect::Conflict, self.conflict),
-            (RuleEffect::NoMatch, self.no_match),
-            (RuleEffect::Stale, self.stale),
-            (RuleEffect::CannotTell, self.cannot_tell),
-            (RuleEffect::Warned, self.warned),
-            (RuleEffect::Excepted, self.excepted),
-            (RuleEffect::Passed, self.passed),
+            (ReportedOutcome::Reject, self.reject),
+            (ReportedOutcome::Rewrite, self.rewrite),
+            (ReportedOutcome::Conflict, self.conflict),
+            (ReportedOutcome::NoMatch, self.no_match),
+            (ReportedOutcome::Stale, self.stale),
+            (ReportedOutcome::CannotTell, self.cannot_tell),
+            (ReportedOutcome::Warn, self.warn),
+            (ReportedOutcome::Allow, self.allow),
+            (ReportedOutcome::Except, self.except),
+            (ReportedOutcome::Forward, self.forward),
         ]
     }
 }
@@ -137,7 +145,7 @@ impl EffectCounts {
 /// A shape: commands that differ only in their values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Example {
-    pub effect: RuleEffect,
+    pub outcome: ReportedOutcome,
     /// "database.collection"
     pub namespace: String,
     pub shape: String,
@@ -148,7 +156,7 @@ pub struct Example {
     pub users: Option<String>,
     /// When the last of them arrived, in milliseconds since 1970 UTC, if it is known.
     pub last: Option<u64>,
-    /// The reason of the effect; empty for rewrites.
+    /// The reason of the outcome; empty for rewrites.
     pub reason: String,
     #[serde(flatten)]
     pub text: ExampleText,
@@ -157,7 +165,7 @@ pub struct Example {
 /// The first statement of an example in mongosh syntax, if values may be shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ExampleText {
-    pub shell: Option<String>,
+    pub given: Option<String>,
     /// What would be sent instead, if the rules rewrite it.
     pub sent: Option<String>,
 }
@@ -165,16 +173,16 @@ pub struct ExampleText {
 /// One rule's counts.
 #[derive(Debug, Clone, Default)]
 pub struct RuleTally {
-    pub counts: EffectCounts,
+    pub counts: OutcomeCounts,
     /// A list: few applications write to one collection, and searching a short list is faster than hashing.
-    apps: Vec<(String, EffectCounts)>,
+    apps: Vec<(String, OutcomeCounts)>,
     examples: Vec<Example>,
 }
 
-/// Statements with one effect, to be counted.
+/// Statements with one outcome, to be counted.
 #[derive(Debug, Clone, Copy)]
-pub struct CountedEffect<'n> {
-    pub effect: RuleEffect,
+pub struct CountedOutcome<'n> {
+    pub outcome: ReportedOutcome,
     pub statements: u64,
     pub app: Option<&'n str>,
     pub users: Option<&'n [(String, String)]>,
@@ -185,28 +193,28 @@ pub struct CountedEffect<'n> {
 }
 
 impl RuleTally {
-    /// Counts passed statements, without application and example.
-    pub fn pass(&mut self, statements: u64) {
-        self.counts.add(RuleEffect::Passed, statements);
+    /// Counts forwarded statements, without application and example.
+    pub fn forward(&mut self, statements: u64) {
+        self.counts.add(ReportedOutcome::Forward, statements);
     }
 
     /// Counts statements, without an example.
-    pub fn count(&mut self, noted: &CountedEffect<'_>) {
-        self.counts.add(noted.effect, noted.statements);
-        self.add_to_app(noted.app.unwrap_or(UNNAMED), |counts| counts.add(noted.effect, noted.statements));
+    pub fn count(&mut self, noted: &CountedOutcome<'_>) {
+        self.counts.add(noted.outcome, noted.statements);
+        self.add_to_app(noted.app.unwrap_or(UNNAMED), |counts| counts.add(noted.outcome, noted.statements));
     }
 
     /// Counts statements. Calls `text` for the text of a new shape.
-    pub fn count_effect(&mut self, noted: &CountedEffect<'_>, shape: String, text: impl FnOnce() -> ExampleText) {
+    pub fn count_example(&mut self, noted: &CountedOutcome<'_>, shape: String, text: impl FnOnce() -> ExampleText) {
         self.count(noted);
         let same =
-            |one: &&mut Example| one.effect == noted.effect && one.shape == shape && one.namespace == noted.namespace;
+            |one: &&mut Example| one.outcome == noted.outcome && one.shape == shape && one.namespace == noted.namespace;
         if let Some(known) = self.examples.iter_mut().find(same) {
             known.statements = known.statements.saturating_add(noted.statements);
             known.last = known.last.max(noted.at);
         } else if self.examples.len() < MAX_EXAMPLES {
             self.examples.push(Example {
-                effect: noted.effect,
+                outcome: noted.outcome,
                 namespace: noted.namespace.to_owned(),
                 shape,
                 statements: noted.statements,
@@ -219,13 +227,13 @@ impl RuleTally {
         }
     }
 
-    fn add_to_app(&mut self, name: &str, add: impl FnOnce(&mut EffectCounts)) {
+    fn add_to_app(&mut self, name: &str, add: impl FnOnce(&mut OutcomeCounts)) {
         let is_known = |name: &str| self.apps.iter().any(|(known, _)| known == name);
         let name = if self.apps.len() < MAX_APPS || is_known(name) { name } else { OTHERS };
         match self.apps.iter_mut().find(|(known, _)| known == name) {
             Some((_, counts)) => add(counts),
             None => {
-                let mut counts = EffectCounts::default();
+                let mut counts = OutcomeCounts::default();
                 add(&mut counts);
                 self.apps.push((name.to_owned(), counts));
             }
@@ -234,18 +242,18 @@ impl RuleTally {
 
     /// Applications, the busiest first.
     #[must_use]
-    pub fn apps(&self) -> Vec<(&str, EffectCounts)> {
-        let mut apps: Vec<(&str, EffectCounts)> =
+    pub fn apps(&self) -> Vec<(&str, OutcomeCounts)> {
+        let mut apps: Vec<(&str, OutcomeCounts)> =
             self.apps.iter().map(|(app, counts)| (app.as_str(), *counts)).collect();
         apps.sort_unstable_by(|one, other| other.1.total().cmp(&one.1.total()).then_with(|| one.0.cmp(other.0)));
         apps
     }
 
-    /// Examples by effect, the most frequent first.
+    /// Examples by outcome, the most frequent first.
     #[must_use]
     pub fn examples(&self) -> Vec<&Example> {
         let mut examples: Vec<&Example> = self.examples.iter().collect();
-        examples.sort_by_key(|one| (one.effect, std::cmp::Reverse(one.statements)));
+        examples.sort_by_key(|one| (one.outcome, std::cmp::Reverse(one.statements)));
         examples
     }
 
@@ -257,7 +265,7 @@ impl RuleTally {
         apps.into_iter().for_each(|(app, counts)| self.add_to_app(&app, |sum| sum.merge(counts)));
         for example in other.examples {
             let same = |one: &&mut Example| {
-                (one.effect, &one.shape, &one.namespace) == (example.effect, &example.shape, &example.namespace)
+                (one.outcome, &one.shape, &one.namespace) == (example.outcome, &example.shape, &example.namespace)
             };
             if let Some(known) = self.examples.iter_mut().find(same) {
                 known.statements = known.statements.saturating_add(example.statements);
@@ -276,7 +284,7 @@ fn joined(users: &[(String, String)]) -> String {
     names
 }
 
-/// The effects of all rules of a set, by rule number.
+/// The outcomes of all rules of a set, by rule number.
 #[derive(Debug, Clone, Default)]
 pub struct AuditTally {
     pub rules: Vec<RuleTally>,

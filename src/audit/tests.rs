@@ -180,7 +180,7 @@ fn rules(pattern: &str) -> RuleSet {
     RuleSet::from_sources(vec![SourceFile { name: "r.yaml".to_owned(), text }]).unwrap()
 }
 
-/// The counts of a rule for a log: rejected, rewritten, cannot tell, passed.
+/// The counts of a rule for a log: reject, rewrite, cannot_tell, forward.
 fn counts(pattern: &str, lines: &[String]) -> (u64, u64, u64, u64) {
     let rules = rules(pattern);
     let mut audit = Audit::new(&rules);
@@ -192,12 +192,12 @@ fn counts(pattern: &str, lines: &[String]) -> (u64, u64, u64, u64) {
     }
     reader.finish(&mut out);
     out.iter().for_each(|recorded| audit.add_command(recorded));
-    let EffectCounts { rejected, rewritten, cannot_tell, passed, .. } = audit.finish().rules[0].counts;
-    (rejected, rewritten, cannot_tell, passed)
+    let OutcomeCounts { reject, rewrite, cannot_tell, forward, .. } = audit.finish().rules[0].counts;
+    (reject, rewrite, cannot_tell, forward)
 }
 
 #[test]
-fn effects_are_counted_by_statement() {
+fn outcomes_are_counted_by_statement() {
     let write = |q: &str| line("a", "update", "d.c", q, "");
     let rest = line("a", "command", "d.$cmd", UPDATE, "");
     let set = r#"{"q":{"_id":1},"u":{"$set":{"a":1}}}"#;
@@ -239,7 +239,7 @@ fn ops_of_a_bulk_write_count_for_their_own_collections() {
     let record = capture::record(&sender, Document::parse(command.as_bytes()).unwrap());
     audit.add_command(&capture::parse_record(Document::parse(&record).unwrap()).unwrap());
     let counts = audit.finish().rules[0].counts;
-    assert_eq!((counts.rejected, counts.passed, counts.cannot_tell), (2, 0, 0));
+    assert_eq!((counts.reject, counts.forward, counts.cannot_tell), (2, 0, 0));
 }
 
 #[test]
@@ -259,15 +259,15 @@ fn a_text_report_has_no_control_characters_of_the_traffic() {
     let tally = audit.finish();
     let text = report::to_text(&tally, &rules, &[]);
     assert!(text.contains("would reject 1") && !text.contains('\u{1b}') && !text.contains("\nrule 'x'"), "{text}");
-    assert_eq!(report::to_json(&tally, &rules, &[])["rules"][0]["counts"]["rejected"], 1);
+    assert_eq!(report::to_json(&tally, &rules, &[])["rules"][0]["counts"]["reject"], 1);
 }
 
 #[test]
 fn counts_are_bounded_and_can_be_merged() {
     let note = |tally: &mut RuleTally, number: usize| {
         let app = format!("app{number}");
-        let noted = CountedEffect {
-            effect: RuleEffect::Rejected,
+        let noted = CountedOutcome {
+            outcome: ReportedOutcome::Reject,
             statements: 1,
             app: Some(&app),
             users: None,
@@ -275,14 +275,14 @@ fn counts_are_bounded_and_can_be_merged() {
             namespace: "d.c",
             reason: "",
         };
-        tally.count_effect(&noted, format!("shape{number}"), ExampleText::default);
+        tally.count_example(&noted, format!("shape{number}"), ExampleText::default);
     };
     let (mut one, mut other) = (RuleTally::default(), RuleTally::default());
     (0..1000).for_each(|number| note(&mut one, number));
     (500..1500).for_each(|number| note(&mut other, number));
     one.merge(other);
-    assert_eq!(one.counts.rejected, 2000);
-    assert_eq!(one.apps().iter().map(|(_, counts)| counts.rejected).sum::<u64>(), 2000);
+    assert_eq!(one.counts.reject, 2000);
+    assert_eq!(one.apps().iter().map(|(_, counts)| counts.reject).sum::<u64>(), 2000);
     assert!(one.apps().len() <= 101 && one.examples().len() <= 40);
     assert_eq!(one.apps()[0].0, "(others)");
 }
@@ -460,8 +460,8 @@ fn an_audit_counts_conflicts_with_what_is_stored() {
         audit.add_command(&recorded(&text, connection, reply));
     }
     let tally = audit.finish();
-    let EffectCounts { rewritten, conflict, .. } = tally.rules[0].counts;
-    assert_eq!((rewritten, conflict), (3, 3));
+    let OutcomeCounts { rewrite, conflict, .. } = tally.rules[0].counts;
+    assert_eq!((rewrite, conflict), (3, 3));
     let text = report::to_text(&tally, &rules, &[]);
     for part in [
         "    - db.c.replaceOne({_id: 1}, {version: 1})\n    + db.c.replaceOne({_id: 1, version: 1}, {version: 2})\n",
@@ -484,8 +484,8 @@ fn an_audit_counts_upserts_that_check_version_does_not_insert() {
     ] {
         audit.add_command(&recorded(text, 1, reply));
     }
-    let EffectCounts { rewritten, no_match, .. } = audit.finish().rules[0].counts;
-    assert_eq!((rewritten, no_match), (2, 1));
+    let OutcomeCounts { rewrite, no_match, .. } = audit.finish().rules[0].counts;
+    assert_eq!((rewrite, no_match), (2, 1));
 }
 
 #[test]

@@ -27,16 +27,16 @@ pub(super) fn log(rules: &[LiveRule]) {
 fn text(rules: &[&LiveRule]) -> String {
     let width = rules.iter().map(|rule| rule.label.name.len()).max().unwrap_or(0).max(4);
     let mut out = format!(
-        "{:width$}  {:8}  {:20}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}",
-        "rule", "mode", "since", "rejected", "rewritten", "conflict", "no match", "stale", "warned", "excepted"
+        "{:width$}  {:8}  {:20}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}",
+        "rule", "mode", "since", "reject", "rewrite", "conflict", "no_match", "stale", "warn", "allow", "except"
     );
     for rule in rules {
-        let audit::EffectCounts { rejected, rewritten, conflict, no_match, stale, warned, excepted, .. } =
+        let audit::OutcomeCounts { reject, rewrite, conflict, no_match, stale, warn, allow, except, .. } =
             rule.counts.tally.counts;
         write!(
             out,
-            "\n{:width$}  {:8}  {:20}  {rejected:>9}  {rewritten:>9}  {conflict:>9}  {no_match:>9}  {stale:>9}  \
-             {warned:>9}  {excepted:>9}",
+            "\n{:width$}  {:8}  {:20}  {reject:>9}  {rewrite:>9}  {conflict:>9}  {no_match:>9}  {stale:>9}  \
+             {warn:>9}  {allow:>9}  {except:>9}",
             rule.label.name,
             rule.written.mode,
             date(rule.since)
@@ -65,49 +65,49 @@ fn details(rule: &LiveRule, out: &mut String) {
     if apps.len() > SHOWN {
         write!(out, "\n  and {} more applications", apps.len() - SHOWN).unwrap_or_default();
     }
-    for Example { effect, namespace, shape, statements, reason, .. } in examples.into_iter().take(SHOWN) {
+    for Example { outcome, namespace, shape, statements, reason, .. } in examples.into_iter().take(SHOWN) {
         let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
         let what = one_line(&format!("{namespace} {shape}{reason}"));
-        write!(out, "\n  {} {statements} × {what}", effect.as_str()).unwrap_or_default();
+        write!(out, "\n  {} {statements} × {what}", outcome.as_str()).unwrap_or_default();
     }
 }
 
 /// The counts that are not zero.
-fn in_words(counts: &audit::EffectCounts) -> String {
-    let counted = counts.by_effect().into_iter().filter(|(_, count)| *count > 0);
-    counted.map(|(effect, count)| format!("{} {count}", effect.as_str())).collect::<Vec<_>>().join(", ")
+fn in_words(counts: &audit::OutcomeCounts) -> String {
+    let counted = counts.by_outcome().into_iter().filter(|(_, count)| *count > 0);
+    counted.map(|(outcome, count)| format!("{} {count}", outcome.as_str())).collect::<Vec<_>>().join(", ")
 }
 
 /// One line for each outcome, application and example.
 fn log_lines(live: &LiveRule) {
     let (rule, mode, since) = (&live.label.name, live.written.mode, date(live.since));
-    for (outcome, count) in &live.counts.outcomes {
-        tracing::info!(rule, mode, outcome, count, since, "report: a rule's outcomes since it was first loaded");
+    for (outcome, statements) in &live.counts.outcomes {
+        tracing::info!(rule, mode, outcome, statements, since, "report: a rule's outcomes since it was first loaded");
     }
     let examples = live.counts.tally.examples();
     if examples.is_empty() {
         return;
     }
     for (app, counts) in live.counts.tally.apps() {
-        let audit::EffectCounts { rejected, rewritten, conflict, no_match, stale, .. } = counts;
+        let audit::OutcomeCounts { reject, rewrite, conflict, no_match, stale, .. } = counts;
         tracing::info!(
             rule,
             mode,
             app,
-            rejected,
-            rewritten,
+            reject,
+            rewrite,
             conflict,
             no_match,
             stale,
             "report: what the rule did, by application"
         );
     }
-    for Example { effect, statements, namespace, shape, reason, app, users, .. } in examples {
-        let effect = effect.as_str();
+    for Example { outcome, statements, namespace, shape, reason, app, users, .. } in examples {
+        let outcome = outcome.as_str();
         tracing::info!(
             rule,
             mode,
-            effect,
+            outcome,
             statements,
             namespace,
             shape,

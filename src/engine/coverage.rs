@@ -1,7 +1,7 @@
 //! Lists what each rule does with every command that can reach its collections: `docward check --coverage`.
 //!
 //! The commands come from the catalogue, the evaluated statements from [`Pattern`](crate::patterns::Pattern), and
-//! the outcomes of indirect writes from the plan itself. There are no statements here, so `enforced` means
+//! the outcomes of indirect writes from the plan itself. There are no statements here, so `evaluate` means
 //! that the rule evaluates each one, not with which verdict.
 
 use super::applicable_rules::Enforcement;
@@ -17,13 +17,13 @@ use crate::rules::{Rule, RuleSet};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CoverageOutcome {
     /// The rule evaluates each statement or read.
-    Enforced,
+    Evaluate,
     /// Always rejected with a reason.
-    Rejected,
+    Reject,
     /// It would be rejected without `unsupported: allow`.
-    Allowed,
-    /// The rule does not apply.
-    Passes,
+    Allow,
+    /// The rule does not apply, and forwards it.
+    Forward,
 }
 
 /// A way to access the documents of a collection.
@@ -80,7 +80,7 @@ fn accesses(rule: &Rule, namespace: &NamespaceGlob) -> Vec<Access> {
         let carries = |class: &CommandClass| WriteForm::for_class(*class).is_some_and(|form| form.carries(*kind));
         by_outcome(what, carries, |class| match rule.pattern.applicability(*kind, namespace) {
             Applicability::Unsupported => unanalysed(rule),
-            Applicability::Each => CoverageOutcome::Enforced,
+            Applicability::Each => CoverageOutcome::Evaluate,
             // The rule may evaluate an option of the whole command, or what findAndModify returns.
             Applicability::None => evaluated(rule.pattern.evaluates_command(class, Some(*kind), namespace)),
         })
@@ -90,19 +90,18 @@ fn accesses(rule: &Rule, namespace: &NamespaceGlob) -> Vec<Access> {
         |class| class.reads(),
         |class| evaluated(rule.pattern.evaluates_command(class, None, namespace)),
     );
-    let applies_to_inputs = rule.pattern.evaluates_inputs() || rule.pattern.permits().is_some();
     let input = Access {
         what: "aggregation that reads it".to_owned(),
         commands: CommandClass::Aggregate.names(),
-        outcome: evaluated(applies_to_inputs),
+        outcome: evaluated(rule.applies_to_inputs()),
     };
     let indirect_write =
         |what: &str, commands: Vec<&'static str>, outcome| Access { what: format!("{what} it"), commands, outcome };
     let indirect_writes = CommandClass::REACHING.into_iter().filter_map(|class| {
         let outcome = match unanalysed(rule) {
             // The rule evaluates the command before it allows what it cannot analyse.
-            CoverageOutcome::Allowed if !class.reads() && rule.pattern.evaluates_command(class, None, namespace) => {
-                CoverageOutcome::Enforced
+            CoverageOutcome::Allow if !class.reads() && rule.pattern.evaluates_command(class, None, namespace) => {
+                CoverageOutcome::Evaluate
             }
             outcome => outcome,
         };
@@ -114,7 +113,7 @@ fn accesses(rule: &Rule, namespace: &NamespaceGlob) -> Vec<Access> {
         commands: commands.to_vec(),
         outcome,
     };
-    let legacy = other("legacy opcode", &LEGACY, CoverageOutcome::Rejected);
+    let legacy = other("legacy opcode", &LEGACY, CoverageOutcome::Reject);
     let definitions = group_by_outcome("definition of it", CommandClass::DEFINING.into_iter(), |class| {
         evaluated(rule.pattern.evaluates_command(class, None, namespace))
     });
@@ -150,18 +149,18 @@ fn group_by_outcome(
 const LEGACY: [&str; 4] = ["OP_INSERT", "OP_UPDATE", "OP_DELETE", "OP_QUERY"];
 
 fn evaluated(it_is: bool) -> CoverageOutcome {
-    if it_is { CoverageOutcome::Enforced } else { CoverageOutcome::Passes }
+    if it_is { CoverageOutcome::Evaluate } else { CoverageOutcome::Forward }
 }
 
 fn unanalysed(rule: &Rule) -> CoverageOutcome {
     if !rule.pattern.evaluates() {
-        return CoverageOutcome::Passes;
+        return CoverageOutcome::Forward;
     }
     if !rule.pattern.analyses_writes() {
-        return CoverageOutcome::Enforced;
+        return CoverageOutcome::Evaluate;
     }
     match on_indirect_write(rule, Enforcement::Enforce) {
-        OutcomeKind::Allow => CoverageOutcome::Allowed,
-        _ => CoverageOutcome::Rejected,
+        OutcomeKind::Allow => CoverageOutcome::Allow,
+        _ => CoverageOutcome::Reject,
     }
 }

@@ -170,7 +170,7 @@ impl PlayerProgress {
         let mut state = self.lock();
         let FinishedAction { outcome, took, behind } = done;
         match outcome.as_ref().and_then(|outcome| outcome.reply.as_ref()) {
-            None => state.tally.unanswered += 1,
+            None => state.tally.without_reply += 1,
             Some(reply) => {
                 let elapsed = state.earlier + state.round.elapsed();
                 let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);

@@ -38,8 +38,8 @@ pub trait Interceptor: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// The names of the rules that limit clients.
-    fn limiting(&self) -> Vec<&str> {
+    /// The names of the rules whose commands need a permit.
+    fn rules_with_permits(&self) -> Vec<&str> {
         Vec::new()
     }
 }
@@ -133,10 +133,8 @@ impl Interceptor for RuleSet {
         self.rules().iter().map(|rule| (label(rule), written(self, rule))).collect()
     }
 
-    fn limiting(&self) -> Vec<&str> {
-        let limiting =
-            self.rules().iter().filter(|rule| rule.mode != Mode::Disabled && rule.pattern.permits().is_some());
-        limiting.map(|rule| rule.name.value.as_str()).collect()
+    fn rules_with_permits(&self) -> Vec<&str> {
+        RuleSet::rules_with_permits(self).map(|rule| rule.name.value.as_str()).collect()
     }
 }
 

@@ -38,7 +38,7 @@ pub use server_side::pool::counters::PoolStatus;
 pub use server_side::pool::settings::PoolSettings;
 pub use server_side::upstream::{Address, Upstream, UpstreamError};
 pub use telemetry::decisions::Decision;
-pub use telemetry::history::{MINUTES, MinuteCounts, MinuteEffects};
+pub use telemetry::history::{MINUTES, MinuteCounts, MinuteOutcomes};
 pub use telemetry::meter::{CommandMeasures, LookupMeasures, Measures};
 pub use telemetry::outcome_counters::{LiveRule, RuleCounts};
 pub use telemetry::slowest::SlowStatement;

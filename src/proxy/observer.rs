@@ -121,7 +121,7 @@ impl<P: Interceptor> Observer<P> {
     /// they have limited a message. Each lists at most `clients` clients.
     #[must_use]
     pub fn permits(&self, clients: usize) -> Vec<PermitStatus> {
-        self.process.rules.permits.status(&self.rules().limiting(), clients)
+        self.process.rules.permits.status(&self.rules().rules_with_permits(), clients)
     }
 
     /// Returns the reservations of numbers by docward's own user.

@@ -49,7 +49,7 @@ pub struct Comparison {
     /// By command, collection, and what differs.
     pub differences: BTreeMap<(&'static str, Box<str>, String), Difference>,
     /// Differences of kinds that are not in `differences`.
-    pub others: u64,
+    pub more: u64,
     pub stored: Vec<StoredDifference>,
 }
 
@@ -97,7 +97,7 @@ impl Comparison {
         } else if self.differences.len() < MAX_KINDS {
             self.differences.insert(key, Difference { count: 1, example: example() });
         } else {
-            self.others += 1;
+            self.more += 1;
         }
     }
 }

@@ -15,7 +15,7 @@ pub struct ReplayTally {
     /// Commands of which a rule of docward rejected at least one statement, by rule.
     pub rejections: BTreeMap<String, u64>,
     /// Commands without a reply: the connection was lost or could not be opened.
-    pub unanswered: u64,
+    pub without_reply: u64,
     /// Commands whose cursor the target did not open, or had closed.
     pub without_cursor: u64,
     /// Answered commands over the time of the replay.

@@ -62,6 +62,19 @@ impl Rule {
             pattern: &self.pattern,
         }
     }
+
+    /// Whether commands on its namespaces need a permit, unless it is disabled.
+    #[must_use]
+    pub fn needs_permits(&self) -> bool {
+        self.pattern.permits().is_some()
+    }
+
+    /// Whether it applies to an aggregation because of the collections that this reads besides its own, unless it is
+    /// disabled.
+    #[must_use]
+    pub fn applies_to_inputs(&self) -> bool {
+        self.needs_permits() || self.pattern.evaluates_inputs()
+    }
 }
 
 /// What happens to a statement that a rule cannot analyse.

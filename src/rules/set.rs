@@ -29,6 +29,8 @@ pub struct RuleSet {
     needs_permits: bool,
     /// Whether a rule evaluates what aggregations on other collections read.
     evaluates_inputs: bool,
+    /// Whether a rule applies to an aggregation because of what it reads of other collections.
+    applies_to_inputs: bool,
     sources: SourceFiles,
     warnings: Report,
     hash: RuleSetHash,
@@ -43,6 +45,7 @@ impl Default for RuleSet {
             naming: Index::default(),
             needs_permits: false,
             evaluates_inputs: false,
+            applies_to_inputs: false,
             sources: SourceFiles::default(),
             warnings: Report::default(),
             hash: RuleSetHash::from_sources(&SourceFiles::default()),
@@ -112,8 +115,9 @@ impl RuleSet {
         Ok(Self {
             index: Index::new(indexed_rules(&rules), namespaces(&rules, true)),
             naming: Index::new(indexed_rules(&rules), namespaces(&rules, false)),
-            needs_permits: needs_permits(&rules),
-            evaluates_inputs: evaluates_inputs(&rules),
+            needs_permits: any_active(&rules, Rule::needs_permits),
+            evaluates_inputs: any_active(&rules, |rule| rule.pattern.evaluates_inputs()),
+            applies_to_inputs: any_active(&rules, Rule::applies_to_inputs),
             hash: RuleSetHash::from_sources(&sources),
             warnings: report,
             sources,
@@ -130,8 +134,9 @@ impl RuleSet {
         Self {
             index: Index::new(indexed_rules(&rules), namespaces(&rules, true)),
             naming: Index::new(indexed_rules(&rules), namespaces(&rules, false)),
-            needs_permits: needs_permits(&rules),
-            evaluates_inputs: evaluates_inputs(&rules),
+            needs_permits: any_active(&rules, Rule::needs_permits),
+            evaluates_inputs: any_active(&rules, |rule| rule.pattern.evaluates_inputs()),
+            applies_to_inputs: any_active(&rules, Rule::applies_to_inputs),
             hash: self.hash,
             warnings: Report::default(),
             sources: self.sources.clone(),
@@ -179,6 +184,11 @@ impl RuleSet {
         self.needs_permits
     }
 
+    /// The rules that are not disabled and whose commands need a permit.
+    pub fn rules_with_permits(&self) -> impl Iterator<Item = &Rule> {
+        active(&self.rules).filter(|rule| rule.needs_permits())
+    }
+
     /// Whether a rule evaluates what aggregations on other collections read of its namespaces.
     #[must_use]
     pub fn evaluates_inputs(&self) -> bool {
@@ -188,7 +198,7 @@ impl RuleSet {
     /// Whether a rule can apply to an aggregation because of the collections that it reads besides its own.
     #[must_use]
     pub fn applies_to_inputs(&self) -> bool {
-        self.needs_permits || self.evaluates_inputs
+        self.applies_to_inputs
     }
 
     /// All rules, including disabled ones, in the order of the files. A [`RuleId`] is an index into this slice.
@@ -306,12 +316,13 @@ fn indexed_rules(rules: &[Rule]) -> Vec<IndexedRule> {
     rules.iter().map(indexed).collect()
 }
 
-fn needs_permits(rules: &[Rule]) -> bool {
-    rules.iter().any(|rule| rule.mode != Mode::Disabled && rule.pattern.permits().is_some())
+/// The rules that are not disabled.
+fn active(rules: &[Rule]) -> impl Iterator<Item = &Rule> {
+    rules.iter().filter(|rule| rule.mode != Mode::Disabled)
 }
 
-fn evaluates_inputs(rules: &[Rule]) -> bool {
-    rules.iter().any(|rule| rule.mode != Mode::Disabled && rule.pattern.evaluates_inputs())
+fn any_active(rules: &[Rule], holds: impl Fn(&Rule) -> bool) -> bool {
+    active(rules).any(holds)
 }
 
 /// A shadow rule applies beside an enforced one, so each mode has its own slot.
@@ -321,8 +332,7 @@ fn exclusive_slot(rule: &Rule) -> u16 {
 
 /// The namespaces of the rules that evaluate statements, or of those that do not.
 fn namespaces(rules: &[Rule], evaluates: bool) -> impl Iterator<Item = (RuleId, Cow<'_, NamespaceGlob>)> {
-    let active = rules.iter().filter(move |rule| rule.mode != Mode::Disabled && rule.pattern.evaluates() == evaluates);
-    active.flat_map(|rule| {
+    active(rules).filter(move |rule| rule.pattern.evaluates() == evaluates).flat_map(|rule| {
         let own = rule.namespaces.iter().map(|one| Cow::Borrowed(&one.value));
         let further = rule.pattern.also_evaluates().into_iter().map(Cow::Owned);
         own.chain(further).map(|namespace| (rule.id, namespace))

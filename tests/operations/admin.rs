@@ -56,8 +56,8 @@ fn health_reports_readiness() {
     assert_eq!(unready.json()["reasons"][0]["code"], "upstream");
     assert_eq!(get(&admin, "/healthz").status, 200);
     let status = get(&admin, "/api/status").json();
-    assert_eq!(status["members"][0]["answers"], false);
-    assert_ne!(status["members"][0]["failure"], "");
+    assert_eq!(status["members"][0]["up"], false);
+    assert_ne!(status["members"][0]["error"], "");
     assert!(docward.terminate().success());
 }
 
@@ -93,7 +93,7 @@ fn rules_are_listed_with_their_decisions_and_removed_rules_too() {
     }
     let rules = get(&admin, "/api/rules").json();
     let whole = rule(&rules, "whole");
-    assert_eq!((&whole["outcomes"], &whole["counts"]["rejected"]), (&json!({"reject": 3}), &json!(3)));
+    assert_eq!((&whole["outcomes"], &whole["counts"]["reject"]), (&json!({"reject": 3}), &json!(3)));
     let written = &whole["written"];
     assert_eq!(written["why"], "It <b>erases</b> what it has not read.");
     assert_eq!(
@@ -103,9 +103,9 @@ fn rules_are_listed_with_their_decisions_and_removed_rules_too() {
     assert_eq!(written["source"], RULES.lines().skip(2).take(4).collect::<Vec<_>>().join("\n"));
     assert!(written["file"].as_str().unwrap().ends_with("rules.yaml"));
     let rejected: u64 =
-        whole["history"].as_array().unwrap().iter().map(|minute| minute["rejected"].as_u64().unwrap()).sum();
+        whole["history"].as_array().unwrap().iter().map(|minute| minute["reject"].as_u64().unwrap()).sum();
     assert_eq!(rejected, 3);
-    assert_eq!(whole["apps"][0]["rejected"], 3);
+    assert_eq!(whole["apps"][0]["reject"], 3);
     assert!(whole["last"].as_u64() >= whole["since"].as_u64());
     let tried = rule(&rules, "tried");
     assert_eq!(
@@ -114,7 +114,7 @@ fn rules_are_listed_with_their_decisions_and_removed_rules_too() {
     );
 
     let status = get(&admin, "/api/status").json();
-    assert_eq!((&status["set"]["hash"], &status["set"]["rules"]), (&rules["set"], &2.into()));
+    assert_eq!((&status["set"]["hash"], &status["set"]["rules"]), (&rules["set"]["hash"], &2.into()));
     assert_eq!(status["members"][0]["listener"], docward.address());
     docward.rewrite_rules("version: 2\n");
     let status =
@@ -126,7 +126,7 @@ fn rules_are_listed_with_their_decisions_and_removed_rules_too() {
     let incarnations: Vec<_> =
         changed["rules"].as_array().unwrap().iter().filter(|rule| rule["name"] == "whole").collect();
     assert_eq!(
-        incarnations.iter().map(|rule| (&rule["loaded"], &rule["counts"]["rejected"])).collect::<Vec<_>>(),
+        incarnations.iter().map(|rule| (&rule["loaded"], &rule["counts"]["reject"])).collect::<Vec<_>>(),
         [(&json!(true), &json!(0)), (&json!(false), &json!(3)),]
     );
     assert_eq!(incarnations[1]["written"]["source"], written["source"]);

@@ -56,7 +56,7 @@ fn connections_are_listed_and_closed_also_while_they_wait() {
         let idle = poll(TIMEOUT, || of_shop(&docward).pop().filter(|one| one["command"].is_null()));
         let idle = idle.unwrap_or_else(|| panic!("{arguments:?} {}", send(&docward, "GET", "").body));
         assert!(
-            idle["bytes"]["client"].as_u64().unwrap() > 100 && idle["bytes"]["server"].as_u64().unwrap() > 0,
+            idle["bytes"]["client"].as_u64().unwrap() > 100 && idle["bytes"]["upstream"].as_u64().unwrap() > 0,
             "{idle}"
         );
         assert!(idle["client"].as_str().unwrap().starts_with("127.0.0.1:"), "{idle}");
@@ -78,7 +78,7 @@ fn connections_are_listed_and_closed_also_while_they_wait() {
             let mut sent = command;
             sent.insert("$db", "listed");
             client.send(&Message::new(sent));
-            let busy = |one: &Value| one["command"] == name && one["waited"].as_u64() > Some(200);
+            let busy = |one: &Value| one["command"] == name && one["pending"].as_u64() > Some(200);
             let waiting = poll(Duration::from_secs(10), || of_shop(&docward).into_iter().find(busy));
             let waiting = waiting.unwrap_or_else(|| panic!("{name} {arguments:?}: {:?}", of_shop(&docward)));
             let began = Instant::now();
@@ -137,7 +137,7 @@ fn the_slowest_statements_are_listed_with_their_clients() {
     assert_eq!((&find["namespace"], &find["app"]), (&"listed.free".into(), &"shop".into()));
     assert_eq!((&update["namespace"], &update["app"]), (&"listed.c".into(), &"shop".into()));
     for (one, least) in [(&find, 700.0), (&update, 400.0)] {
-        let times = [&one["milliseconds"], &one["servers"]].map(|time| time.as_f64().unwrap());
+        let times = [&one["milliseconds"], &one["upstream"]].map(|time| time.as_f64().unwrap());
         assert!(times[1] >= least && times[0] >= times[1], "{one}");
     }
     assert!(statements.iter().is_sorted_by(|a, b| a["milliseconds"].as_f64() >= b["milliseconds"].as_f64()));

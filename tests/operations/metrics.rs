@@ -82,7 +82,7 @@ fn rules_count_by_outcome_and_have_series_before_they_match() {
     // A changed rule keeps its counters under its name, and a refused rule set is counted.
     docward.rewrite_rules(&RULES.replace("policy: reject", "policy: merge"));
     let reloads = |outcome: &str| {
-        let series = format!(r#"docward_reloads_total{{outcome="{outcome}"}}"#);
+        let series = format!(r#"docward_reloads_total{{result="{outcome}"}}"#);
         poll(TIMEOUT, || Some(Scrape::of(&docward)).filter(|scrape| scrape.get(&series) == 1.0)).unwrap()
     };
     let changed = reloads("loaded");
@@ -147,7 +147,7 @@ fn numbers_connections_and_bytes_are_counted() {
     let scrape = Scrape::of(&docward);
     let of_members: f64 = scrape.all("docward_member_connections").iter().sum();
     assert_eq!((scrape.get("docward_connections_open"), of_members), (3.0, 3.0));
-    assert_eq!(scrape.get("docward_connections_relayed_total"), 3.0);
+    assert_eq!(scrape.get("docward_connections_accepted_total"), 3.0);
     assert_eq!(scrape.get(r#"docward_connections_refused_total{reason="limit"}"#), 1.0);
     for from in ["clients", "upstream"] {
         let bytes = scrape.get(&format!(r#"docward_received_bytes_total{{from="{from}"}}"#));

@@ -121,8 +121,8 @@ fn the_table_lists_every_metric_with_its_type_and_labels() {
     for (family, label) in [
         ("docward_connections_ended", "reason"),
         ("docward_connections_refused", "reason"),
-        ("docward_lookup_failures", "outcome"),
-        ("docward_reloads", "outcome"),
+        ("docward_lookup_failures", "reason"),
+        ("docward_reloads", "result"),
     ] {
         let row = page.lines().find(|line| line.starts_with(&format!("| `{family}`"))).unwrap();
         let series = scrape.lines().filter(|line| line.starts_with(&format!("{family}_total{{")));

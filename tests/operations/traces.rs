@@ -174,7 +174,7 @@ fn without_a_collector_spans_are_dropped_counted_and_delay_no_client() {
     let mut client = Client::connect(&docward.address());
     let lost = || {
         let page = get(&docward.admin_address(), "/metrics").body;
-        let line = page.lines().find(|line| line.starts_with(r#"docward_spans_total{outcome="failed"}"#)).unwrap();
+        let line = page.lines().find(|line| line.starts_with(r#"docward_spans_total{result="failed"}"#)).unwrap();
         line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()
     };
     let update = doc! { "update": "orders", "updates": [{ "q": { "_id": 1 }, "u": [{ "$replaceWith": { "a": 1 } }] }] };

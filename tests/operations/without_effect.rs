@@ -54,7 +54,7 @@ fn what_a_condition_stopped_is_counted_by_rule_and_application() {
     assert_eq!(stock["outcomes"], serde_json::json!({"rewrite": 2, "no_match": 2}));
     let app = |name: &str| stock["apps"].as_array().unwrap().iter().find(|app| app["app"] == name).unwrap().clone();
     assert_eq!(
-        (&app("shop")["rewritten"], &app("shop")["no_match"], &app("desk")["no_match"]),
+        (&app("shop")["rewrite"], &app("shop")["no_match"], &app("desk")["no_match"]),
         (&2.into(), &1.into(), &1.into())
     );
 
@@ -80,17 +80,17 @@ fn what_a_condition_stopped_is_counted_by_rule_and_application() {
     assert_eq!(n(&shop.command(db, save(4))), 1);
     let saves = rule(&docward, "saves");
     assert_eq!(saves["outcomes"], serde_json::json!({"rewrite": 1, "conflict": 1}));
-    assert_eq!((&saves["counts"]["conflict"], &saves["counts"]["warned"]), (&1.into(), &0.into()));
+    assert_eq!((&saves["counts"]["conflict"], &saves["counts"]["warn"]), (&1.into(), &0.into()));
 
     let example = &saves["examples"][0];
     assert_eq!(
-        (&example["effect"], &example["app"], &example["users"]),
+        (&example["outcome"], &example["app"], &example["users"]),
         (&"conflict".into(), &"shop".into(), &"".into())
     );
     assert_eq!(example["shape"], "replaceOne({_id}, {_id, v})");
     assert!(example["reason"].as_str().unwrap().contains("'v' 4") && example["last"].as_u64().is_some(), "{example}");
     let no_match = &stock["examples"][0];
-    assert_eq!((&no_match["effect"], &no_match["statements"]), (&"no_match".into(), &1.into()));
+    assert_eq!((&no_match["outcome"], &no_match["statements"]), (&"no_match".into(), &1.into()));
 
     let metrics = get(&docward.admin_address(), "/metrics").body;
     for (rule, outcome, count) in [("stock", "no_match", 2), ("times", "stale", 1), ("saves", "conflict", 1)] {

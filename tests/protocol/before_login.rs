@@ -67,14 +67,14 @@ fn a_message_over_64_kib_ends_a_connection_that_has_not_logged_in() {
     let docward = before().start();
     let mut client = Client::connect(&docward.address());
     assert_eq!(client.exchange(&ping(LIMIT)).body().get_f64("ok").unwrap(), 1.0);
-    assert_eq!(ended(&docward, "client_no_login"), 0);
+    assert_eq!(ended(&docward, "client_too_long_before_login"), 0);
     // The message's header is enough.
     let long = ping(LIMIT + 1).to_frame(2, 0).to_bytes();
     client.send_bytes(&long[..200]);
     assert!(client.closes_within(SOON));
     let line = docward.wait_for_log("before it logged in");
     assert!(line.contains("65537 bytes") && line.contains("the limit until then is 65536"), "{line}");
-    assert!(poll(TIMEOUT, || (ended(&docward, "client_no_login") == 1).then_some(())).is_some());
+    assert!(poll(TIMEOUT, || (ended(&docward, "client_too_long_before_login") == 1).then_some(())).is_some());
     // After the login it may be as long as the server allows.
     let mut client = user(&docward, [127, 0, 0, 1]);
     assert_eq!(client.exchange(&ping(20 * LIMIT)).body().get_f64("ok").unwrap(), 1.0);
@@ -94,7 +94,7 @@ fn a_hello_does_not_end_the_time_limit_for_a_login() {
     for client in [&mut pinging, &mut stuck] {
         assert!(client.closes_within(SOON));
     }
-    assert!(poll(TIMEOUT, || (ended(&docward, "no_login") == 2).then_some(())).is_some());
+    assert!(poll(TIMEOUT, || (ended(&docward, "login_timeout") == 2).then_some(())).is_some());
     docward.wait_for_log("the client did not log in within 2s");
     // Drivers monitor a server with connections that send only hellos.
     let mut monitor = connect_without_login(&docward, [127, 0, 0, 3]);

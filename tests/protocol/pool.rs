@@ -441,7 +441,7 @@ fn logins(docward: &Docward) -> f64 {
     let scrape = http::get(&docward.admin_address(), "/metrics").body;
     let line = scrape
         .lines()
-        .find(|line| line.starts_with("docward_pool_logins_total{") && line.contains("outcome=\"relayed\""))
+        .find(|line| line.starts_with("docward_pool_logins_total{") && line.contains("result=\"relayed\""))
         .unwrap_or_else(|| panic!("no logins in:\n{scrape}"));
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }

@@ -7,7 +7,7 @@ import { showDecisionsOf } from "./tail.js";
 import { counted, duration, visible } from "./text.js";
 
 /** The counts of a rule, in the order of display. */
-const COUNTED = ["rejected", "conflict", "no_match", "stale", "rewritten", "excepted", "warned"];
+const COUNTED = ["reject", "conflict", "no_match", "stale", "rewrite", "except", "warn", "allow"];
 /** The address of the page of an application: `#application=NAME`. */
 const HASH = "#application=";
 
@@ -87,7 +87,7 @@ function rulesTable(found) {
 function connections(open) {
   const users = [...new Set(open.flatMap((one) => one.users ?? []))].sort();
   const busy = open.filter((one) => one.command !== null);
-  const longest = Math.max(0, ...busy.map((one) => one.waited));
+  const longest = Math.max(0, ...busy.map((one) => one.pending));
   const text = [
     `${counted(open.length, "open connection", "open connections")}`,
     busy.length ? `${counted(busy.length, "waits", "wait")} for a reply, the longest for ${duration(longest)}` : "",

@@ -43,8 +43,8 @@ function draw() {
     `${number(shown.length)} of ${counted(reply.total, "connection", "connections")}${more}`);
 }
 
-function searchText({ connection, client, app, users, command, server }) {
-  return [connection, client, app, users?.join(" "), command, server].join("\n").toLowerCase();
+function searchText({ connection, client, app, users, command, member }) {
+  return [connection, client, app, users?.join(" "), command, member].join("\n").toLowerCase();
 }
 
 /** A row keeps its button, so that the button keeps the focus. */
@@ -63,18 +63,18 @@ function newRow({ connection }) {
 }
 
 function cells(one) {
-  const { connection, client, server, since, users, bytes: read, command, waited } = one;
+  const { connection, client, member, since, users, bytes: read, command, pending } = one;
   const user = users === null ? element("span", { class: "muted", title: "docward has not asked the server" }, "not asked")
     : users.length ? element("bdi", {}, visible(users.join(", "))) : element("span", { class: "muted" }, "none");
-  const waits = command === null ? element("span", { class: "muted" }, "idle") : `${command} for ${duration(waited)}`;
+  const waits = command === null ? element("span", { class: "muted" }, "idle") : `${command} for ${duration(pending)}`;
   return [
     element("th", { scope: "row" }, `${number(connection)} `, element("span", { class: "muted" }, visible(client))),
     element("td", { "data-label": "Application" }, element("bdi", {}, visible(appOf(one)))),
     element("td", { "data-label": "User" }, user),
-    element("td", { "data-label": "Server" }, element("bdi", {}, visible(server))),
+    element("td", { "data-label": "Member" }, element("bdi", {}, visible(member))),
     element("td", { "data-label": "Open for" }, timeElement(since, duration(reply.now - since))),
     element("td", { class: "number", "data-label": "From client" }, bytes(read.client)),
-    element("td", { class: "number", "data-label": "From server" }, bytes(read.server)),
+    element("td", { class: "number", "data-label": "From upstream" }, bytes(read.upstream)),
     element("td", { "data-label": "Waits for" }, waits),
   ];
 }

@@ -26,14 +26,14 @@ let drawings = 0;
  * @returns {Minute[]}
  */
 export function minutesOf({ history }) {
-  return history.map(({ at, rejected, rewritten, conflict, no_match: noMatch, stale, warned, excepted, shadow }) => ({
+  return history.map(({ at, reject, rewrite, conflict, no_match: noMatch, stale, warn, allow, except, shadow }) => ({
     at,
-    rejected: rejected - shadow.rejected,
+    rejected: reject - shadow.reject,
     ineffective: conflict + noMatch + stale,
-    rewritten: rewritten - shadow.rewritten,
-    shadow: shadow.rejected + shadow.rewritten,
-    excepted,
-    warned,
+    rewritten: rewrite - shadow.rewrite,
+    shadow: shadow.reject + shadow.rewrite,
+    excepted: except,
+    warned: warn + allow,
   }));
 }
 

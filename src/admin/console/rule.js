@@ -1,12 +1,12 @@
 // The details of one rule: why, text, outcomes, applications, examples.
 
 import { element } from "./dom.js";
-import { numberCell, timeElement } from "./pieces.js";
+import { kindOf, numberCell, timeElement } from "./pieces.js";
 import { inWords, minutesOf, plot } from "./plot.js";
 import { counted, number, time, visible, visibleLines } from "./text.js";
 
 /** The names of the counts, in the order of display. */
-const COUNTED = ["rejected", "conflict", "no_match", "stale", "rewritten", "excepted", "warned"];
+const COUNTED = ["reject", "conflict", "no_match", "stale", "rewrite", "except", "warn", "allow"];
 
 /** The part that does not change while the rule is the same. */
 export function definitionPart(rule) {
@@ -65,8 +65,8 @@ function permits({ permits, written }) {
 }
 
 function permitsByClient(clients, more) {
-  const rows = clients.map(({ client, held, waiting, oldest_wait: oldest }) => element("tr", {},
-    element("th", { scope: "row" }, client ? element("bdi", {}, visible(client)) : element("span", { class: "muted" }, "without a name")),
+  const rows = clients.map(({ name, held, waiting, oldest_wait: oldest }) => element("tr", {},
+    element("th", { scope: "row" }, name ? element("bdi", {}, visible(name)) : element("span", { class: "muted" }, "without a name")),
     numberCell(held, "permits"), numberCell(waiting, "waiting"),
     element("td", { class: "number" }, waiting ? inSeconds(oldest) : "")));
   const head = { app: "Application", user: "User", client: "Host" }[clients[0].per];
@@ -109,7 +109,7 @@ function words(name) {
 function examples({ examples, written }) {
   if (!examples.length) return "";
   const items = examples.map((example) => element("li", {},
-    element("span", { class: `outcome ${effectKind(example.effect)}` }, words(example.effect)), " ",
+    element("span", { class: `outcome ${kindOf(example.outcome)}` }, words(example.outcome)), " ",
     `${number(example.statements)} × `, element("bdi", {}, visible(example.namespace)), " ",
     element("code", { class: "shape" }, visible(example.shape)),
     element("p", { class: "muted" },
@@ -118,9 +118,4 @@ function examples({ examples, written }) {
   const would = isOnlyTried(written);
   const title = element("h3", {}, would ? "Statements it would have rejected or rewritten" : "Statements it stopped or warned about");
   return element("div", {}, title, element("ul", { class: "examples" }, ...items));
-}
-
-/** The CSS class of an effect. */
-function effectKind(effect) {
-  return ["conflict", "no_match", "stale"].includes(effect) ? "ineffective" : effect;
 }

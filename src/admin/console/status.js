@@ -38,7 +38,7 @@ function workerState(state, lag, error) {
 
 /** docward's own certificates with the end of their validity. */
 function certificates(list) {
-  return list.map(({ side, valid_until: end }) => element("span", {}, `certificate (${side}) until `, timeElement(end, utc(end)), " "));
+  return list.map(({ side, expires_at: end }) => element("span", {}, `certificate (${side}) until `, timeElement(end, utc(end)), " "));
 }
 
 function showState({ phase, ready }) {
@@ -92,9 +92,9 @@ function listener({ listener, advertised }) {
   return element("span", {}, visible(listener), advertised ? ` as ${visible(advertised)}` : "");
 }
 
-function memberState({ role, answers, failure, lag }) {
-  if (answers) return [element("span", { class: "ok" }, role ?? "replies"), behind(role, lag)];
-  return [element("span", { class: "wrong" }, "does not reply"), failure ? `: ${visible(failure)}` : ""];
+function memberState({ role, up, error, lag }) {
+  if (up) return [element("span", { class: "ok" }, role ?? "replies"), behind(role, lag)];
+  return [element("span", { class: "wrong" }, "does not reply"), error ? `: ${visible(error)}` : ""];
 }
 
 /** How far a secondary is behind the primary. */
@@ -118,7 +118,7 @@ function legend({ kind, count }) {
 
 /** The current problems; announced once, until they change. */
 export function showNotices({ reasons, reloads, set }) {
-  const notices = reasons.map(({ code, text }) => ({ key: code, nodes: () => [element("p", {}, visible(text))] }));
+  const notices = reasons.map(({ code, message }) => ({ key: code, nodes: () => [element("p", {}, visible(message))] }));
   if (reloads.last_error) {
     const text = visibleLines(reloads.last_error);
     const nodes = () => [reloadWords(reloads, set), element("pre", { tabindex: "0" }, text)];

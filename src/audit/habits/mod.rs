@@ -22,7 +22,7 @@ use super::evaluation::AuditedCommand;
 use super::known_documents::{FieldKnowledge, KnownDocument, KnownDocuments};
 use super::recorded::{RecordedCommand, RecordedContent};
 use super::shape;
-use super::tally::{CountedEffect, ExampleText, RuleEffect, RuleTally};
+use super::tally::{CountedOutcome, ExampleText, ReportedOutcome, RuleTally};
 use super::write::{AuditedWrite, WriteAction, has_operators};
 use crate::command::{CommandClass, Namespace, classify};
 use crate::document::{CowDocument, Document, Value};
@@ -123,8 +123,8 @@ impl SeenWrite<'_> {
 
     fn count(&self, evidence: &mut Evidence) {
         let (app, namespace) = (self.recorded.client.app.as_deref(), self.namespace);
-        let noted = CountedEffect {
-            effect: RuleEffect::Passed,
+        let noted = CountedOutcome {
+            outcome: ReportedOutcome::Forward,
             statements: 1,
             app,
             users: None,
@@ -132,7 +132,7 @@ impl SeenWrite<'_> {
             namespace,
             reason: "",
         };
-        evidence.count_effect(&noted, shape(self.command), ExampleText::default);
+        evidence.count_example(&noted, shape(self.command), ExampleText::default);
     }
 
     fn count_field<K: Ord>(&self, fields: &mut BTreeMap<K, Evidence>, field: K) {

@@ -1,16 +1,16 @@
 //! Proposes a rule file from [`Habits`]: each rule in `mode: shadow`, with its evidence as a comment above it.
 //!
 //! [`found`] makes candidates. Each is evaluated with the traffic that gave the reason for it ([`CandidateEvaluation`]);
-//! one that would break the application becomes a comment with the reason ([`candidate_effect`]). [`Proposal`] is the
+//! one that would break the application becomes a comment with the reason ([`candidate_tally`]). [`Proposal`] is the
 //! file.
 
-mod candidate_effect;
+mod candidate_tally;
 mod found;
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use self::candidate_effect::CandidateEffect;
+use self::candidate_tally::CandidateTally;
 use super::evaluation::{AuditedCommand, TrafficEvaluation};
 use super::habits::Habits;
 use super::known_documents::KnownDocuments;
@@ -134,10 +134,10 @@ impl CandidateRules {
             let (mut chosen, mut declined) = (None, Vec::new());
             for variant in variants {
                 let result = variant.rules.as_ref().and_then(|_| evaluated.next());
-                let effect = CandidateEffect::new(result.unwrap_or_default());
-                match variant.excluded.clone().or_else(|| effect.reason_against(variant.needs_confirmation)) {
+                let counted = CandidateTally::new(result.unwrap_or_default());
+                match variant.excluded.clone().or_else(|| counted.reason_against(variant.needs_confirmation)) {
                     _ if chosen.is_some() => {}
-                    None => chosen = Some((variant, effect)),
+                    None => chosen = Some((variant, counted)),
                     Some(_) if variant.allows => {}
                     Some(reason) => declined.push((variant, reason)),
                 }
@@ -151,10 +151,10 @@ impl CandidateRules {
                 let namespace = namespace.clone();
                 proposal.declined.push(DeclinedRule { name, namespace, pattern, evidence, reason, hint });
             }
-            if let Some((variant, effect)) = chosen {
+            if let Some((variant, counted)) = chosen {
                 let mut evidence = evidence;
                 evidence.extend((!variant.note.is_empty()).then_some(variant.note));
-                evidence.push(effect.summary());
+                evidence.push(counted.summary());
                 let (name, pattern) = (name(variant.what), variant.pattern);
                 proposal.proposed.push(ProposedRule { name, namespace, pattern, evidence });
             }
@@ -262,8 +262,8 @@ impl Proposal {
     /// Removes the rules that break the application together with the others. `tally` belongs to [`Self::rules`].
     pub fn remove_breaking(&mut self, tally: AuditTally) {
         let reasons = tally.rules.into_iter().map(|tally| {
-            let effect = CandidateEffect::new((AuditTally { rules: vec![tally], ..AuditTally::default() }, Vec::new()));
-            effect.reason_against(false)
+            let counted = CandidateTally::new((AuditTally { rules: vec![tally], ..AuditTally::default() }, Vec::new()));
+            counted.reason_against(false)
         });
         let mut kept = Vec::new();
         for (proposed, reason) in std::mem::take(&mut self.proposed).into_iter().zip(reasons) {

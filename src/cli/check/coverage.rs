@@ -84,10 +84,10 @@ fn entry<'r>(covered: &Coverage<'r>) -> CoverageEntry<'r> {
 
 fn line(access: &Access) -> CoverageLine {
     let outcome = match access.outcome {
-        CoverageOutcome::Enforced => "enforced",
-        CoverageOutcome::Rejected => "rejected",
-        CoverageOutcome::Allowed => "allowed",
-        CoverageOutcome::Passes => "passes",
+        CoverageOutcome::Evaluate => "evaluate",
+        CoverageOutcome::Reject => "reject",
+        CoverageOutcome::Allow => "allow",
+        CoverageOutcome::Forward => "forward",
     };
     CoverageLine { access: access.what.clone(), commands: access.commands.clone(), outcome }
 }

@@ -46,7 +46,7 @@ async fn show(total: u64, watches: Vec<Watch>, bar: ProgressBar) {
         ticks.tick().await;
         let tallies: Vec<_> = watches.iter().map(Watch::tally).collect();
         let sum = |of: fn(&crate::replay::ReplayTally) -> u64| tallies.iter().map(of).sum::<u64>();
-        let done = sum(|tally| tally.count() + tally.unanswered + tally.without_cursor);
+        let done = sum(|tally| tally.count() + tally.without_reply + tally.without_cursor);
         let rate = done.saturating_sub(before) as f64 / every.as_secs_f64();
         before = done;
         let failed = sum(crate::replay::ReplayTally::failed);

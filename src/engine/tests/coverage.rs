@@ -149,13 +149,13 @@ fn check(rules: &RuleSet, sample: &Sample, access: &Access, name: &str) {
     let (step, kinds) = carried_out(rules, &message);
     let forwarded = matches!(step, Step::ForwardOriginal { .. });
     let as_claimed = match access.outcome {
-        CoverageOutcome::Enforced => !forwarded || !kinds.is_empty(),
-        CoverageOutcome::Rejected => matches!(step, Step::Reply(_) | Step::Close(_)),
+        CoverageOutcome::Evaluate => !forwarded || !kinds.is_empty(),
+        CoverageOutcome::Reject => matches!(step, Step::Reply(_) | Step::Close(_)),
         // Hidden fields may still be removed from what findAndModify returns.
-        CoverageOutcome::Allowed => {
+        CoverageOutcome::Allow => {
             matches!(step, Step::ForwardOriginal { .. } | Step::Forward { .. }) && kinds == [OutcomeKind::Allow]
         }
-        CoverageOutcome::Passes => forwarded && kinds.is_empty(),
+        CoverageOutcome::Forward => forwarded && kinds.is_empty(),
     };
     let pattern = sample.pattern;
     assert!(as_claimed, "{pattern}: {} by {name} should be {:?}, but: {step:?} {kinds:?}", access.what, access.outcome);
@@ -197,34 +197,34 @@ fn patterns_evaluate_different_statements() {
         access.unwrap().outcome
     };
     for (pattern, what, name, expected) in [
-        ("replacement: {}", "insert", "insert", CoverageOutcome::Passes),
-        ("replacement: {}", "replacement", "findandmodify", CoverageOutcome::Enforced),
-        ("bounds: { field: n, min: 0 }", "update by pipeline", "update", CoverageOutcome::Rejected),
-        ("unsupported: allow\nbounds: { field: n, min: 0 }", "update by pipeline", "update", CoverageOutcome::Allowed),
-        ("unsupported: allow\nreplacement: {}", "renameCollection of it", "renameCollection", CoverageOutcome::Allowed),
-        ("bounds: { field: n, min: 0 }", "delete", "delete", CoverageOutcome::Passes),
+        ("replacement: {}", "insert", "insert", CoverageOutcome::Forward),
+        ("replacement: {}", "replacement", "findandmodify", CoverageOutcome::Evaluate),
+        ("bounds: { field: n, min: 0 }", "update by pipeline", "update", CoverageOutcome::Reject),
+        ("unsupported: allow\nbounds: { field: n, min: 0 }", "update by pipeline", "update", CoverageOutcome::Allow),
+        ("unsupported: allow\nreplacement: {}", "renameCollection of it", "renameCollection", CoverageOutcome::Allow),
+        ("bounds: { field: n, min: 0 }", "delete", "delete", CoverageOutcome::Forward),
         (
             "queue: { fields: { locked: l, locked_at: s, attempts: t }, lease: 5m }",
             "delete",
             "bulkWrite",
-            CoverageOutcome::Enforced,
+            CoverageOutcome::Evaluate,
         ),
-        ("sequence: { field: n, counter: n }", "update by pipeline", "update", CoverageOutcome::Passes),
-        ("timestamps: { source: t, hide: true }", "read", "find", CoverageOutcome::Enforced),
-        ("timestamps: { source: t, hide: true }", "read", "count", CoverageOutcome::Passes),
-        ("defaults: { maxTimeMS: 5 }", "insert", "bulkWrite", CoverageOutcome::Passes),
-        ("defaults: { maxTimeMS: 5 }", "insert", "insert", CoverageOutcome::Enforced),
-        ("replacement: {}", "definition of it", "drop", CoverageOutcome::Passes),
-        ("replacement: {}", "aggregation that reads it", "aggregate", CoverageOutcome::Passes),
-        ("throttle: { concurrent: 5, per: app }", "aggregation that reads it", "aggregate", CoverageOutcome::Enforced),
-        ("deny: { operations: [aggregate] }", "aggregation that reads it", "aggregate", CoverageOutcome::Enforced),
+        ("sequence: { field: n, counter: n }", "update by pipeline", "update", CoverageOutcome::Forward),
+        ("timestamps: { source: t, hide: true }", "read", "find", CoverageOutcome::Evaluate),
+        ("timestamps: { source: t, hide: true }", "read", "count", CoverageOutcome::Forward),
+        ("defaults: { maxTimeMS: 5 }", "insert", "bulkWrite", CoverageOutcome::Forward),
+        ("defaults: { maxTimeMS: 5 }", "insert", "insert", CoverageOutcome::Evaluate),
+        ("replacement: {}", "definition of it", "drop", CoverageOutcome::Forward),
+        ("replacement: {}", "aggregation that reads it", "aggregate", CoverageOutcome::Forward),
+        ("throttle: { concurrent: 5, per: app }", "aggregation that reads it", "aggregate", CoverageOutcome::Evaluate),
+        ("deny: { operations: [aggregate] }", "aggregation that reads it", "aggregate", CoverageOutcome::Evaluate),
         (
             "deny: { operations: [aggregate], when: { multi: true } }",
             "aggregation that reads it",
             "aggregate",
-            CoverageOutcome::Passes,
+            CoverageOutcome::Forward,
         ),
-        ("replacement: {}", "legacy opcode", "OP_UPDATE", CoverageOutcome::Rejected),
+        ("replacement: {}", "legacy opcode", "OP_UPDATE", CoverageOutcome::Reject),
     ] {
         assert_eq!(outcome(pattern, what, name), expected, "{pattern}: {what} by {name}");
     }

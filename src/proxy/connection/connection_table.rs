@@ -34,7 +34,7 @@ struct ConnectionEntry {
     since: SystemTime,
     identity: Mutex<ClientIdentity>,
     from_client: AtomicU64,
-    from_server: AtomicU64,
+    from_upstream: AtomicU64,
     /// The command whose reply is pending, plus one; 0: none.
     command: AtomicU64,
     /// When it arrived.
@@ -56,7 +56,7 @@ pub struct OpenConnection {
     pub number: u64,
     pub client: String,
     /// The server that its requests go to; before its first message, the one to be dialled first.
-    pub server: String,
+    pub member: String,
     pub since: SystemTime,
     pub app: Option<String>,
     /// "authDb.name" of every authenticated user; `None`: docward has not asked the server for them.
@@ -64,7 +64,7 @@ pub struct OpenConnection {
     /// Bytes received from the client.
     pub from_client: u64,
     /// Bytes received from the server for it.
-    pub from_server: u64,
+    pub from_upstream: u64,
     /// The command that it waits for, and since how many nanoseconds.
     pub command: Option<(&'static str, u64)>,
 }
@@ -87,7 +87,7 @@ impl ConnectionTable {
             since: SystemTime::now(),
             identity: Mutex::default(),
             from_client: AtomicU64::new(0),
-            from_server: AtomicU64::new(0),
+            from_upstream: AtomicU64::new(0),
             command: AtomicU64::new(0),
             began: AtomicU64::new(0),
             closing: AtomicBool::new(false),
@@ -139,12 +139,12 @@ impl ConnectionEntry {
         OpenConnection {
             number: self.number,
             client: self.client.to_string(),
-            server: lock(&self.server).to_string(),
+            member: lock(&self.server).to_string(),
             since: self.since,
             app: identity.app,
             users: identity.users,
             from_client: self.from_client.load(Ordering::Relaxed),
-            from_server: self.from_server.load(Ordering::Relaxed),
+            from_upstream: self.from_upstream.load(Ordering::Relaxed),
             command,
         }
     }
@@ -155,7 +155,7 @@ impl Registration {
     pub(in crate::proxy) fn count_read(&self, side: Side, bytes: usize) {
         let count = match side {
             Side::Client => &self.entry.from_client,
-            Side::Upstream => &self.entry.from_server,
+            Side::Upstream => &self.entry.from_upstream,
         };
         // Only this connection writes it.
         count.store(count.load(Ordering::Relaxed).wrapping_add(bytes as u64), Ordering::Relaxed);
@@ -225,7 +225,7 @@ mod tests {
         let listed = table.list(&meter);
         assert_eq!(listed.len(), 100);
         let one = listed.iter().find(|one| one.number == 1).unwrap();
-        assert_eq!((one.app.as_deref(), one.from_client, one.from_server), (Some("shop"), 15, 0));
+        assert_eq!((one.app.as_deref(), one.from_client, one.from_upstream), (Some("shop"), 15, 0));
         assert_eq!((one.users.as_deref(), one.command.unwrap().0), (Some(&["admin.ada".to_owned()][..]), "find"));
         first.note_command(None, Moment::NEVER);
         assert_eq!(table.close(1, &meter).unwrap().command, None);

@@ -75,7 +75,7 @@ pub(in crate::proxy) enum End {
     #[error("the client sent no message within {0:?} (limits: handshake_timeout)")]
     HandshakeTimeout(Duration),
     #[error("the client did not log in within {0:?} (limits: handshake_timeout)")]
-    NoLogin(Duration),
+    LoginTimeout(Duration),
     #[error("the client did not log in before newer connections needed its slot (limits: connections)")]
     Displaced,
     #[error("the client did not use it for {0:?} (limits: idle_timeout)")]
@@ -89,7 +89,7 @@ pub(in crate::proxy) enum End {
     #[error("protocol error of the upstream: {0}")]
     Upstream(#[from] UpstreamFault),
     #[error("a message could not be processed: {0}")]
-    Rejected(String),
+    Unprocessable(String),
 }
 
 impl From<CheckoutError> for End {
@@ -113,7 +113,7 @@ impl End {
         "operator",
         "login_needed",
         "handshake_timeout",
-        "no_login",
+        "login_timeout",
         "displaced",
         "idle",
         "client_error",
@@ -121,11 +121,11 @@ impl End {
         "client_message",
         "client_handshake",
         "client_tls",
-        "client_no_login",
+        "client_too_long_before_login",
         "client_stalled",
         "upstream_message",
         "upstream_handshake",
-        "rejected",
+        "unprocessable",
     ];
 
     /// The label for counters.
@@ -138,7 +138,7 @@ impl End {
             Self::ClosedByOperator => "operator",
             Self::LoginNeeded(_) => "login_needed",
             Self::HandshakeTimeout(_) => "handshake_timeout",
-            Self::NoLogin(_) => "no_login",
+            Self::LoginTimeout(_) => "login_timeout",
             Self::Displaced => "displaced",
             Self::Idle(_) => "idle",
             Self::ClientError(_) => "client_error",
@@ -147,10 +147,10 @@ impl End {
             Self::Client(ClientFault::Handshake(_) | ClientFault::HelloTooLong { .. }) => "client_handshake",
             Self::Client(ClientFault::Tls) => "client_tls",
             Self::Client(ClientFault::Stalled) => "client_stalled",
-            Self::Client(ClientFault::TooLongBeforeLogin { .. }) => "client_no_login",
+            Self::Client(ClientFault::TooLongBeforeLogin { .. }) => "client_too_long_before_login",
             Self::Upstream(UpstreamFault::Handshake(_) | UpstreamFault::HelloTooLong { .. }) => "upstream_handshake",
             Self::Upstream(_) => "upstream_message",
-            Self::Rejected(_) => "rejected",
+            Self::Unprocessable(_) => "unprocessable",
         }
     }
 
@@ -165,9 +165,9 @@ impl End {
             self,
             Self::Client(_)
                 | Self::Upstream(_)
-                | Self::Rejected(_)
+                | Self::Unprocessable(_)
                 | Self::HandshakeTimeout(_)
-                | Self::NoLogin(_)
+                | Self::LoginTimeout(_)
                 | Self::Displaced
         )
     }

@@ -234,7 +234,7 @@ where
                 let packed = offload(length, move || pack(message.into(), came).into_owned()).await?;
                 self.client.out.push(packed);
             }
-            Step::Close(reason) => return Err(End::Rejected(reason)),
+            Step::Close(reason) => return Err(End::Unprocessable(reason)),
             Step::Silent | Step::Exchange(_) | Step::Lookup(_) | Step::Permits(_) | Step::Pause(_) | Step::Yield => {}
         }
         Ok(())
@@ -264,7 +264,7 @@ where
             let op_code = inner_op_code(&frame).unwrap_or(OpCode::Msg);
             let header = Header { op_code, ..outer };
             self.client.out.push(error_reply(header, code::FAILED_TO_PARSE, &format!("docward: {text}"), |_| {}));
-            End::Rejected(text)
+            End::Unprocessable(text)
         })
     }
 

@@ -176,7 +176,7 @@ pub(super) async fn offload<T: Send + 'static>(
 
 /// A thread that is not the connection's own has panicked.
 pub(super) fn worker_failed() -> End {
-    End::Rejected("internal error: a worker thread failed".to_owned())
+    End::Unprocessable("internal error: a worker thread failed".to_owned())
 }
 
 /// The wall-clock time.

@@ -114,7 +114,7 @@ impl IdleTimeouts {
             let under_way = unauthenticated_slot.within_message.then_some(unauthenticated_slot.hellos);
             let stuck = under_way.is_some() && under_way == std::mem::replace(&mut wait.stuck_at, under_way);
             if unauthenticated_slot.commands_sent || stuck {
-                return Err(End::NoLogin(handshake_timeout));
+                return Err(End::LoginTimeout(handshake_timeout));
             }
         }
         let idle = activity.moves == std::mem::replace(&mut wait.seen, activity.moves) && !busy;

@@ -233,7 +233,7 @@ impl ConnectionSetup {
                 Ok(stream) => {
                     // The logs and currentOp of a server show docward's port; this line names the client of that port.
                     let from = stream.local_addr().ok();
-                    tracing::debug!(client = %peer, upstream = %server.address, ?from, "connected");
+                    tracing::debug!(client = %peer, member = %server.address, ?from, "connected");
                     return Ok(Dialled { stream, server });
                 }
                 Err(error) => {

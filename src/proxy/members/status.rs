@@ -30,12 +30,12 @@ pub struct MemberStatus {
     pub name: String,
     /// The address docward connects to.
     pub address: String,
-    /// "primary", "secondary", "alone" (a standalone or a mongos), "other".
+    /// "primary", "secondary", "standalone" (a standalone or a mongos), "other".
     pub role: Option<&'static str>,
-    /// Whether it answered the last hello.
-    pub answers: bool,
-    /// Why it does not answer; empty if it does.
-    pub failure: String,
+    /// Whether it replied to the last hello.
+    pub up: bool,
+    /// Why it does not reply; empty if it does.
+    pub error: String,
     /// The address of its listener; `None`: hidden from clients.
     pub listener: Option<SocketAddr>,
     /// The host in hello replies, if it differs from the listener's.

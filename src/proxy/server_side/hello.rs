@@ -55,8 +55,7 @@ impl Role {
         match self {
             Self::Primary => "primary",
             Self::Secondary => "secondary",
-            // A value of `/api/status`.
-            Self::Standalone => "alone",
+            Self::Standalone => "standalone",
             Self::Other => "other",
         }
     }

@@ -17,7 +17,7 @@ use tokio::sync::broadcast::Receiver;
 use self::counts::CountsByRule;
 pub use self::counts::RuleCounts;
 use self::known_rules::{KnownRule, KnownRules};
-use crate::audit::{CountedEffect, RuleEffect, shape_of_frame};
+use crate::audit::{CountedOutcome, ReportedOutcome, shape_of_frame};
 use crate::engine::{ClientState, OutcomeKind, RuleOutcome};
 use crate::proxy::interceptor::{Interceptor, RuleLabel, WrittenRule};
 use crate::proxy::telemetry::decisions::{Decision, DecisionTail, text_of};
@@ -85,8 +85,8 @@ impl OutcomeCounters {
         client_state: &ClientState,
         policy: &P,
     ) -> Option<u64> {
-        let noted = CountedEffect {
-            effect: RuleEffect::from_outcome(outcome.kind),
+        let noted = CountedOutcome {
+            outcome: ReportedOutcome::from_kind(outcome.kind),
             statements: outcome.statements,
             app: client_state.app_name(),
             users: client_state.users.as_deref(),
@@ -187,7 +187,7 @@ mod tests {
         let report = outcomes.report(&second);
         let counted: Vec<_> = report
             .iter()
-            .map(|rule| (rule.label.name.as_str(), rule.loaded, rule.counts.tally.counts.rejected))
+            .map(|rule| (rule.label.name.as_str(), rule.loaded, rule.counts.tally.counts.reject))
             .collect();
         assert_eq!(counted, [("other", true, 0), ("r", true, 2)]);
         let live = report.last().unwrap();
@@ -205,8 +205,8 @@ mod tests {
                 (
                     rule.label.name.as_str(),
                     rule.loaded,
-                    rule.counts.tally.counts.rejected,
-                    rule.counts.tally.counts.rewritten,
+                    rule.counts.tally.counts.reject,
+                    rule.counts.tally.counts.rewrite,
                 )
             })
             .collect();
@@ -227,7 +227,7 @@ mod tests {
         let report = outcomes.report(&rules);
         let counts = &report[0].counts;
         assert_eq!(counts.outcomes.get("shadow-reject"), Some(&200));
-        assert_eq!(counts.tally.apps().iter().map(|(_, counts)| counts.rejected).collect::<Vec<_>>(), [100, 100]);
+        assert_eq!(counts.tally.apps().iter().map(|(_, counts)| counts.reject).collect::<Vec<_>>(), [100, 100]);
         assert_eq!(counts.tally.examples()[0].statements, 200);
         let (decisions, _) = outcomes.follow();
         let suppressed: u64 = decisions.iter().map(|decision| decision.suppressed).sum();

@@ -33,7 +33,7 @@ pub struct SlowStatement {
     /// From reading the request to sending the beginning of its reply, in nanoseconds.
     pub took: u64,
     /// Of it the time that docward waited for servers.
-    pub servers: u64,
+    pub upstream: u64,
     pub shape: String,
     /// `database.collection`, as far as the first bytes of the request contain it.
     pub namespace: String,
@@ -137,7 +137,7 @@ impl Slowest {
         let statement = SlowStatement {
             at: SystemTime::now(),
             took,
-            servers,
+            upstream: servers,
             shape,
             namespace,
             app: client.app_name().map(str::to_owned),

@@ -49,10 +49,10 @@ fn summary(report: &ReplayReport, out: &mut String) {
     ]];
     rows.extend(report.played.iter().map(|TargetReport { target, tally, seconds }| {
         let rate = number((tally.count() as f64 / seconds.max(1e-3)).round());
-        let counts = [tally.failed(), tally.unanswered, tally.late].map(|count| number(count as f64));
-        let [failed, unanswered, late] = counts;
+        let counts = [tally.failed(), tally.without_reply, tally.late].map(|count| number(count as f64));
+        let [failed, without_reply, late] = counts;
         let commands = number(tally.count() as f64);
-        vec![target.clone(), commands, format!("{seconds:.1} s"), rate, failed, unanswered, late]
+        vec![target.clone(), commands, format!("{seconds:.1} s"), rate, failed, without_reply, late]
     }));
     table(out, &["", "commands", "time", "commands/s", "failed", "without a reply", "late"], &rows);
     let limit = report.connections.map_or_else(String::new, |limit| format!(", at most {limit} at a time"));

@@ -25,7 +25,7 @@ pub fn to_json(report: &ReplayReport) -> Value {
             "seconds": played.seconds,
             "commands": tally.count(),
             "failed": tally.failed(),
-            "unanswered": tally.unanswered,
+            "without_reply": tally.without_reply,
             "without_cursor": tally.without_cursor,
             "late": tally.late,
             "latest_micros": tally.latest,
@@ -89,7 +89,7 @@ fn comparison(comparison: &Comparison) -> Value {
         "compared": comparison.compared,
         "equal": comparison.equal,
         "differences": differences.collect::<Vec<_>>(),
-        "other_differences": comparison.others,
+        "more_differences": comparison.more,
         "stored": stored.collect::<Vec<_>>(),
     })
 }

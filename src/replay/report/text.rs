@@ -35,8 +35,8 @@ pub fn to_text(report: &ReplayReport) -> String {
             let latest = duration(tally.latest);
             let _ = writeln!(out, "  {} commands were sent more than 100 ms late, at most {latest}", tally.late);
         }
-        if tally.unanswered > 0 {
-            let _ = writeln!(out, "  {} commands got no reply: the connection was lost", tally.unanswered);
+        if tally.without_reply > 0 {
+            let _ = writeln!(out, "  {} commands got no reply: the connection was lost", tally.without_reply);
         }
         if tally.without_cursor > 0 {
             let _ = writeln!(out, "  {} commands were not sent: their cursor was closed", tally.without_cursor);
@@ -86,8 +86,8 @@ fn comparison(report: &ReplayReport, out: &mut String) {
     for ((name, namespace, what), difference) in differences {
         let _ = writeln!(out, "  {} × {name} {namespace}: {what}\n      {}", difference.count, difference.example);
     }
-    if comparison.others > 0 {
-        let _ = writeln!(out, "  {} others", comparison.others);
+    if comparison.more > 0 {
+        let _ = writeln!(out, "  and {} more", comparison.more);
     }
     let equal = comparison.stored.iter().filter(|stored| stored.is_equal()).count();
     let _ = writeln!(out, "compared collections: {equal} of {} are equal", comparison.stored.len());

@@ -43,24 +43,24 @@ fn the_table_lists_the_handling_of_every_command() {
         "orders (replacement) on shop.orders, *.carts",
         "except apps migrator-*: docward forwards everything of these clients and logs it",
         "except users admin.root: docward forwards everything of these clients and logs it",
-        "passes insert insert, bulkWrite",
-        "enforced replacement update, findAndModify, findandmodify, bulkWrite",
-        "enforced update by pipeline update, findAndModify, findandmodify, bulkWrite",
-        "passes read find, count, distinct, aggregate, mapReduce, mapreduce",
-        "passes aggregation that reads it aggregate",
-        "rejected aggregation into it aggregate",
-        "rejected unknown command on it",
-        "rejected write to the buckets of it",
-        "rejected legacy opcode OP_INSERT, OP_UPDATE, OP_DELETE, OP_QUERY",
-        "passes definition of it create, collMod, createIndexes, createSearchIndexes, updateSearchIndex, drop, \
+        "forward insert insert, bulkWrite",
+        "evaluate replacement update, findAndModify, findandmodify, bulkWrite",
+        "evaluate update by pipeline update, findAndModify, findandmodify, bulkWrite",
+        "forward read find, count, distinct, aggregate, mapReduce, mapreduce",
+        "forward aggregation that reads it aggregate",
+        "reject aggregation into it aggregate",
+        "reject unknown command on it",
+        "reject write to the buckets of it",
+        "reject legacy opcode OP_INSERT, OP_UPDATE, OP_DELETE, OP_QUERY",
+        "forward definition of it create, collMod, createIndexes, createSearchIndexes, updateSearchIndex, drop, \
          dropDatabase, deleteIndexes, dropIndexes, dropSearchIndex",
         "recorded (history) on shop.bills",
         "recorded (history) on shop.bills_history",
-        "enforced definition of it create, collMod, createIndexes, createSearchIndexes, updateSearchIndex, drop, \
+        "evaluate definition of it create, collMod, createIndexes, createSearchIndexes, updateSearchIndex, drop, \
          dropDatabase, deleteIndexes, dropIndexes, dropSearchIndex",
         "mode: shadow: docward forwards everything and only counts and logs decisions",
         "unsupported: allow: docward forwards statements that the rule cannot analyse",
-        "allowed applyOps on it applyOps",
+        "allow applyOps on it applyOps",
         "names (copies) on social.people",
         "names (copies) on social.posts",
     ] {
@@ -78,7 +78,7 @@ fn the_json_has_the_documented_shape() {
         assert_eq!(keys(entry), ["rule", "pattern", "namespaces", "mode", "unsupported", "except", "accesses"]);
         for access in entry["accesses"].as_array().unwrap() {
             assert_eq!(keys(access), ["access", "commands", "outcome"]);
-            assert!(["enforced", "rejected", "allowed", "passes"].contains(&access["outcome"].as_str().unwrap()));
+            assert!(["evaluate", "reject", "allow", "forward"].contains(&access["outcome"].as_str().unwrap()));
         }
     }
     assert_eq!(entries[0]["except"]["users"], serde_json::json!(["admin.root"]));

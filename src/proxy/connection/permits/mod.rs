@@ -103,7 +103,7 @@ pub struct PermitStatus {
 /// The numbers of one client of a rule: an application, a user, or a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientPermits {
-    pub client: Arc<str>,
+    pub name: Arc<str>,
     /// What the rule counts as one client: "app", "user" or "client".
     pub per: &'static str,
     pub held: u64,
@@ -212,7 +212,7 @@ impl Permits {
             status.oldest_wait = status.oldest_wait.max(oldest_wait);
             if most > 0 && held + waiting > 0 {
                 status.clients.push(ClientPermits {
-                    client: key.client.clone(),
+                    name: key.client.clone(),
                     per: key.per,
                     held,
                     waiting,
@@ -224,7 +224,7 @@ impl Permits {
         for PermitStatus { clients, more_clients, .. } in &mut found {
             clients.sort_unstable_by(|one, other| {
                 let rank = |client: &ClientPermits| (client.waiting, client.held, client.oldest_wait);
-                rank(other).cmp(&rank(one)).then_with(|| one.client.cmp(&other.client))
+                rank(other).cmp(&rank(one)).then_with(|| one.name.cmp(&other.name))
             });
             *more_clients = u64::try_from(clients.len().saturating_sub(most)).unwrap_or(u64::MAX);
             clients.truncate(most);

@@ -161,7 +161,9 @@ where
         let Conversation { pool, mut checkout, mut connection, user, mechanism, transcript } = conversation;
         let found = self.while_connected(true, identify(&mut connection.stream, &user)).await?;
         let Some(found) = found.map_err(End::UpstreamError)? else {
-            return Err(End::Rejected("the server has another user on the connection than the login named".to_owned()));
+            return Err(End::Unprocessable(
+                "the server has another user on the connection than the login named".to_owned(),
+            ));
         };
         let settings = *pool.settings();
         let identity = found.identity();

@@ -48,7 +48,7 @@ pub struct PoolStatus {
     pub closed: u64,
     /// Requests that were rejected because they waited too long.
     pub overloaded: u64,
-    /// Logins by outcome.
+    /// Logins by result.
     pub logins: [(&'static str, u64); 3],
 }
 

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use foldhash::fast::RandomState;
 
 use super::known_rules::{KnownRules, MAX_PER_OUTCOME, RuleKey};
-use crate::audit::{CountedEffect, ExampleText, RuleTally};
+use crate::audit::{CountedOutcome, ExampleText, RuleTally};
 use crate::engine::OutcomeKind;
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::telemetry::history::MinuteCounts;
@@ -69,16 +69,21 @@ fn milliseconds_since_epoch(time: SystemTime) -> u64 {
 impl RuleCounts {
     /// Counts an outcome. Returns `Some` if its decision may be published, with the number of similar ones suppressed
     /// since the last one.
-    pub(super) fn count(&mut self, noted: &CountedEffect<'_>, kind: OutcomeKind, shape: Option<String>) -> Option<u64> {
+    pub(super) fn count(
+        &mut self,
+        noted: &CountedOutcome<'_>,
+        kind: OutcomeKind,
+        shape: Option<String>,
+    ) -> Option<u64> {
         let outcome = kind.as_str();
         let now = SystemTime::now();
         let minute = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() / 60;
         *self.outcomes.entry(outcome).or_default() += noted.statements;
         self.last = Some(now);
-        self.history.add(minute, noted.effect, noted.statements, kind.is_shadow());
-        let noted = &CountedEffect { at: Some(milliseconds_since_epoch(now)), ..*noted };
+        self.history.add(minute, noted.outcome, noted.statements, kind.is_shadow());
+        let noted = &CountedOutcome { at: Some(milliseconds_since_epoch(now)), ..*noted };
         match shape {
-            Some(shape) => self.tally.count_effect(noted, shape, ExampleText::default),
+            Some(shape) => self.tally.count_example(noted, shape, ExampleText::default),
             None => self.tally.count(noted),
         }
         self.limits.entry(outcome).or_default().take(MAX_PER_OUTCOME)

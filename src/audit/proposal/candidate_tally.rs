@@ -1,6 +1,6 @@
 //! Whether a rule would break the application whose traffic gave the reason for it.
 
-use crate::audit::tally::{AuditTally, EffectCounts, Example, RuleEffect};
+use crate::audit::tally::{AuditTally, Example, OutcomeCounts, ReportedOutcome};
 use crate::text::counted;
 
 /// One in this many rewritten statements may meet a version conflict or match nothing: a race that the rule prevents.
@@ -9,48 +9,48 @@ const RARE: u64 = 5;
 
 /// What a rule would have done to the traffic.
 #[derive(Debug)]
-pub(super) struct CandidateEffect {
+pub(super) struct CandidateTally {
     tally: AuditTally,
     /// Rewritten statements of which it is known that they would have matched.
     confirmed: u64,
 }
 
-impl CandidateEffect {
+impl CandidateTally {
     pub(super) fn new((tally, confirmed): (AuditTally, Vec<u64>)) -> Self {
         Self { tally, confirmed: confirmed.into_iter().sum() }
     }
 
-    fn counts(&self) -> EffectCounts {
+    fn counts(&self) -> OutcomeCounts {
         self.tally.rules.first().map(|tally| tally.counts).unwrap_or_default()
     }
 
-    fn example(&self, effects: &[RuleEffect]) -> Option<&Example> {
+    fn example(&self, outcomes: &[ReportedOutcome]) -> Option<&Example> {
         let examples = self.tally.rules.first()?.examples();
-        examples.into_iter().find(|example| effects.contains(&example.effect))
+        examples.into_iter().find(|example| outcomes.contains(&example.outcome))
     }
 
     /// Why the rule breaks the application, as a clause; `None` if it does not. `needs_confirmation`: it is not known
     /// to work either.
     pub(super) fn reason_against(&self, needs_confirmation: bool) -> Option<String> {
-        let EffectCounts { rejected, rewritten, conflict, no_match, .. } = self.counts();
+        let OutcomeCounts { reject, rewrite, conflict, no_match, .. } = self.counts();
         let total = self.counts().total();
-        let with = |effects: &[RuleEffect], clause: String| {
-            let example = self.example(effects);
+        let with = |outcomes: &[ReportedOutcome], clause: String| {
+            let example = self.example(outcomes);
             let example = example.map(|one| format!(": {} ({})", one.shape, one.reason)).unwrap_or_default();
             Some(format!("{clause}{example}"))
         };
         let lost = conflict + no_match;
-        if rejected > 0 {
-            return with(&[RuleEffect::Rejected], format!("it would reject {rejected} of {total} statements"));
+        if reject > 0 {
+            return with(&[ReportedOutcome::Reject], format!("it would reject {reject} of {total} statements"));
         }
-        if conflict * RARE > lost + rewritten {
-            let clause = format!("{conflict} of {} statements would meet a version conflict", lost + rewritten);
-            return with(&[RuleEffect::Conflict], clause);
+        if conflict * RARE > lost + rewrite {
+            let clause = format!("{conflict} of {} statements would meet a version conflict", lost + rewrite);
+            return with(&[ReportedOutcome::Conflict], clause);
         }
-        if lost * RARE > lost + rewritten {
+        if lost * RARE > lost + rewrite {
             return with(
-                &[RuleEffect::NoMatch],
-                format!("{lost} of {} statements would change nothing", lost + rewritten),
+                &[ReportedOutcome::NoMatch],
+                format!("{lost} of {} statements would change nothing", lost + rewrite),
             );
         }
         let unknown = needs_confirmation && self.confirmed == 0;
@@ -59,17 +59,17 @@ impl CandidateEffect {
 
     /// "In this traffic it would rewrite 4 of 5 statements, and reject none."
     pub(super) fn summary(&self) -> String {
-        let EffectCounts { rewritten, conflict, no_match, cannot_tell, excepted, .. } = self.counts();
+        let OutcomeCounts { rewrite, conflict, no_match, cannot_tell, except, .. } = self.counts();
         let total = self.counts().total();
         let statements = counted(total, "statement");
-        let mut parts = vec![match rewritten {
+        let mut parts = vec![match rewrite {
             0 => format!("neither reject nor change any of {statements}"),
-            _ => format!("rewrite {rewritten} of {statements} and reject none"),
+            _ => format!("rewrite {rewrite} of {statements} and reject none"),
         }];
         for (count, words) in [
             (conflict, "version conflicts, which are lost updates today"),
             (no_match, "would change nothing, because the condition would not be satisfied"),
-            (excepted, "exempt"),
+            (except, "exempt"),
             (cannot_tell, "cannot be decided, because the traffic does not show the data"),
         ] {
             parts.extend((count > 0).then(|| format!("{count} {words}")));
