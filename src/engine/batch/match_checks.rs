@@ -11,9 +11,9 @@ use super::{BatchJob, Group, UpsertStage, commands};
 use crate::command::{Reply, WriteForm, code};
 use crate::document::{Document, Value};
 
-/// Statements in the first check of a batch, and the maximum in one check.
-const FIRST: usize = 128;
-const MOST: usize = 1024;
+/// The maximum of statements in one check. Larger ones are not faster, and keep a thread of the server longer: the
+/// commands of other clients wait for it.
+const MOST: usize = 128;
 /// Maximum bytes of statements in one check; a single larger statement is allowed.
 const MOST_BYTES: usize = 4 * 1024 * 1024;
 
@@ -24,7 +24,7 @@ pub(super) struct CheckLimit(usize);
 
 impl Default for CheckLimit {
     fn default() -> Self {
-        Self(FIRST)
+        Self(MOST)
     }
 }
 
