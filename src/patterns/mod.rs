@@ -6,6 +6,7 @@
 
 mod bounds;
 mod bucket;
+mod collation;
 mod collection;
 pub mod copies;
 mod declared;

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use bson::{Bson, doc};
 
+use super::collation::contains_text;
 use super::field_path::FieldPath;
 use super::number::Bound;
 use super::stored_data::{DataCheck, all, any, is_absent, not, value};
@@ -461,7 +462,7 @@ impl Queue {
             ));
         }
         // Jobs of several workers can have the same number of attempts.
-        if multi && !equality(filter, "_id").is_some_and(|id| !folds || !may_fold(id)) {
+        if multi && !equality(filter, "_id").is_some_and(|id| !folds || !contains_text(id)) {
             return Err(Rejection::new(
                 format!("it matches jobs of all workers with this '{}'", self.attempts),
                 format!("Add the job's _id or {}: false to the filter.", self.locked),
@@ -469,12 +470,6 @@ impl Queue {
         }
         Ok(())
     }
-}
-
-/// Returns whether a collation can compare the `_id` with others as equal: texts of other letter case, also inside
-/// documents.
-fn may_fold(id: Value<'_>) -> bool {
-    matches!(id.kind, Kind::String | Kind::Symbol | Kind::Document)
 }
 
 fn upsert_of_a_job() -> Rejection {

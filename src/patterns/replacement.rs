@@ -19,6 +19,7 @@ mod versions;
 
 use bson::doc;
 
+use super::collation::contains_text;
 use super::field_path::FieldPath;
 use super::filter::remade;
 use super::stored_data::{DataCheck, is_absent};
@@ -190,7 +191,7 @@ impl Pattern for Replacement {
         let evaluated = match (&update.modification, &self.version_field) {
             // mongod rejects the replacement of many documents and returns its own error.
             (Modification::Replacement(_), _) if update.multi => return Verdict::Forward,
-            (Modification::Replacement(document), _) => self.replacement(update, document.as_document()),
+            (Modification::Replacement(document), _) => self.replacement(statement, update, document.as_document()),
             (Modification::ClientPipeline(stages), version_field) => {
                 return versions::pipeline(*stages, version_field.as_ref()).unwrap_or(Verdict::Forward);
             }
@@ -277,7 +278,12 @@ impl Replacement {
         })
     }
 
-    fn replacement<'a>(&self, update: &Update<'a>, document: Document<'_>) -> Result<Verdict<'a>, Rejection> {
+    fn replacement<'a>(
+        &self,
+        statement: &Statement<'a>,
+        update: &Update<'a>,
+        document: Document<'_>,
+    ) -> Result<Verdict<'a>, Rejection> {
         let filter = update.filter.as_document();
         let pinned = self
             .version_field
@@ -287,7 +293,7 @@ impl Replacement {
             (Some((version_field, version)), _, _) => checked(update, document, version_field, version),
             (None, ReplacementPolicy::Merge, _) => self.merged(update, document),
             (None, ReplacementPolicy::CheckVersion, Some(version_field)) => {
-                self.checked_by_document(update, document, version_field)
+                self.checked_by_document(statement, update, document, version_field)
             }
             (None, _, _) => Ok(self.only_new(update)),
         }
@@ -313,6 +319,7 @@ impl Replacement {
     /// before, so the replacement must not insert it.
     fn checked_by_document<'a>(
         &self,
+        statement: &Statement<'a>,
         update: &Update<'a>,
         document: Document<'_>,
         version_field: &Path,
@@ -328,12 +335,23 @@ impl Replacement {
         };
         let upsert = update.upsert && version.kind == Kind::Null;
         let modification = Modification::Replacement(CowDocument::from_writer(stored));
-        Ok(self.conditional(Update { modification, upsert, ..update.clone() }, version_field, version))
+        Ok(self.conditional(statement, Update { modification, upsert, ..update.clone() }, version_field, version))
     }
 
     /// Returns the update with the condition that this version is stored.
-    fn conditional<'a>(&self, update: Update<'a>, version_field: &Path, version: Value<'_>) -> Verdict<'a> {
-        let mut update = update;
+    fn conditional<'a>(
+        &self,
+        statement: &Statement<'a>,
+        mut update: Update<'a>,
+        version_field: &Path,
+        version: Value<'_>,
+    ) -> Verdict<'a> {
+        if statement.option("collation").is_some() && contains_text(version) {
+            return Verdict::unsupported(
+                format!("its collation can take another version in '{version_field}' for the one that it names"),
+                "Leave the collation out, or use a number or a UUID as the version.",
+            );
+        }
         update.conditions.push(has_version(version_field, version));
         Verdict::conditional(Operation::Update(update), self.on_conflict == OnConflict::Error, OTHER_VERSION)
     }

@@ -26,7 +26,7 @@ impl Replacement {
             Change::Untouched => Ok(Verdict::Forward),
             // The application increments the version itself.
             Change::Incremented(amount) if amount.as_integer().is_some_and(|amount| amount > 0) => Ok(Verdict::Forward),
-            Change::Set(version) => self.set(update, operators, version_field, version, pinned),
+            Change::Set(version) => self.set(statement, update, operators, version_field, version, pinned),
             Change::Removed | Change::Incremented(_) => Err(set_back(version_field)),
             Change::Either(_) | Change::Now | Change::Inside(_) | Change::Unclear(_) => Ok(Verdict::unsupported(
                 format!("it changes the version '{version_field}' with an operator other than $set and $inc"),
@@ -37,6 +37,7 @@ impl Replacement {
 
     fn set<'a>(
         &self,
+        statement: &Statement<'a>,
         update: &Update<'a>,
         operators: Document<'_>,
         version_field: &Path,
@@ -55,7 +56,8 @@ impl Replacement {
             Some(_) => Ok(Verdict::rewrite(Operation::Update(with_version(update, operators, version_field, &next)))),
             // Null means that the document was read without a version.
             None if self.policy == ReplacementPolicy::CheckVersion || version.kind == Kind::Null => {
-                Ok(self.conditional(with_version(update, operators, version_field, &next), version_field, version))
+                let update = with_version(update, operators, version_field, &next);
+                Ok(self.conditional(statement, update, version_field, version))
             }
             None => {
                 let mut update = update.clone();

@@ -344,5 +344,15 @@ pub(super) fn entries() -> Vec<Entry> {
             must: "inserts an empty bucket",
             holds: |seen| seen.code() == 0 && is(seen, "count", 0),
         },
+        Entry {
+            name: "replacement: a collation takes another text for the version",
+            rules: &["replacement: { policy: check_version, version: v }"],
+            stored: vec![doc! { "_id": 1, "v": "A", "x": 1 }],
+            steps: vec![plain(doc! { "update": "c", "updates": [
+                { "q": { "_id": 1 }, "u": { "v": "a", "x": 2 }, "collation": { "locale": "en", "strength": 2 } },
+            ] })],
+            must: "is rejected",
+            holds: |seen| seen.code() == 121 && seen.stored == [doc! { "_id": 1, "v": "A", "x": 1 }],
+        },
     ]
 }
