@@ -1,0 +1,15 @@
+//! Collations: a filter with one can match other values than those that it names.
+
+use crate::document::{Kind, Value};
+
+/// Returns whether a collation can compare a value with others as equal: it is a text, or has one inside.
+pub(super) fn contains_text(value: Value<'_>) -> bool {
+    let mut unread = vec![value];
+    while let Some(value) = unread.pop() {
+        if matches!(value.kind, Kind::String | Kind::Symbol) {
+            return true;
+        }
+        unread.extend(value.as_document_or_array().into_iter().flat_map(|nested| nested.values()));
+    }
+    false
+}
