@@ -117,6 +117,19 @@ pub(super) fn entries() -> Vec<Entry> {
         must: "has the result of the server",
         holds: |seen| seen.n() == 2 && seen.stored == [doc! { "_id": 2, "v": 3, "a": 0, "n": 0 }],
     });
+    for command in [
+        doc! { "findAndModify": "c", "query": null, "update": { "$inc": { "n": -1 } }, "upsert": null },
+        doc! { "update": "c", "updates": [{ "q": {}, "u": { "$inc": { "n": -1 } }, "upsert": null, "multi": null }] },
+    ] {
+        entries.push(Entry {
+            name: "optional fields of a statement that are null",
+            rules: &["bounds: { field: n, min: 0 }"],
+            stored: vec![doc! { "_id": 1, "n": 5 }],
+            steps: vec![plain(command)],
+            must: "has the result of the server",
+            holds: |seen| seen.code() == 0 && seen.stored == [doc! { "_id": 1, "n": 4 }],
+        });
+    }
     entries.extend(buckets());
     entries.extend(trees());
     entries
