@@ -458,7 +458,7 @@ fn checked<'a>(
 }
 
 /// Returns the version after this one; null means that there is no version yet. `None` if the value is not a whole
-/// number: such versions are only compared.
+/// number of 64 bits: such versions are only compared.
 fn next_version(version: Value<'_>) -> Option<OwnedValue> {
     /// The largest whole number up to which doubles are exact.
     const EXACT: f64 = 9_007_199_254_740_991.0;
@@ -466,11 +466,11 @@ fn next_version(version: Value<'_>) -> Option<OwnedValue> {
         Kind::Null => Some(OwnedValue::int32(1)),
         Kind::Int32 => version.as_i32().map(|v| OwnedValue::integer(i64::from(v) + 1)),
         Kind::Int64 => version.as_raw_i64().and_then(|v| v.checked_add(1)).map(OwnedValue::int64),
-        Kind::Double => {
-            version.as_f64().filter(|v| v.fract() == 0.0 && v.abs() < EXACT).map(|v| OwnedValue::double(v + 1.0))
+        Kind::Double if version.as_f64().is_some_and(|v| v.fract() == 0.0 && v.abs() < EXACT) => {
+            version.as_f64().map(|v| OwnedValue::double(v + 1.0))
         }
         // It is stored as a long from now on.
-        Kind::Decimal128 => version.as_whole().and_then(|v| v.checked_add(1)).map(OwnedValue::int64),
+        Kind::Double | Kind::Decimal128 => version.as_whole().and_then(|v| v.checked_add(1)).map(OwnedValue::int64),
         _ => None,
     }
 }

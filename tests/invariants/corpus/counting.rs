@@ -354,5 +354,16 @@ pub(super) fn entries() -> Vec<Entry> {
             must: "is rejected",
             holds: |seen| seen.code() == 121 && seen.stored == [doc! { "_id": 1, "v": "A", "x": 1 }],
         },
+        Entry {
+            name: "replacement: a version that a double cannot count",
+            rules: &["replacement: { policy: check_version, version: v }"],
+            stored: vec![doc! { "_id": 1, "v": 9_007_199_254_740_992.0, "x": 1 }],
+            steps: vec![
+                update(doc! { "_id": 1 }, doc! { "v": 9_007_199_254_740_992.0, "x": 2 }),
+                update(doc! { "_id": 1 }, doc! { "v": 9_007_199_254_740_992.0, "x": 3 }),
+            ],
+            must: "the second save is a conflict",
+            holds: |seen| seen.code() == 112 && is(seen, "x", 2),
+        },
     ]
 }
