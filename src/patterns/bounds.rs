@@ -24,7 +24,7 @@ use super::{
 use crate::command::{Namespace, Operation, Statement, StatementKind, Update, code};
 use crate::config::keys::{AnyNumber, Constraint, Declaration, DeclaredScalar, Keys, Keywords, Setting};
 use crate::config::{Code, Located, MapReader, Node, ReadContext};
-use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, Writer, is_finite};
+use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, ValueSlot, Writer, is_finite};
 use crate::effect::{Change, ImageValue, change, inserted};
 
 /// Settings of the pattern.
@@ -434,41 +434,83 @@ impl Bounds {
                 w.slot("$ne").double(f64::NAN);
             }),
             Some(limit) => w.nested(field, |w| w.value(comparison, limit.as_value())),
-            None => w.nested("$expr", |w| sum_in_range(w, field, amount, comparison, bound)),
+            None => {
+                let counts_missing = self.is_in_range(amount);
+                w.nested("$expr", |w| sum_in_range(w, field, amount, counts_missing, comparison, bound));
+            }
         }))
     }
 }
 
-/// Writes `{$gte: [{$add: [{$ifNull: ["$f", 0]}, amount]}, min]}` for numbers. It does not match other values, nor NaN,
-/// which is less than every other number in an expression.
-fn sum_in_range(w: &mut Writer<'_>, field: &str, amount: Value<'_>, comparison: &str, bound: Bound) {
+/// Writes `{$gte: [{$add: [NUMBER, amount]}, min]}` for numbers. NUMBER is the field; if `counts_missing`, a missing one
+/// is zero. The condition does not match other values, nor NaN, which is less than every other number in an expression.
+fn sum_in_range(
+    w: &mut Writer<'_>,
+    field: &str,
+    amount: Value<'_>,
+    counts_missing: bool,
+    comparison: &str,
+    bound: Bound,
+) {
     let reference = format!("${field}");
-    let number = |w: &mut Writer<'_>| {
-        w.array("$ifNull", |a| {
-            a.string(&reference);
-            a.int32(0);
-        });
+    let number = |slot: ValueSlot<'_>| match counts_missing {
+        true => slot.nested(|w| {
+            w.array("$ifNull", |a| {
+                a.string(&reference);
+                a.int32(0);
+            });
+        }),
+        false => slot.string(&reference),
     };
     w.array("$and", |a| {
-        a.nested(|w| w.nested("$isNumber", number));
+        a.nested(|w| number(w.slot("$isNumber")));
         if comparison == "$lte" {
             a.nested(|w| {
                 w.array("$gt", |a| {
-                    a.nested(number);
+                    number(a.slot());
                     a.slot().double(f64::NAN);
                 });
             });
         }
         a.nested(|w| {
             w.array(comparison, |a| {
-                a.nested(|w| {
-                    w.array("$add", |a| {
-                        a.nested(number);
-                        a.value(amount);
-                    });
-                });
+                write_sum(a.slot(), &reference, number, amount);
                 a.value(bound.as_value().as_value());
             });
+        });
+    });
+}
+
+/// Writes the sum as `$inc` computes it. If one of the two numbers is a decimal, `$inc` rounds a double to 15 digits, as
+/// `$toDecimal` does and `$add` does not (seen with 6.0.5).
+fn write_sum(slot: ValueSlot<'_>, reference: &str, number: impl Fn(ValueSlot<'_>), amount: Value<'_>) {
+    let add = |slot: ValueSlot<'_>, is_decimal: bool| {
+        slot.nested(|w| {
+            w.array("$add", |a| match is_decimal {
+                true => {
+                    a.nested(|w| number(w.slot("$toDecimal")));
+                    a.nested(|w| w.value("$toDecimal", amount));
+                }
+                false => {
+                    number(a.slot());
+                    a.value(amount);
+                }
+            });
+        });
+    };
+    if amount.kind == Kind::Decimal128 {
+        return add(slot, true);
+    }
+    slot.nested(|w| {
+        w.array("$cond", |a| {
+            a.nested(|w| {
+                w.array("$eq", |a| {
+                    a.nested(|w| w.string("$type", reference));
+                    a.string("decimal");
+                });
+            });
+            add(a.slot(), true);
+            add(a.slot(), false);
         });
     });
 }

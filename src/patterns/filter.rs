@@ -1,7 +1,7 @@
 //! Conditions of filters: whether there are any, and adding one.
 
 use crate::command::Update;
-use crate::document::{CowDocument, Document, Value, Writer, edit};
+use crate::document::{CowDocument, Document, Kind, Value, Writer, edit};
 
 /// Returns `filter` with one more condition on `field`, which `condition` writes under the given name. A filter that
 /// already names the field is kept whole inside `$and`.
@@ -21,6 +21,14 @@ pub(super) fn narrowed<'a>(
     } else {
         edit::append(filter, |w| condition(w, field))
     })
+}
+
+/// Writes the condition that a field has this value, which may be a document with names of operators.
+pub(super) fn write_equality(w: &mut Writer<'_>, field: &str, value: Value<'_>) {
+    match value.kind {
+        Kind::Document | Kind::Regex => w.nested(field, |w| w.value("$eq", value)),
+        _ => w.value(field, value),
+    }
 }
 
 /// Returns whether the filter matches every document because it has no condition: it is empty, or has only comments,

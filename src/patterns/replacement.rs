@@ -21,7 +21,7 @@ use bson::doc;
 
 use super::collation::contains_text;
 use super::field_path::FieldPath;
-use super::filter::remade;
+use super::filter::{remade, write_equality};
 use super::stored_data::{DataCheck, is_absent};
 use super::{
     Applicability, Context, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection, Requirement, StoredKind,
@@ -419,7 +419,7 @@ fn has_version<'a>(version_field: &Path, version: Value<'_>) -> CowDocument<'a> 
     let around = || path.match_indices('.').filter_map(|(dot, _)| path.get(..dot));
     CowDocument::build(|w| {
         if version.kind != Kind::Null || around().next().is_none() {
-            return w.value(path, version);
+            return write_equality(w, path, version);
         }
         w.array("$or", |a| {
             a.nested(|w| w.value(path, version));

@@ -14,7 +14,7 @@ mod settings;
 mod shared;
 mod start;
 
-use super::filter::remade;
+use super::filter::{remade, write_equality};
 use super::literal;
 use super::numbering::Numbering;
 pub use super::numbering::Strategy;
@@ -287,7 +287,7 @@ impl Sequence {
     fn only_stored<'a>(&self, update: &Update<'a>, number: Option<Value<'_>>) -> Verdict<'a> {
         let mut conditions: Conditions<'a> = update.conditions.clone();
         if let Some(number) = number {
-            conditions.push(CowDocument::build(|w| w.value(self.field().as_str(), number)));
+            conditions.push(CowDocument::build(|w| write_equality(w, self.field().as_str(), number)));
         }
         let operation = Operation::Update(Update { conditions, upsert: false, ..update.clone() });
         Verdict::Rewrite(Rewrite { operation, checks_match: true, no_effect: None })
