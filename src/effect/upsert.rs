@@ -132,7 +132,7 @@ impl<'s> Image<'s> {
         match operator {
             b"$set" | b"$setOnInsert" => *node = ImageNode::Value(value),
             b"$unset" => self.remove(&parts),
-            b"$currentDate" => *node = ImageNode::Some(None),
+            b"$currentDate" => *node = ImageNode::Some(Some(kind_of_now(value))),
             b"$inc" | b"$mul" if !value.kind.is_number() || kind.is_some_and(|kind| !kind.is_number()) => {
                 return Err(UpsertFails);
             }
@@ -142,6 +142,10 @@ impl<'s> Image<'s> {
             b"$mul" => *node = ImageNode::Some(None),
             b"$min" | b"$max" if is_new => *node = ImageNode::Value(value),
             b"$min" | b"$max" => *node = ImageNode::Some(None),
+            // A missing field counts as the int 0, which the operand makes a number of its own kind.
+            b"$bit" if is_new => {
+                *node = ImageNode::Some(value.as_document().and_then(Document::first).map(|one| one.value.kind))
+            }
             b"$bit" => *node = ImageNode::Some(None),
             b"$push" | b"$addToSet" if kind.is_some_and(|kind| kind != Kind::Array) => {
                 return Err(UpsertFails);
@@ -252,6 +256,12 @@ fn parts(path: &[u8]) -> Vec<&[u8]> {
     path.split(|byte| *byte == b'.').collect()
 }
 
+/// Returns the type of the time that `$currentDate` writes.
+fn kind_of_now(argument: Value<'_>) -> Kind {
+    let named = argument.as_document().and_then(|argument| argument.get("$type")).and_then(Value::as_str);
+    if named == Some("timestamp") { Kind::Timestamp } else { Kind::DateTime }
+}
+
 #[cfg(test)]
 mod tests {
     use bson::{Bson, doc, raw::RawDocumentBuf};
@@ -300,7 +310,10 @@ mod tests {
         check(doc! {}, doc! {"$push": {"a": {"b": 1}}}, "a", "[{ \"b\": 1 }]");
         check(doc! {}, doc! {"$push": {"a": {"$each": [1, 2]}}}, "a", "[1, 2]");
         check(doc! {}, doc! {"$push": {"a": {"$each": [1, 2], "$slice": 1}}}, "a", "Some(Some(Array))");
-        check(doc! {}, doc! {"$currentDate": {"a": true}}, "a", "Some(None)");
+        check(doc! {}, doc! {"$currentDate": {"a": true}}, "a", "Some(Some(DateTime))");
+        check(doc! {}, doc! {"$currentDate": {"a": {"$type": "timestamp"}}}, "a", "Some(Some(Timestamp))");
+        check(doc! {}, doc! {"$currentDate": {"a": true}}, "a.b", "Blocked(DateTime)");
+        check(doc! {}, doc! {"$bit": {"a": {"or": 5}}}, "a.b", "Blocked(Int32)");
         check(doc! {"$or": [{"a": 1}, {"a": 1, "b": 2}]}, set(), "a", "Unknown");
         check(doc! {"a": {"$gt": 1}}, set(), "a", "Missing");
         // A positional operator changes only the array before it, which must exist.

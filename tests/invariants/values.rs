@@ -63,7 +63,7 @@ pub(super) fn small_number(dice: &mut Dice) -> Bson {
 
 /// Numbers at the limits of their types, and several forms of equal numbers.
 pub(super) fn odd_number(dice: &mut Dice) -> Bson {
-    const DECIMALS: [&str; 14] = [
+    const DECIMALS: [&str; 16] = [
         "1",
         "1.0",
         "1E+3",
@@ -73,14 +73,27 @@ pub(super) fn odd_number(dice: &mut Dice) -> Bson {
         "0",
         "0.1",
         "-0.5",
+        "9.70000000000000001",
+        "-0.100000000000000005",
         "NaN",
         "Infinity",
         "-Infinity",
         "9.999999999999999999999999999999999E+6144",
         "1E-6176",
     ];
-    const DOUBLES: [f64; 10] =
-        [0.0, -0.0, 0.1, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e308, -1e308, 1e-320, 9_007_199_254_740_993.0];
+    const DOUBLES: [f64; 11] = [
+        0.0,
+        -0.0,
+        0.1,
+        0.3,
+        f64::NAN,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        1e308,
+        -1e308,
+        1e-320,
+        9_007_199_254_740_993.0,
+    ];
     match dice.below(6) {
         0 | 1 => decimal(dice.pick(&DECIMALS)),
         2 | 3 => Bson::Double(dice.pick(&DOUBLES)),

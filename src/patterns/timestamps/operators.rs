@@ -75,9 +75,12 @@ impl OperatorsProcedure {
     }
 
     /// Returns `operators` with only the protected writes in `current`, and their timestamps, for this stored document.
+    /// Without an upsert the client's `$setOnInsert` of timestamps has no effect, and the server must not fail it
+    /// because docward sets them.
     fn applied<'a>(
         &self,
         operators: Document<'_>,
+        upsert: bool,
         current: &[&(String, TimestampBytes)],
         stored: Document<'_>,
     ) -> CowDocument<'a> {
@@ -100,15 +103,17 @@ impl OperatorsProcedure {
                 let name = match operator.key {
                     b"$unset" => "$unset",
                     b"$currentDate" => "$currentDate",
+                    b"$setOnInsert" if !upsert => "$setOnInsert",
                     _ => {
                         w.element(operator);
                         continue;
                     }
                 };
                 let fields = operator.value.as_document().unwrap_or(Document::EMPTY);
-                w.nested(name, |w| {
-                    fields.elements().filter(|field| is_kept(field.key)).for_each(|field| w.element(field));
-                });
+                let kept = || fields.elements().filter(|field| is_kept(field.key));
+                if kept().next().is_some() {
+                    w.nested(name, |w| kept().for_each(|field| w.element(field)));
+                }
             }
         })
     }
@@ -271,14 +276,14 @@ impl OperatorsRun {
         }
         let document = stored.unwrap_or(Document::EMPTY);
         self.creations = self.statement.creations(operators.as_document(), document);
-        let operators =
-            Modification::Operators(self.statement.applied(operators.as_document(), &timestamped, document));
-        let mut update = Update { modification: operators, ..update.clone() };
+        let mut update = update.clone();
         if let Some(id) = stored.and_then(|stored| stored.get("_id")) {
             // The document that docward read.
             update.conditions.push(CowDocument::build(|w| w.value("_id", id)));
             update.upsert = false;
         }
+        let applied = self.statement.applied(operators.as_document(), update.upsert, &timestamped, document);
+        update.modification = Modification::Operators(applied);
         NextAction::Apply(Operation::Update(update))
     }
 }

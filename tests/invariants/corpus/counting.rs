@@ -424,5 +424,24 @@ pub(super) fn entries() -> Vec<Entry> {
             must: "has the result of the server",
             holds: |seen| seen.n() == 1,
         },
+        Entry {
+            name: "sequence: an upsert that creates a date around the number",
+            rules: &["sequence: { field: a.no, strategy: optimistic, on_upsert: true }"],
+            stored: Vec::new(),
+            steps: vec![upsert(doc! { "_id": 6 }, doc! { "$currentDate": { "a": true } })],
+            must: "is rejected",
+            holds: |seen| seen.code() == 121 && seen.nothing_stored(),
+        },
+        Entry {
+            name: "timestamps: times in $setOnInsert without an upsert",
+            rules: &["timestamps: { source: at, fields: [b], type: long, without_source: clock }"],
+            stored: vec![doc! { "_id": 1 }],
+            steps: vec![update(
+                doc! { "_id": 1 },
+                doc! { "$set": { "b": 7 }, "$setOnInsert": { "last_modified": { "b": 2_i64 } }, "$push": { "w": 1 } },
+            )],
+            must: "is executed",
+            holds: |seen| seen.code() == 0 && is(seen, "b", 7),
+        },
     ]
 }

@@ -170,7 +170,8 @@ impl Promise for Replacement {
         let mut update = doc! { "note": dice.below(100) as i32 };
         if let Some(version) = self.version.filter(|_| dice.percent(70)) {
             let known = dice.below(4) as i32;
-            put(&mut update, version, known.into());
+            let odd = dice.percent(5).then(|| dice.pick(&[doc! { "$gt": 0 }, doc! { "$exists": true }]));
+            put(&mut update, version, odd.map_or(known.into(), Bson::from));
             if dice.percent(30) {
                 filter.insert(version, known);
             }
