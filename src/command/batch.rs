@@ -60,8 +60,11 @@ impl<'a> WriteBatch<'a> {
                 return Err(CommandError::NoSuchNamespace { index, named, available });
             }
         }
-        let ordered =
-            command.envelope.ordered.map_or(Ok(true), |value| value.as_flag().ok_or_else(|| wrong("ordered")))?;
+        let ordered = command
+            .envelope
+            .ordered
+            .filter(|value| !value.is_absent())
+            .map_or(Ok(true), |value| value.as_flag().ok_or_else(|| wrong("ordered")))?;
         let ids = command.envelope.statement_ids.map(|ids| read_statement_ids(ids, statements.len())).transpose()?;
         Ok(Self {
             form,

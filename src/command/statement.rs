@@ -259,7 +259,7 @@ impl<'a> Statement<'a> {
         match self.form {
             // The source of an insert is the document itself.
             WriteForm::Insert => None,
-            _ => self.source.get(name),
+            _ => self.source.get(name).filter(|value| !value.is_absent()),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::form::{DOCUMENT_SEQUENCE, StatementFieldNames, WriteForm};
 use super::statement::{Conditions, Delete, Insert, Modification, Operation, Statement, Update};
 use super::{CommandError, check};
-use crate::document::{CowDocument, Document, DuplicateField, Element, Kind, Value};
+use crate::document::{CowDocument, Document, DuplicateField, Element, Value};
 
 impl<'a> Statement<'a> {
     /// Reads a statement from the command body; for findAndModify `source` is that body.
@@ -61,7 +61,7 @@ fn update<'a>(form: WriteForm, source: Document<'a>) -> Result<Operation<'a>, Co
     let names = form.names();
     let (mut change, mut selection) = (None, None);
     let (mut upsert, mut multi, mut array_filters) = (false, false, false);
-    for Element { key, value } in source.elements().filter(|field| !is_absent(field.value)) {
+    for Element { key, value } in source.elements().filter(|field| !field.value.is_absent()) {
         let flag = |field| value.as_flag().ok_or(CommandError::WrongType { part: names.part, field });
         match key {
             b"upsert" => upsert = flag("upsert")?,
@@ -92,7 +92,7 @@ fn read_modification<'a>(form: WriteForm, value: Value<'a>) -> Result<Modificati
 
 fn filter(form: WriteForm, value: Option<Value<'_>>) -> Result<CowDocument<'_>, CommandError> {
     let names = form.names();
-    match value.filter(|value| !is_absent(*value)) {
+    match value.filter(|value| !value.is_absent()) {
         Some(value) => {
             let wrong = CommandError::WrongType { part: names.part, field: names.filter };
             Ok(value.as_document().ok_or(wrong)?.into())
@@ -104,15 +104,10 @@ fn filter(form: WriteForm, value: Option<Value<'_>>) -> Result<CowDocument<'_>, 
 }
 
 fn flag(source: Document<'_>, part: &'static str, field: &'static str) -> Result<bool, CommandError> {
-    match source.get(field).filter(|value| !is_absent(*value)) {
+    match source.get(field).filter(|value| !value.is_absent()) {
         None => Ok(false),
         Some(value) => value.as_flag().ok_or(CommandError::WrongType { part, field }),
     }
-}
-
-/// Returns whether the server takes the field for missing (`IDLParserContext::checkAndAssertTypes`, seen with 6.0.5).
-fn is_absent(value: Value<'_>) -> bool {
-    matches!(value.kind, Kind::Null | Kind::Undefined)
 }
 
 /// Reads an op of bulkWrite (8.0). Its first key names the operation; the value is the namespace index.

@@ -232,6 +232,12 @@ impl<'a> Value<'a> {
         if self.kind == Kind::DateTime { self.as_raw_i64() } else { None }
     }
 
+    /// Returns whether the server takes an optional field of a command with this value for missing
+    /// (`IDLParserContext::checkAndAssertTypes`, seen with 6.0.5).
+    pub fn is_absent(self) -> bool {
+        matches!(self.kind, Kind::Null | Kind::Undefined)
+    }
+
     /// Returns a value that a command accepts as a flag: a bool, or a number (old shells send `ordered: 1`).
     pub fn as_flag(self) -> Option<bool> {
         match self.kind {

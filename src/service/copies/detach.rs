@@ -43,6 +43,7 @@ impl Repairer<'_> {
                 w.string("find", &entry.into.name);
                 w.nested("filter", |w| w.nested(entry.key.as_str(), |w| w.value("$eq", id.as_value())));
                 w.nested("projection", |w| w.int32("_id", 1));
+                statements::write_simple_collation(w);
             });
             let mut cursor = self.client.database(&entry.into.database).run_raw_cursor_command(raw(command)?).await?;
             let mut batch = Vec::new();

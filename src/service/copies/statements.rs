@@ -80,6 +80,7 @@ pub(super) fn correct(
             w.array("arrayFilters", |a| a.nested(|w| write_element_filter(w, entry, list, ELEMENT, id, true)));
         }
         w.boolean("multi", true);
+        write_simple_collation(w);
     })
 }
 
@@ -98,7 +99,13 @@ pub(super) fn detach(entry: &CopiesEntry, shape: ReferenceShape<'_>, id: Value<'
             }),
         });
         w.boolean("multi", true);
+        write_simple_collation(w);
     })
+}
+
+/// Writes that ids are compared byte by byte, whatever the collation of the collection is.
+pub(super) fn write_simple_collation(w: &mut Writer<'_>) {
+    w.nested("collation", |w| w.string("locale", "simple"));
 }
 
 fn copied(entry: &CopiesEntry) -> impl Iterator<Item = &Path> {

@@ -120,6 +120,8 @@ pub(super) fn entries() -> Vec<Entry> {
     for command in [
         doc! { "findAndModify": "c", "query": null, "update": { "$inc": { "n": -1 } }, "upsert": null },
         doc! { "update": "c", "updates": [{ "q": {}, "u": { "$inc": { "n": -1 } }, "upsert": null, "multi": null }] },
+        doc! { "update": "c", "updates": [{ "q": {}, "u": { "$inc": { "n": -1 } } }], "ordered": null },
+        doc! { "findAndModify": "c", "update": { "$inc": { "n": -1 } }, "sort": null, "collation": null },
     ] {
         entries.push(Entry {
             name: "optional fields of a statement that are null",

@@ -55,6 +55,34 @@ async fn keep_leaves_copies_as_they_are() {
 }
 
 #[tokio::test]
+async fn a_collation_does_not_take_another_original_for_the_deleted_one() {
+    let mongod = Mongod::shared();
+    let direct = mongod.client().await.database(&mongod.fresh_database());
+    let collation = doc! {"locale": "en", "strength": 2};
+    direct.run_command(doc! {"create": "people", "collation": collation}).await.unwrap();
+    let named = |id: &str| doc! {"_id": id, "name": id};
+    direct.collection("hobbies").insert_many([named("a"), named("A")]).await.unwrap();
+    let with = |id: i32, hobby: &str| doc! {"_id": id, "hobbies": [{"id": hobby, "n": hobby}]};
+    let plain = |id: i32, hobby: &str| doc! {"_id": id, "hobbies": {"id": hobby, "n": hobby}};
+    let people = [with(1, "a"), with(2, "A"), plain(3, "a"), plain(4, "A")];
+    direct.collection::<Document>("people").insert_many(&people).await.unwrap();
+    let docward = Docward::start(mongod, &rule(direct.name(), ", on_delete: unset"));
+    docward.wait_for_log(CHECKED);
+    let hobbies = direct.collection::<Document>("hobbies");
+    hobbies.delete_one(doc! {"_id": "a"}).await.unwrap();
+    let kept = [doc! {"_id": 1, "hobbies": []}, with(2, "A"), doc! {"_id": 3, "hobbies": {}}, plain(4, "A")];
+    expect(&direct, "people", &kept).await;
+    hobbies.update_one(doc! {"_id": "A"}, doc! {"$set": {"name": "x"}}).await.unwrap();
+    let named = [
+        doc! {"_id": 1, "hobbies": []},
+        doc! {"_id": 2, "hobbies": [{"id": "A", "n": "x"}]},
+        doc! {"_id": 3, "hobbies": {}},
+        doc! {"_id": 4, "hobbies": {"id": "A", "n": "x"}},
+    ];
+    expect(&direct, "people", &named).await;
+}
+
+#[tokio::test]
 async fn unset_removes_references_to_a_deleted_original() {
     let mongod = Mongod::shared();
     let direct = mongod.client().await.database(&mongod.fresh_database());
