@@ -184,6 +184,10 @@ fn each_protected_field_is_checked_for_stale_writes_separately() {
     );
 }
 
+fn zero_if_missing() -> bson::Bson {
+    doc! {"$ifNull": ["$a.n", 0]}.into()
+}
+
 #[test]
 fn bounds_are_added_to_the_filter() {
     const STOCK: &str = "bounds: { field: n, min: 0, max: 1000 }";
@@ -197,13 +201,26 @@ fn bounds_are_added_to_the_filter() {
         doc! {"q": {"n": {"$gt": 0}}, "u": {"$inc": {"n": 5}}, "multi": true},
         doc! {"q": {"$and": [{"n": {"$gt": 0}}, {"n": {"$not": {"$gt": 995}, "$ne": f64::NAN}}]}, "u": {"$inc": {"n": 5}}, "multi": true},
     );
-    check_rewrite(
-        "bounds: { field: a.n, min: 0 }",
-        doc! {"q": {"_id": 1}, "u": {"$inc": {"a.n": -0.5}}},
-        doc! {"q": {"_id": 1, "$expr": {"$and": [
-            {"$isNumber": {"$ifNull": ["$a.n", 0]}}, {"$gte": [{"$add": [{"$ifNull": ["$a.n", 0]}, -0.5]}, 0]},
-        ]}}, "u": {"$inc": {"a.n": -0.5}}},
-    );
+    // A missing field counts as zero, if the amount is in range.
+    let sum = |number: bson::Bson, amount: f64| {
+        doc! {"$cond": [
+            {"$eq": [{"$type": "$a.n"}, "decimal"]},
+            {"$add": [{"$toDecimal": number.clone()}, {"$toDecimal": amount}]},
+            {"$add": [number, amount]},
+        ]}
+    };
+    for (range, amount, number, comparison) in [
+        ("min: 0", -0.5, "$a.n".into(), doc! {"$gte": [sum("$a.n".into(), -0.5), 0]}),
+        ("min: -1", -0.5, zero_if_missing(), doc! {"$gte": [sum(zero_if_missing(), -0.5), -1]}),
+    ] {
+        let update = doc! {"$inc": {"a.n": amount}};
+        let condition = doc! {"$and": [{"$isNumber": number}, comparison]};
+        check_rewrite(
+            &format!("bounds: {{ field: a.n, {range} }}"),
+            doc! {"q": {"_id": 1}, "u": update.clone()},
+            doc! {"q": {"_id": 1, "$expr": condition}, "u": update},
+        );
+    }
     // An upsert first looks for a document with room.
     check_rewrite(
         STOCK,
