@@ -5,7 +5,7 @@
 use super::{blocked, cannot_be_set, next_version};
 use crate::command::{Modification, Operation, Pipeline, Update};
 use crate::document::{CowDocument, Document, Element, Kind, Path, PathLookup, Value, Writer};
-use crate::effect::{ImageValue, equality, inserted, pins_inside, touched};
+use crate::effect::{ImageValue, equality, inserted, pins_field, pins_inside, touched};
 use crate::patterns::{Rejection, StoredKind, Verdict};
 
 /// The types that `$inc` fails on, by their numbers in BSON.
@@ -42,8 +42,10 @@ pub(super) fn counted<'a>(update: &Update<'a>, version_field: &Path) -> Verdict<
             let Modification::Operators(operators) = &update.modification else {
                 return Verdict::rewrite(Operation::Update(update));
             };
-            // Every document that the filter matches, and the inserted one, has this value or no version.
-            if inserted_kind(&update, version_field) == StoredKind::Other {
+            // Every document that the filter matches, and the inserted one, has this value or no version. A condition
+            // inside the version also matches numbers.
+            let is_pinned = pins_field(update.filter.as_document(), version_field);
+            if is_pinned && inserted_kind(&update, version_field) == StoredKind::Other {
                 update.modification = Modification::Operators(at_least_one(operators.as_document(), version_field));
             }
             Verdict::Increment(Operation::Update(update))

@@ -443,5 +443,13 @@ pub(super) fn entries() -> Vec<Entry> {
             must: "is executed",
             holds: |seen| seen.code() == 0 && is(seen, "b", 7),
         },
+        Entry {
+            name: "replacement: an upsert by null below the version also matches a number",
+            rules: &["replacement: { policy: check_version, version: version }"],
+            stored: vec![doc! { "_id": 1, "version": 1 }],
+            steps: vec![upsert(doc! { "version.x": null }, doc! { "$inc": { "sku": 1 } })],
+            must: "counts the version",
+            holds: |seen| seen.code() == 0 && is(seen, "version", 2),
+        },
     ]
 }
