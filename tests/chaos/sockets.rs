@@ -28,9 +28,9 @@ pub(crate) fn assert_no_driver_came_directly(members: &[Mongod], known: &BTreeSe
 
 /// Parses a line of docward's log.
 fn made_by_docward(line: &str) -> Option<Connection> {
-    let upstream = line.split_once(": connected client=")?.1.split_once(" upstream=")?.1;
-    let (upstream, from) = upstream.split_once(" from=Some(")?;
-    Some((upstream.to_owned(), from.trim_end_matches(')').to_owned()))
+    let member = line.split_once(": connected client=")?.1.split_once(" member=")?.1;
+    let (member, from) = member.split_once(" from=Some(")?;
+    Some((member.to_owned(), from.trim_end_matches(')').to_owned()))
 }
 
 /// Parses a line of mongod's log.
