@@ -174,7 +174,12 @@ proptest! {
             }
             let whole = decompress(&frame);
             let looked = peek(&frame, DecompressLimit::Checked(usize::MAX));
-            prop_assert_eq!(whole.clone().ok(), looked.ok());
+            // A changed zstd header can name a window that `peek` does not open. The caller then decompresses the whole
+            // message.
+            match looked {
+                Ok(looked) => prop_assert_eq!(whole.clone().ok(), Some(looked)),
+                Err(_) => prop_assert!(!changes.is_empty() || whole.is_err()),
+            }
             if let (Ok(whole), Ok(beginning)) = (whole, peek(&frame, DecompressLimit::UpTo(20))) {
                 prop_assert!(whole.starts_with(&beginning));
             }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use bson::{DateTime, Document, doc};
 use support::mongod::{Kind, Mongod};
-use support::process::docward_executable;
+use support::process::{docward_executable, poll};
 
-use super::{kept, orders, rule, start};
+use super::{WITHIN, kept, orders, rule, start};
 
 fn history(mongod: &Mongod, rules: &str, arguments: &[&str]) -> Output {
     let folder = tempfile::tempdir().unwrap();
@@ -143,6 +143,9 @@ async fn what_a_drop_or_another_keep_hides_is_not_made_up() {
     docward.rewrite_rules(&rule(direct.name(), "enforce", "90d"));
     docward.signal("HUP");
     docward.wait_for_log("rules loaded");
+    // The worker with the former `keep` would remove further states.
+    let starts = || docward.log().iter().filter(|line| line.contains("worker started: keeps the history")).count();
+    poll(WITHIN, || (starts() > 1).then_some(()));
     let rules = rule(direct.name(), "enforce", "90d");
     let at = |at| state_at(mongod, &rules, &namespace, "1", at);
     assert!(at(times[1]).unwrap_err().contains("revisions before 4 are no longer kept"));
