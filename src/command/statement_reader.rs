@@ -61,12 +61,14 @@ fn update<'a>(form: WriteForm, source: Document<'a>) -> Result<Operation<'a>, Co
     let names = form.names();
     let (mut change, mut selection) = (None, None);
     let (mut upsert, mut multi, mut array_filters) = (false, false, false);
-    for Element { key, value } in source.elements().filter(|field| !field.value.is_absent()) {
-        let flag = |field| value.as_flag().ok_or(CommandError::WrongType { part: names.part, field });
+    for Element { key, value } in source.elements() {
+        let flag = |field| read_flag(value, names.part, field);
         match key {
             b"upsert" => upsert = flag("upsert")?,
             b"multi" => multi = flag("multi")?,
-            b"arrayFilters" => array_filters = value.as_array().is_none_or(|filters| !filters.is_empty()),
+            b"arrayFilters" => {
+                array_filters = !value.is_absent() && value.as_array().is_none_or(|filters| !filters.is_empty())
+            }
             key if key == names.update.as_bytes() => change = Some(value),
             key if key == names.filter.as_bytes() => selection = Some(value),
             other => check_field(&names, other)?,
@@ -104,10 +106,11 @@ fn filter(form: WriteForm, value: Option<Value<'_>>) -> Result<CowDocument<'_>, 
 }
 
 fn flag(source: Document<'_>, part: &'static str, field: &'static str) -> Result<bool, CommandError> {
-    match source.get(field).filter(|value| !value.is_absent()) {
-        None => Ok(false),
-        Some(value) => value.as_flag().ok_or(CommandError::WrongType { part, field }),
-    }
+    source.get(field).map_or(Ok(false), |value| read_flag(value, part, field))
+}
+
+fn read_flag(value: Value<'_>, part: &'static str, field: &'static str) -> Result<bool, CommandError> {
+    if value.is_absent() { Ok(false) } else { value.as_flag().ok_or(CommandError::WrongType { part, field }) }
 }
 
 /// Reads an op of bulkWrite (8.0). Its first key names the operation; the value is the namespace index.

@@ -52,6 +52,12 @@ pub(super) fn applicable_rules<'r>(
     applicable_rules
 }
 
+/// Returns the rules that are enforced.
+pub(super) fn enforced<'r>(applicable_rules: &ApplicableRules<'r>) -> impl Iterator<Item = &'r Rule> {
+    let enforced = applicable_rules.iter().filter(|(_, enforcement)| *enforcement == Enforcement::Enforce);
+    enforced.map(|(rule, _)| *rule)
+}
+
 /// Whether the enforcement of a rule depends on the client's users, which are not known yet.
 pub(super) fn asks_for_users(applicable_rules: &ApplicableRules<'_>, client_state: &ClientState) -> bool {
     client_state.users.is_none() && applicable_rules.iter().any(|(rule, _)| !rule.except.users.is_empty())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::Now;
-use super::applicable_rules::{ApplicableRules, Enforcement};
+use super::applicable_rules::{ApplicableRules, enforced};
 use super::evaluation::{Evaluated, evaluate_statement};
 use super::merge::MAX_ERROR_BYTES;
 use super::outcome::RuleOutcomes;
@@ -119,6 +119,5 @@ impl<'r, 'a> BatchEvaluation<'r, 'a> {
 type Versions<'r> = SmallVec<[&'r Path; 1]>;
 
 fn versions<'r>(applicable_rules: &ApplicableRules<'r>) -> Versions<'r> {
-    let enforced = applicable_rules.iter().filter(|(_, enforcement)| *enforcement == Enforcement::Enforce);
-    enforced.filter_map(|(rule, _)| rule.pattern.version()).collect()
+    enforced(applicable_rules).filter_map(|rule| rule.pattern.version()).collect()
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::applicable_rules::{ApplicableRules, Enforcement};
+use super::applicable_rules::{ApplicableRules, Enforcement, enforced};
 use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::rejection_text::RejectedBy;
 use crate::command::{Modification, Namespace, Operation, Statement, Update};
@@ -298,11 +298,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         if applicable_rules.len() < 2 || (self.changed_by.is_none() && self.procedures.is_empty()) {
             return;
         }
-        let enforced = || {
-            let enforced = applicable_rules.iter().filter(|(_, enforcement)| *enforcement == Enforcement::Enforce);
-            enforced.map(|(rule, _)| *rule)
-        };
-        for rule in enforced() {
+        for rule in enforced(applicable_rules) {
             if self.rejected.is_some() {
                 return;
             }
@@ -323,7 +319,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         if self.rejected.is_some() || (self.numbered_by.is_empty() && self.procedures.is_empty()) {
             return;
         }
-        for rule in enforced() {
+        for rule in enforced(applicable_rules) {
             if rule.pattern.check_final(&self.statement).is_ok() {
                 self.prepare_for_widest(rule, context, outcomes);
                 if !self.numbered_by.is_empty() {

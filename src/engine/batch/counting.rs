@@ -56,8 +56,8 @@ impl BatchJob<'_> {
     pub(super) fn counted_on_insert<'s>(&self, index: usize, statement: &Statement<'s>) -> Option<Statement<'s>> {
         let rule = self.evaluated.get(index).and_then(|evaluated| evaluated.counted_by)?;
         let kind = rule.pattern.inserted_kind(statement);
-        let is_form = statement.is_upsert() && kind != StoredKind::Number;
-        is_form.then(|| rule.pattern.counting(statement, kind)).flatten().map(|operation| statement.with(operation))
+        let counted = (kind != StoredKind::Number).then(|| rule.pattern.counting(statement, kind)).flatten()?;
+        Some(statement.with(counted))
     }
 
     /// Continues with the next kind, unless all are done.

@@ -44,8 +44,8 @@ pub(super) fn counted<'a>(update: &Update<'a>, version_field: &Path) -> Verdict<
             };
             // Every document that the filter matches, and the inserted one, has this value or no version. A condition
             // inside the version also matches numbers.
-            let is_pinned = pins_field(update.filter.as_document(), version_field);
-            if is_pinned && inserted_kind(&update, version_field) == StoredKind::Other {
+            let is_pinned = || pins_field(update.filter.as_document(), version_field);
+            if update.upsert && is_pinned() && inserted_kind(&update, version_field) == StoredKind::Other {
                 update.modification = Modification::Operators(at_least_one(operators.as_document(), version_field));
             }
             Verdict::Increment(Operation::Update(update))
@@ -213,14 +213,14 @@ pub(super) fn inserted_kind(update: &Update<'_>, version_field: &Path) -> Stored
         ImageValue::Blocked(_) => Some(StoredKind::Unreachable),
     };
     let kinds: Vec<Option<StoredKind>> = inserted.images().map(|image| kind(image.at(version_field))).collect();
-    let is_each = |kind| kinds.iter().all(|known| *known == Some(kind));
-    let is_each_or_missing = |kind| kinds.iter().all(|known| known.is_none_or(|known| known == kind));
-    match () {
-        () if is_each(StoredKind::Unreachable) => StoredKind::Unreachable,
-        () if is_each_or_missing(StoredKind::Number) => StoredKind::Number,
-        () if is_each_or_missing(StoredKind::Other) => StoredKind::Other,
-        // Servers differ in the equalities that they take, and no form is right for all of them.
-        () => StoredKind::Number,
+    let other = Some(StoredKind::Other);
+    if kinds.iter().all(|known| *known == Some(StoredKind::Unreachable)) {
+        StoredKind::Unreachable
+    } else if kinds.contains(&other) && kinds.iter().all(|known| known.is_none() || *known == other) {
+        StoredKind::Other
+    } else {
+        // Also if servers differ in the equalities that they take: then no form is right for all of them.
+        StoredKind::Number
     }
 }
 

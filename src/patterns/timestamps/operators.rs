@@ -100,19 +100,16 @@ impl OperatorsProcedure {
                 self.write_timestamps(w, current, stored);
             });
             for operator in operators.elements().filter(|operator| operator.key != b"$set") {
-                let name = match operator.key {
-                    b"$unset" => "$unset",
-                    b"$currentDate" => "$currentDate",
-                    b"$setOnInsert" if !upsert => "$setOnInsert",
-                    _ => {
-                        w.element(operator);
-                        continue;
-                    }
-                };
+                let is_stripped =
+                    matches!(operator.key, b"$unset" | b"$currentDate") || operator.key == b"$setOnInsert" && !upsert;
+                if !is_stripped {
+                    w.element(operator);
+                    continue;
+                }
                 let fields = operator.value.as_document().unwrap_or(Document::EMPTY);
                 let kept = || fields.elements().filter(|field| is_kept(field.key));
                 if kept().next().is_some() {
-                    w.nested(name, |w| kept().for_each(|field| w.element(field)));
+                    w.nested(operator.key, |w| kept().for_each(|field| w.element(field)));
                 }
             }
         })

@@ -132,6 +132,16 @@ pub(super) fn entries() -> Vec<Entry> {
             holds: |seen| seen.code() == 0 && seen.stored == [doc! { "_id": 1, "n": 4 }],
         });
     }
+    entries.push(Entry {
+        name: "a field that docward does not know is rejected, also if it is null",
+        rules: &["bounds: { field: n, min: 0 }"],
+        stored: vec![doc! { "_id": 1, "n": 5 }],
+        steps: vec![plain(
+            doc! { "update": "c", "updates": [{ "q": {}, "u": { "$inc": { "n": -1 } }, "unknown": null }] },
+        )],
+        must: "is rejected by docward",
+        holds: |seen| seen.code() == 9 && seen.stored == [doc! { "_id": 1, "n": 5 }],
+    });
     entries.extend(buckets());
     entries.extend(trees());
     entries
