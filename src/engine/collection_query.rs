@@ -4,6 +4,7 @@
 use crate::command::own::{self, CommandSession, Find};
 use crate::command::{Command, Namespace, Reply};
 use crate::document::CowDocument;
+use crate::patterns::collation::write_simple_collation;
 use crate::patterns::{CollectionQuery, CommandVerdict, WholeCommand};
 
 /// A rule needs one document, or the fact that there are more.
@@ -18,7 +19,7 @@ pub(super) fn question(
     let filter = CowDocument::from_writer(collection_query.filter());
     let fields = CowDocument::from_writer(collection_query.fields());
     let found = Find { namespace, filter: filter.as_document(), projection: fields.as_document(), limit: LIMIT };
-    own::find(command, CommandSession::Read, found, |w| w.nested("collation", |w| w.string("locale", "simple")))
+    own::find(command, CommandSession::Read, found, write_simple_collation)
 }
 
 /// Returns the verdict for the reply; an error counts as an empty result.

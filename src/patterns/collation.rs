@@ -1,6 +1,11 @@
 //! Collations: a filter with one can match other values than those that it names.
 
-use crate::document::{Kind, Value};
+use crate::document::{Kind, Value, Writer};
+
+/// Writes the option by which values are compared byte by byte, whatever the collation of the collection is.
+pub fn write_simple_collation(w: &mut Writer<'_>) {
+    w.nested("collation", |w| w.string("locale", "simple"));
+}
 
 /// Returns whether a collation can compare a value with others as equal: it is a text, or has one inside.
 pub(super) fn contains_text(value: Value<'_>) -> bool {

@@ -6,7 +6,7 @@
 
 mod bounds;
 mod bucket;
-mod collation;
+pub mod collation;
 mod collection;
 pub mod copies;
 mod declared;

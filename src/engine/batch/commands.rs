@@ -8,6 +8,7 @@ use crate::command::{Command, Namespace, Operation, OwnTransaction, Reply, State
 use crate::document::{CowDocument, Document, Value, Writer};
 use crate::patterns::Collection;
 use crate::patterns::Measured;
+use crate::patterns::collation::write_simple_collation;
 use crate::wire::op_msg;
 
 /// The field with a command's time limit.
@@ -81,7 +82,7 @@ impl TransactionCommands<'_, '_> {
     pub(super) fn find(&self, statement: &Statement<'_>, filter: &[u8], limit: i32, fields: &[u8]) -> Vec<u8> {
         let filter = CowDocument::from_writer(filter.to_vec());
         self.query(self.job.batch.namespace(statement), filter.as_document(), limit, fields, |w| {
-            w.nested("collation", |w| w.string("locale", "simple"));
+            write_simple_collation(w);
         })
     }
 

@@ -139,28 +139,6 @@ impl OperatorsProcedure {
         missing.map(creation).collect()
     }
 
-    /// Writes the timestamps as a document without them gets them.
-    fn write_new_timestamps(&self, w: &mut Writer<'_>, timestamped: &[(String, TimestampBytes)]) {
-        match self.per {
-            TimestampScope::Field => {
-                let writes = timestamped.iter().map(|(path, time)| self.put(path, time)).collect();
-                // The server fails a statement that sets a path and another one inside it.
-                let Ok(timestamps) = PathWrites::new(writes) else { return };
-                w.nested(&self.store, |w| timestamps.tree().write_values(w));
-            }
-            TimestampScope::Document => {
-                if let Some((_, time)) = timestamped.first() {
-                    w.value(&self.store, self.timestamp_type.value(time));
-                }
-            }
-        }
-    }
-
-    /// Returns the write of a timestamp.
-    fn put<'t>(&self, path: &'t str, time: &'t TimestampBytes) -> PathWrite<'t> {
-        PathWrite { path, change: PathChange::Put(NewValue::Value(self.timestamp_type.value(time))) }
-    }
-
     /// Writes the timestamps. A stored value that is not a document is replaced by one, as it is in a pipeline.
     fn write_timestamps(&self, w: &mut Writer<'_>, current: &[&(String, TimestampBytes)], stored: Document<'_>) {
         match self.per {
@@ -168,7 +146,10 @@ impl OperatorsProcedure {
                 let mut replaced: BTreeMap<&str, WriteList<'_>> = BTreeMap::new();
                 for (path, time) in current {
                     match self.blocked(stored, path) {
-                        Some((odd, below)) => replaced.entry(odd).or_default().push(self.put(below, time)),
+                        Some((odd, below)) => {
+                            let change = PathChange::Put(NewValue::Value(self.timestamp_type.value(time)));
+                            replaced.entry(odd).or_default().push(PathWrite { path: below, change });
+                        }
                         None => w.value(format!("{}.{path}", self.store), self.timestamp_type.value(time)),
                     }
                 }
@@ -214,10 +195,16 @@ impl Procedure for OperatorsProcedure {
     fn widest<'a>(&self, operation: &Operation<'a>) -> Option<Operation<'a>> {
         let Operation::Update(update) = operation else { return None };
         let Modification::Operators(operators) = &update.modification else { return None };
+        // The longest form: with the documents around the timestamps.
+        let replaced = CowDocument::build(|w| w.null(&self.store));
+        let write_all = |w: &mut Writer<'_>, timestamped: &[(String, TimestampBytes)]| {
+            let timestamped: Vec<_> = timestamped.iter().collect();
+            self.write_timestamps(w, &timestamped, replaced.as_document());
+        };
         let stage = CowDocument::build(|w| {
             w.elements(operators.as_document());
-            w.nested("$set", |w| self.write_new_timestamps(w, &self.protected));
-            w.nested("$setOnInsert", |w| self.write_new_timestamps(w, &self.pinned));
+            w.nested("$set", |w| write_all(w, &self.protected));
+            w.nested("$setOnInsert", |w| write_all(w, &self.pinned));
         });
         let modification = Modification::stage(stage, update.modification.clone());
         Some(Operation::Update(Update { modification, ..update.clone() }))

@@ -8,6 +8,7 @@ use crate::command::{Insert, Modification, Operation, Update};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, Writer, edit};
 use crate::effect::equality;
 use crate::patterns::Rejection;
+use crate::patterns::collation::write_simple_collation;
 use crate::patterns::filter::{narrowed, remade};
 use crate::patterns::procedure::TOUCH;
 
@@ -241,7 +242,7 @@ fn statement(filter: impl FnOnce(&mut Writer<'_>), update: impl FnOnce(&mut Writ
         w.nested("q", filter);
         update(w);
         w.boolean("multi", multi);
-        w.nested("collation", |w| w.string("locale", "simple"));
+        write_simple_collation(w);
     })
 }
 

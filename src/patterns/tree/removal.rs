@@ -8,6 +8,7 @@ use super::layout::{TreeFields, TreeNode, pinned};
 use crate::command::{Delete, Operation};
 use crate::document::{Document, document};
 use crate::patterns::Rejection;
+use crate::patterns::collation::write_simple_collation;
 use crate::patterns::procedure::{ActionResult, NextAction, Procedure, ProcedureRun};
 
 /// The action for a delete of a node that has children.
@@ -164,7 +165,7 @@ impl RemovalRun {
                 });
             });
             w.int32("limit", 0);
-            w.nested("collation", |w| w.string("locale", "simple"));
+            write_simple_collation(w);
         })
     }
 }

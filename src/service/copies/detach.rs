@@ -13,6 +13,7 @@ use tokio::time::{Duration, sleep};
 use super::repairer::{Repairer, number, raw, write_update};
 use super::statements;
 use crate::document::{Document, OwnedValue, Value, document};
+use crate::patterns::collation::write_simple_collation;
 use crate::patterns::copies::{CopiesEntry, OnOriginalDelete};
 use crate::service::error_kind::is_passing;
 use crate::service::worker::Stop;
@@ -43,7 +44,7 @@ impl Repairer<'_> {
                 w.string("find", &entry.into.name);
                 w.nested("filter", |w| w.nested(entry.key.as_str(), |w| w.value("$eq", id.as_value())));
                 w.nested("projection", |w| w.int32("_id", 1));
-                statements::write_simple_collation(w);
+                write_simple_collation(w);
             });
             let mut cursor = self.client.database(&entry.into.database).run_raw_cursor_command(raw(command)?).await?;
             let mut batch = Vec::new();

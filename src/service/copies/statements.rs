@@ -6,6 +6,7 @@
 
 use super::original::Original;
 use crate::document::{OwnedValue, Path, Value, Writer, document};
+use crate::patterns::collation::write_simple_collation;
 use crate::patterns::copies::{CopiedField, CopiesEntry};
 
 /// The identifier of array elements in `arrayFilters`.
@@ -101,11 +102,6 @@ pub(super) fn detach(entry: &CopiesEntry, shape: ReferenceShape<'_>, id: Value<'
         w.boolean("multi", true);
         write_simple_collation(w);
     })
-}
-
-/// Writes that ids are compared byte by byte, whatever the collation of the collection is.
-pub(super) fn write_simple_collation(w: &mut Writer<'_>) {
-    w.nested("collation", |w| w.string("locale", "simple"));
 }
 
 fn copied(entry: &CopiesEntry) -> impl Iterator<Item = &Path> {
