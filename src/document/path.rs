@@ -42,6 +42,11 @@ impl Path {
         self.text.split('.').next().unwrap_or(&self.text)
     }
 
+    /// Returns the paths of the fields around this one, as `parents`.
+    pub fn parents(&self) -> impl Iterator<Item = &str> {
+        parents(&self.text)
+    }
+
     /// Returns whether `other` is this path or below it.
     pub fn covers(&self, other: &[u8]) -> bool {
         is_at_or_below(other, self.text.as_bytes())
@@ -70,6 +75,11 @@ impl Path {
         }
         PathLookup::Found(found)
     }
+}
+
+/// Returns the paths of the fields around the field at a dotted path, outermost first: `a` and `a.b` of `a.b.c`.
+pub fn parents(path: &str) -> impl Iterator<Item = &str> {
+    path.match_indices('.').filter_map(|(dot, _)| path.get(..dot))
 }
 
 /// Returns whether the dotted path `inner` is `outer` or below it.
@@ -110,6 +120,12 @@ mod tests {
         }
         assert!(path.covers(b"a.b.c") && !path.covers(b"a"));
         assert!(path.is_below(b"a") && !path.is_below(b"a.b"));
+    }
+
+    #[test]
+    fn the_parents_of_a_path_are_the_paths_around_it() {
+        assert_eq!(parents("a.b.c").collect::<Vec<_>>(), ["a", "a.b"]);
+        assert_eq!(parents("a").next(), None);
     }
 
     #[test]

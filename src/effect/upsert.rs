@@ -9,12 +9,31 @@ use std::borrow::Cow;
 use super::arithmetic::{new_array, sum, zero_like};
 use super::image::{Image, Inserted, stored_fields};
 use super::node::{ImageNode, ImageValue, PathState};
+use super::operators::position;
 use super::pins::{PinnedPath, Pins, agree, pins, uses_expr};
 use crate::command::Modification;
 use crate::document::{Document, Kind, Value};
 
 /// mongod fails the upsert, so nothing is inserted.
 struct UpsertFails;
+
+/// What an operator does if there is no field at its path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Absent {
+    Created,
+    /// It does nothing, but it fails if a parent is neither a document nor an array with this index.
+    NotCreated,
+    /// It never fails.
+    Ignored,
+}
+
+impl Absent {
+    /// The result where a parent is neither a document nor an array with this index: `PathNotViable`
+    /// (`UpdateObjectNode`, `ModifierNode::applyToNonexistentElement`).
+    fn where_no_field_can_be<T>(self) -> Result<Option<T>, UpsertFails> {
+        if self == Self::Ignored { Ok(None) } else { Err(UpsertFails) }
+    }
+}
 
 /// Returns the document of an upsert, or `None` if the server fails it.
 pub(super) fn of_upsert<'s>(filter: Document<'s>, modification: &'s Modification<'_>) -> Option<Inserted<'s>> {
@@ -125,8 +144,12 @@ impl<'s> Image<'s> {
             return self.rename(path, value);
         }
         let parts = parts(path);
-        let creates = !matches!(operator, b"$unset" | b"$pull" | b"$pullAll" | b"$pop");
-        let Some(node) = self.node_for(&parts, creates)? else { return Ok(()) };
+        let absent = match operator {
+            b"$unset" => Absent::Ignored,
+            b"$pull" | b"$pullAll" | b"$pop" => Absent::NotCreated,
+            _ => Absent::Created,
+        };
+        let Some(node) = self.node_for(&parts, absent)? else { return Ok(()) };
         let (is_new, kind) = (matches!(node, ImageNode::New), node.kind());
         let known = !matches!(node, ImageNode::Unknown);
         match operator {
@@ -166,21 +189,23 @@ impl<'s> Image<'s> {
     }
 
     /// Returns the node at a path, or `None` if there is nothing to do. A new node is `ImageNode::New`.
-    fn node_for(&mut self, parts: &[&'s [u8]], creates: bool) -> Result<Option<&mut ImageNode<'s>>, UpsertFails> {
+    fn node_for(&mut self, parts: &[&'s [u8]], absent: Absent) -> Result<Option<&mut ImageNode<'s>>, UpsertFails> {
         let is_name = |part: &[u8]| matches!(part, b"$ref" | b"$id" | b"$db");
         if let Some(depth) = parts.iter().position(|part| part.starts_with(b"$") && !is_name(part)) {
             self.change_elements(parts, depth)?;
             return Ok(None);
         }
         match self.root.path_state(parts) {
-            PathState::Free => Ok(self.root.reach(parts, creates)),
+            PathState::Free => Ok(self.root.reach(parts, absent == Absent::Created)),
+            PathState::Array(depth) if parts.get(depth).is_some_and(|part| position(part).is_none()) => {
+                absent.where_no_field_can_be()
+            }
             // The path is an element of an array or below one.
             PathState::Array(depth) | PathState::Unknown(depth) => {
                 self.change_below(parts.get(..depth).unwrap_or_default());
                 Ok(None)
             }
-            PathState::Blocked if creates => Err(UpsertFails),
-            PathState::Blocked => Ok(None),
+            PathState::Blocked => absent.where_no_field_can_be(),
         }
     }
 
@@ -203,12 +228,26 @@ impl<'s> Image<'s> {
                 Some(Some(kind)) if kind != Kind::Array => return Err(UpsertFails),
                 Some(_) => self.change_below(around),
             },
+            PathState::Array(depth) if self.has_no_array(around, depth) => return Err(UpsertFails),
             PathState::Array(depth) | PathState::Unknown(depth) => {
                 self.change_below(parts.get(..depth).unwrap_or_default())
             }
-            PathState::Blocked => {}
+            PathState::Blocked => return Err(UpsertFails),
         }
         Ok(())
+    }
+
+    /// Returns whether it is known that there is no array at a path that leads through an array at `depth`.
+    fn has_no_array(&mut self, parts: &[&'s [u8]], depth: usize) -> bool {
+        let (around, below) = parts.split_at_checked(depth).unwrap_or_default();
+        let Some(ImageValue::Value(array)) = self.root.reach(around, false).map(|node| node.held()) else {
+            return below.first().is_some_and(|part| position(part).is_none());
+        };
+        let found = below.iter().try_fold(array, |value, part| match value.as_array() {
+            Some(elements) => elements.elements().nth(position(part)?).map(|element| element.value),
+            None => value.as_document()?.get(part),
+        });
+        found.is_none_or(|value| value.kind != Kind::Array)
     }
 
     /// Makes the content of a value unknown, if the value exists. An array stays an array.
@@ -234,7 +273,7 @@ impl<'s> Image<'s> {
         let target = target.as_string_bytes().ok_or(UpsertFails)?;
         let (from, to) = (parts(source), parts(target));
         let is_uncertain = matches!(self.root.path_state(&from), PathState::Array(_) | PathState::Unknown(_));
-        let Some(node) = self.node_for(&from, false)? else {
+        let Some(node) = self.node_for(&from, Absent::NotCreated)? else {
             if is_uncertain {
                 self.may_hold(target);
             }
@@ -245,7 +284,7 @@ impl<'s> Image<'s> {
         if matches!(moved, ImageNode::Unknown) {
             // The server creates the target only if the source exists.
             self.may_hold(target);
-        } else if let Some(node) = self.node_for(&to, true)? {
+        } else if let Some(node) = self.node_for(&to, Absent::Created)? {
             *node = moved;
         }
         Ok(())
@@ -321,6 +360,17 @@ mod tests {
         check(doc! {"a": [1]}, doc! {"$setOnInsert": {"a.$": 2}}, "c", "fails");
         check(doc! {"a": 1}, doc! {"$set": {"b.$[]": 2}}, "c", "fails");
         check(doc! {"a": 1}, doc! {"$set": {"a.$[x].b": 2}}, "c", "fails");
+        check(doc! {"a": []}, doc! {"$set": {"a.x.$[]": 2}}, "c", "fails");
+        check(doc! {"a": [[1]]}, doc! {"$set": {"a.0.$[]": 2}}, "a", "Some(Some(Array))");
+        check(doc! {"a": [[1]]}, doc! {"$set": {"a.1.$[]": 2}}, "c", "fails");
+        check(doc! {"a": [{"b": 1}]}, doc! {"$set": {"a.0.b.$[]": 2}}, "c", "fails");
+        check(doc! {"a": 5}, doc! {"$set": {"a.b.$[]": 2}}, "c", "fails");
+        // A name is no index of an array.
+        check(doc! {"a": [{}]}, doc! {"$set": {"a.x": 2}}, "c", "fails");
+        check(doc! {"a": [{}]}, doc! {"$pop": {"a.x": 1}}, "c", "fails");
+        check(doc! {"a": 5}, doc! {"$pull": {"a.x": 1}}, "c", "fails");
+        check(doc! {"a": 5}, doc! {"$rename": {"a.x": "z"}}, "z", "fails");
+        check(doc! {"a": [{}]}, doc! {"$unset": {"a.x": 1}}, "a", "[{}]");
         check(doc! {"a.b": [1]}, doc! {"$set": {"a.b.$[]": 2}}, "c", "Missing");
         check(doc! {"a.b": [1]}, doc! {"$set": {"a.b.$[]": 2}}, "a.b", "Some(Some(Array))");
         // The server takes an uncertain equality or not.

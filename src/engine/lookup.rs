@@ -1,6 +1,6 @@
 //! Lookups that a plan needs before it can continue. The engine returns the request as data; the service answers it.
 
-use crate::document::Writer;
+use crate::document::{Writer, parents};
 pub use crate::patterns::numbering::{CounterId, NumberRequest};
 pub use crate::patterns::sequence::{Origin, SequenceStart, SharedStart};
 
@@ -31,9 +31,7 @@ impl Maximum {
     /// excludes documents with an array in the path, which would be sorted by any element.
     pub(super) fn write_filter(&self, w: &mut Writer<'_>) {
         let is_no_array = |w: &mut Writer<'_>| w.nested("$not", |w| w.string("$type", "array"));
-        for (dot, _) in self.field.match_indices('.') {
-            w.nested(self.field.get(..dot).unwrap_or_default(), is_no_array);
-        }
+        parents(&self.field).for_each(|parent| w.nested(parent, is_no_array));
         w.nested(&self.field, |w| {
             w.slot("$gte").int64(i64::MIN);
             w.slot("$lte").int64(i64::MAX);

@@ -416,14 +416,13 @@ impl Replacement {
 /// match.
 fn has_version<'a>(version_field: &Path, version: Value<'_>) -> CowDocument<'a> {
     let path = version_field.as_str();
-    let around = || path.match_indices('.').filter_map(|(dot, _)| path.get(..dot));
     CowDocument::build(|w| {
-        if version.kind != Kind::Null || around().next().is_none() {
+        if version.kind != Kind::Null || version_field.is_top_level() {
             return write_equality(w, path, version);
         }
         w.array("$or", |a| {
             a.nested(|w| w.value(path, version));
-            around().for_each(|parent| a.nested(|w| w.nested(parent, |w| w.string("$type", "array"))));
+            version_field.parents().for_each(|parent| a.nested(|w| w.nested(parent, |w| w.string("$type", "array"))));
         });
     })
 }

@@ -249,9 +249,8 @@ impl Together {
 
     /// Returns whether elements of an array on the path have the field; `None` if the array is not known.
     fn is_in_array(&self, image: &Image<'_>, field: &Path, index: usize) -> Result<Option<bool>, Rejection> {
-        let ends = field.as_str().match_indices('.').map(|(at, _)| at);
-        let mut arrays = ends.filter_map(|end| {
-            let around = Path::parse(field.as_str().get(..end)?)?;
+        let mut arrays = field.parents().filter_map(|parent| {
+            let around = Path::parse(parent)?;
             match image.at(&around) {
                 ImageValue::Value(value) if value.kind == Kind::Array => Some((around, value)),
                 _ => None,

@@ -78,6 +78,7 @@ const REJECTIONS: &[(&str, &str)] = &[
     // The document has no place for the number.
     ("sequence", "cannot be set: a field on its path"),
     ("sequence", "is at its end"),
+    ("sequence", "the largest possible number is already used"),
     ("sequence", "begins with $"),
     // Limits of `on_upsert` with a nested field: operators other than $set on the enclosing document.
     ("sequence", "so docward cannot set the number"),
@@ -159,6 +160,11 @@ pub(super) fn rejects(rules: &[Rule], statement: &Statement, pattern: &str, reas
     let is_of_bucket =
         |rule: &Rule| rule.name() == "bucket" && named.iter().any(|field| rule.fields().iter().any(|own| own == field));
     if pattern == "together" && reason.starts_with("as an upsert it could insert") && rules.iter().any(is_of_bucket) {
+        return true;
+    }
+    // A bucket that is inserted has a count, which may be out of the range of `bounds`.
+    let counts = rules.iter().any(is_of_bucket) && !statement.names(named.first().unwrap_or(&""));
+    if pattern == "bounds" && reason.contains("would be out of range") && counts {
         return true;
     }
     let concerns = |rule: &Rule| {

@@ -159,6 +159,22 @@ impl Step {
         first.as_document_mut()?.get_document_mut("q").ok()
     }
 
+    /// The same with another condition in the filter of each statement.
+    pub(super) fn with_condition(&self, condition: &Document) -> Step {
+        let mut step = self.clone();
+        let restrict = |holder: &mut Document, name: &str| {
+            if let Ok(filter) = holder.get_document_mut(name) {
+                *filter = doc! { "$and": [filter.clone(), condition.clone()] };
+            }
+        };
+        restrict(&mut step.command, "query");
+        for name in ["updates", "deletes"] {
+            let statements = step.command.get_array_mut(name).into_iter().flatten();
+            statements.filter_map(Bson::as_document_mut).for_each(|statement| restrict(statement, "q"));
+        }
+        step
+    }
+
     /// Whether one of its statements is an upsert.
     pub(super) fn upserts(&self) -> bool {
         self.statements().iter().any(|statement| statement.upsert)

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use bson::Document;
+use bson::{Document, doc};
 
 use super::allowed;
 use super::case::{Kind, Session, Statement, Step};
@@ -268,8 +268,8 @@ pub(super) fn findings(
     found
 }
 
-/// Whether the command fails in this way directly if some of the documents are not there. No document is inserted:
-/// docward does not insert beside a document that does not meet its condition.
+/// Whether the command fails in this way directly if its filters do not match some of the documents. No document is
+/// inserted: docward does not insert beside a document that does not meet its condition.
 fn fails_so_on_fewer(
     step: &Step,
     outcome: &Outcome,
@@ -281,8 +281,9 @@ fn fails_so_on_fewer(
     let step = step.without_upsert();
     (0..(1_u32 << documents.len()) - 1).any(|kept| {
         let is_kept = |(index, _): &(usize, &Document)| kept & (1 << index) != 0;
-        let fewer: Vec<Document> = documents.iter().enumerate().filter(is_kept).map(|(_, one)| one.clone()).collect();
-        let (answer, _) = both_sides.directly(collection, &fewer, &step);
+        let ids = documents.iter().enumerate().filter(is_kept).filter_map(|(_, one)| one.get("_id")).cloned();
+        let fewer = step.with_condition(&doc! { "_id": { "$in": ids.collect::<Vec<_>>() } });
+        let (answer, _) = both_sides.directly(collection, documents, &fewer);
         answer.reply.is_some_and(|reply| errors(&reply) == through)
     })
 }

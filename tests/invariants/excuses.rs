@@ -186,7 +186,13 @@ impl Errors<'_> {
             Rule::Queue(_) => statement.touches("locked"),
             _ => return false,
         };
-        let fails = ARGUMENTS.contains(&direct) || direct == DUPLICATE_KEY && !statement.upsert;
+        // A late upsert of a stored document has no effect.
+        let names_stored = || {
+            let id = statement.pinned("_id");
+            matches!(rule, Rule::Timestamps(_)) && self.before.iter().any(|stored| stored.get("_id") == id)
+        };
+        let is_duplicate = direct == DUPLICATE_KEY && (!statement.upsert || names_stored());
+        let fails = ARGUMENTS.contains(&direct) || is_duplicate;
         fails && (may_have_effect || !self.has_effect)
     }
 

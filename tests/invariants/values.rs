@@ -174,6 +174,8 @@ pub(super) fn fitting(dice: &mut Dice, path: &str) -> Bson {
         return any(dice, 2);
     }
     match path {
+        // Texts that a collation may take for one.
+        "version" if dice.percent(6) => dice.pick(&["x", "X"]).into(),
         "a.n" | "a.m" | "a.n.x" | "b" | "version" | "try" | "no" | "count" | "c.d" | "c.e" => number(dice),
         "a" => match dice.below(6) {
             0 => number(dice),

@@ -33,7 +33,7 @@ impl Bucket {
             let by_parent = |filter: CowDocument<'_>, parent| {
                 narrowed(filter.as_document(), parent, |w, parent| w.nested(parent, write_no_array))
             };
-            update.filter = self.parents().fold(by_count, by_parent);
+            update.filter = self.count.parents().fold(by_count, by_parent);
         }
         Verdict::rewrite(operation)
     }
@@ -61,7 +61,7 @@ impl Bucket {
     fn room<'a>(&self, pushed: i64) -> CowDocument<'a> {
         CowDocument::build(|w| {
             w.nested(self.count.as_str(), |w| self.write_room(w, pushed));
-            self.parents().for_each(|parent| w.nested(parent, write_no_array));
+            self.count.parents().for_each(|parent| w.nested(parent, write_no_array));
         })
     }
 
@@ -74,12 +74,6 @@ impl Bucket {
     fn write_room(&self, w: &mut Writer<'_>, pushed: i64) {
         w.integer("$lte", self.limit - pushed);
         write_no_array(w);
-    }
-
-    /// Returns the paths of the documents around the count.
-    fn parents(&self) -> impl Iterator<Item = &str> {
-        let count = self.count.as_str();
-        count.match_indices('.').filter_map(|(dot, _)| count.get(..dot))
     }
 
     fn is_incremented(&self, update: &Update<'_>) -> bool {

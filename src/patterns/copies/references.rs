@@ -4,7 +4,7 @@
 use smallvec::SmallVec;
 
 use super::settings::CopiesEntry;
-use crate::document::{Document, Kind, Path, PathLookup, Value};
+use crate::document::{Document, Kind, Path, PathLookup, Value, parents};
 
 /// The documents that can contain the key of an entry.
 #[derive(Debug, Default)]
@@ -27,8 +27,7 @@ impl CopiesEntry {
     /// Returns the fields that may be an array of references, outermost first.
     pub fn lists(&self) -> impl Iterator<Item = &str> {
         let holder = self.holder.as_ref().map_or("", Path::as_str);
-        let ends = holder.match_indices('.').map(|(at, _)| at).chain([holder.len()]);
-        ends.filter_map(move |end| holder.get(..end)).filter(|list| !list.is_empty())
+        parents(holder).chain([holder]).filter(|list| !list.is_empty())
     }
 
     /// Returns the holders in a document.

@@ -148,8 +148,7 @@ fn beside<'v>(
 /// that `null` becomes 1, as if it was missing. `$max` does this: null sorts before all numbers, other types after them.
 pub(super) fn counting<'a>(update: &Update<'a>, version_field: &Path, stored: StoredKind) -> Option<Operation<'a>> {
     let Modification::Operators(operators) = &update.modification else { return None };
-    let around: Vec<&str> =
-        version_field.as_str().match_indices('.').map(|(dot, _)| &version_field.as_str()[..dot]).collect();
+    let around: Vec<&str> = version_field.parents().collect();
     let mut update = update.clone();
     match stored {
         StoredKind::Number => {}

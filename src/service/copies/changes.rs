@@ -9,7 +9,7 @@ use bson::{Bson, Document as Query, doc};
 use mongodb::options::{ChangeStreamOptions, FullDocumentType};
 
 use super::repairer::Repairer;
-use crate::document::{OwnedValue, Value};
+use crate::document::{OwnedValue, Value, parents};
 use crate::patterns::Collection;
 use crate::patterns::copies::{Copies, CopiesEntry, OnOriginalDelete, is_reference};
 use crate::service::id::IdKey;
@@ -187,7 +187,8 @@ fn pipeline(copies: &Copies, sources: &[IdSource<'_>]) -> Vec<Query> {
         {"$map": {"input": list("$updateDescription.truncatedArrays"), "in": "$$this.field"}},
     ]};
     let paths = fields.iter().map(|field| field.as_str());
-    let around: Vec<Bson> = paths.clone().flat_map(with_parents).map(Bson::from).collect();
+    let with_parents = |path| parents(path).chain([path]).map(Bson::from);
+    let around: Vec<Bson> = paths.clone().flat_map(with_parents).collect();
     let inside = paths.map(|path| doc! {"$eq": [{"$indexOfBytes": ["$$this", {"$literal": format!("{path}.")}]}, 0]});
     let mut touches = vec![doc! {"$in": ["$$this", {"$literal": around}]}];
     touches.extend(inside);
@@ -203,10 +204,4 @@ fn pipeline(copies: &Copies, sources: &[IdSource<'_>]) -> Vec<Query> {
             "operationType": 1, "ns": 1, "clusterTime": 1, "document": "$documentKey._id", "ids": ids,
         }},
     ]
-}
-
-/// For `a.b.c`: the path itself, `a` and `a.b`.
-fn with_parents(path: &str) -> impl Iterator<Item = String> {
-    let ends = path.match_indices('.').map(|(at, _)| at).chain([path.len()]);
-    ends.filter_map(|end| path.get(..end).map(str::to_owned)).collect::<Vec<_>>().into_iter()
 }

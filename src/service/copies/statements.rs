@@ -5,7 +5,7 @@
 //! the path to a copied field would fail the whole statement.
 
 use super::original::Original;
-use crate::document::{OwnedValue, Path, Value, Writer, document};
+use crate::document::{OwnedValue, Path, Value, Writer, document, parents};
 use crate::patterns::collation::write_simple_collation;
 use crate::patterns::copies::{CopiedField, CopiesEntry};
 
@@ -199,9 +199,4 @@ fn enclosing_fields(entry: &CopiesEntry, copies: bool, list: &str) -> Vec<String
     enclosing_fields.sort_unstable();
     enclosing_fields.dedup();
     enclosing_fields
-}
-
-/// For `a.b.c`: `a` and `a.b`.
-fn parents(path: &str) -> impl Iterator<Item = &str> {
-    path.match_indices('.').filter_map(|(at, _)| path.get(..at))
 }

@@ -219,6 +219,29 @@ fn buckets() -> Vec<Entry> {
             must: "changes the stored document",
             holds: |seen| seen.code() == 0 && is(seen, "x", 1),
         },
+        Entry {
+            name: "bucket: a push with an array filter below an array that the filter states",
+            rules: &[BUCKET],
+            stored: vec![],
+            steps: vec![plain(doc! { "update": "c", "updates": [{
+                "q": { "sku": [] },
+                "u": { "$push": { "messages": 1 }, "$inc": { "sku.x.$[e]": 1 } },
+                "arrayFilters": [{ "e": 1 }],
+            }] })],
+            must: "matches nothing",
+            holds: |seen| seen.code() == 0 && seen.stored.is_empty(),
+        },
+        Entry {
+            name: "bucket: a push beside a field below an array that the filter states",
+            rules: &[BUCKET],
+            stored: vec![],
+            steps: vec![update(
+                doc! { "sku": [{ "x": 1 }] },
+                doc! { "$push": { "messages": 1 }, "$inc": { "sku.x": 1 } },
+            )],
+            must: "matches nothing",
+            holds: |seen| seen.code() == 0 && seen.stored.is_empty(),
+        },
     ]
 }
 

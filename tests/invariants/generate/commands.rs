@@ -95,7 +95,7 @@ impl Generator<'_> {
         if self.dice.percent(4) {
             element.insert("hint", self.dice.pick(&[Bson::from("_id_"), doc! { "_id": 1 }.into()]));
         }
-        if self.dice.percent(4) {
+        if self.dice.percent(6) {
             element.insert("collation", doc! { "locale": "en", "strength": 2 });
         }
     }

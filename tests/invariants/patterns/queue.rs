@@ -212,10 +212,13 @@ impl Promise for Queue {
         }
         direct.statements.iter().all(|statement| {
             let claims = Self::claims(statement);
-            // The job that it names can be claimed.
+            // The job that it names can be claimed. A claim also takes a job whose lock the client's filter does not match:
+            // a job without one, or with another form of it.
+            let is_matched =
+                |job: &Document| !statement.queries(LOCKED) || matches!(job.get(LOCKED), Some(Bson::Boolean(_)));
             let named = statement.filter.get("_id").is_some_and(|id| {
                 let job = direct.before.iter().find(|job| job.get("_id") == Some(id));
-                job.is_some_and(free)
+                job.is_some_and(|job| free(job) && is_matched(job))
             });
             let uncounted = direct.changed().all(|(before, after)| {
                 let Some(before) = before else { return true };
