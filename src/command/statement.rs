@@ -254,6 +254,14 @@ impl<'a> Statement<'a> {
         matches!(&self.operation, Operation::Update(Update { upsert: true, .. }))
     }
 
+    /// Returns the operators of an update, as [`Update::operators`].
+    pub fn operators(&self) -> Option<Document<'_>> {
+        match &self.operation {
+            Operation::Update(update) => update.operators(),
+            _ => None,
+        }
+    }
+
     /// Returns an option of the client's statement such as "sort", "hint" or "collation".
     pub fn option(&self, name: &str) -> Option<Value<'a>> {
         match self.form {
@@ -398,6 +406,16 @@ impl<'a> Modification<'a> {
     /// Returns a pipeline of docward with one stage, which was made from `meaning`.
     pub fn stage(stage: CowDocument<'a>, meaning: Self) -> Self {
         Self::Pipeline(Box::new(Pipeline { stages: vec![stage], meaning }))
+    }
+}
+
+impl Update<'_> {
+    /// Returns the operators, or those that docward's pipeline was made from.
+    pub fn operators(&self) -> Option<Document<'_>> {
+        match self.modification.meaning() {
+            Modification::Operators(operators) => Some(operators.as_document()),
+            _ => None,
+        }
     }
 }
 

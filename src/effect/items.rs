@@ -106,14 +106,14 @@ pub fn inserted_items(operation: &Operation<'_>, path: &Path) -> Option<usize> {
 /// Returns the most elements that an upsert inserts: those of its filter and those that it adds.
 fn of_upsert(operation: &Operation<'_>, path: &Path) -> Option<usize> {
     let Operation::Update(update) = operation else { return None };
-    let Modification::Operators(operators) = update.modification.meaning() else { return None };
+    let Some(operators) = update.operators() else { return None };
     let nothing = Modification::Operators(Document::EMPTY.into());
     let pinned = match inserted(&Operation::Update(Update { modification: nothing, ..update.clone() }))?.at(path) {
         ImageValue::Missing => 0,
         ImageValue::Value(value) => item_count(value),
         ImageValue::Some(_) | ImageValue::Unknown | ImageValue::Blocked(_) => return None,
     };
-    match of_writes(on_insert(operators.as_document()), update.filter.as_document(), path) {
+    match of_writes(on_insert(operators), update.filter.as_document(), path) {
         // The server fails an upsert with `$` that inserts.
         Items::Kept | Items::Selected(_) => Some(pinned),
         Items::UpTo(most) => Some(pinned.max(most)),

@@ -55,8 +55,8 @@ pub fn growths(operators: Document<'_>) -> Option<Vec<Growth<'_>>> {
 /// The same for an update by operators, and empty for others. A pipeline that docward made from operators may keep what
 /// is stored, if the write is stale.
 pub fn update_growths<'u>(update: &'u Update<'_>) -> Option<Vec<Growth<'u>>> {
-    let Modification::Operators(operators) = update.modification.meaning() else { return Some(Vec::new()) };
-    let mut growths = growths(operators.as_document())?;
+    let Some(operators) = update.operators() else { return Some(Vec::new()) };
+    let mut growths = growths(operators)?;
     if matches!(update.modification, Modification::Pipeline(_)) {
         for growth in growths.iter_mut().filter(|growth| growth.how == GrowthKind::Replaces) {
             growth.how = GrowthKind::MayKeep;

@@ -23,7 +23,7 @@ use super::{
 use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update, code};
 use crate::config::keys::{Declaration, Keys, Setting, WholeNumber};
 use crate::config::{Code, MapReader, Node, ReadContext};
-use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, edit};
+use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, edit, paths_overlap};
 use crate::effect::{
     ImageValue, Inserted, PathOverlap, equality, inserted, pinned_roots, pins_conflict, touch, touched,
 };
@@ -138,14 +138,21 @@ impl Pattern for Bucket {
 
     /// Only a push opens another bucket; the duplicate key of an insert is the client's own.
     fn explains_errors(&self, rewritten: &Statement<'_>) -> bool {
-        rewritten.is_upsert()
+        let pushes = |(operator, path, _)| operator == b"$push" && touch(&self.array, path) == PathOverlap::Exact;
+        rewritten.is_upsert() && rewritten.operators().is_some_and(|operators| touched(operators).any(pushes))
     }
 
-    /// Explains a duplicate key: a unique index on the owner's fields allows only one bucket.
-    fn explain(&self, error: Document<'_>) -> Option<Rejection> {
+    /// Explains a duplicate key: a unique index on the owner's fields allows only one bucket. A value that the client
+    /// itself writes is a duplicate without docward too.
+    fn explain(&self, error: Document<'_>, rewritten: &Statement<'_>) -> Option<Rejection> {
         let keys = error.get("keyPattern").and_then(Value::as_document)?;
         let is_duplicate = error.get("code").and_then(Value::as_integer) == Some(i64::from(code::DUPLICATE_KEY));
-        if !is_duplicate || keys.get("_id").is_some() {
+        let is_written = |key: &[u8]| {
+            let writes =
+                |(operator, path, _): (&[u8], &[u8], _)| operator != b"$setOnInsert" && paths_overlap(path, key);
+            rewritten.operators().is_some_and(|operators| touched(operators).any(writes))
+        };
+        if !is_duplicate || keys.get("_id").is_some() || keys.elements().any(|key| is_written(key.key)) {
             return None;
         }
         let text = error.get("errmsg").and_then(Value::as_str).unwrap_or_default();

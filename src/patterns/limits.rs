@@ -218,8 +218,8 @@ impl Limits {
     /// Returns the fields of the filter of which none may be an array: `$` could have the position of one of its
     /// elements.
     fn other_arrays<'u>(&self, update: &'u Update<'_>) -> Vec<&'u str> {
-        let Modification::Operators(operators) = update.modification.meaning() else { return Vec::new() };
-        if !touched(operators.as_document()).any(|(_, path, _)| path.contains(&b'$')) {
+        let Some(operators) = update.operators() else { return Vec::new() };
+        if !touched(operators).any(|(_, path, _)| path.contains(&b'$')) {
             return Vec::new();
         }
         let mut others = match self.document {
@@ -326,8 +326,8 @@ impl ItemLimit {
 
     /// Returns the rejection if the stored array has no room for what the statement adds.
     fn exceeded_by(&self, update: &Update<'_>, stored: Document<'_>) -> Option<Rejection> {
-        let Modification::Operators(operators) = update.modification.meaning() else { return None };
-        let added = match items(update.filter.as_document(), operators.as_document(), &self.array.value) {
+        let Some(operators) = update.operators() else { return None };
+        let added = match items(update.filter.as_document(), operators, &self.array.value) {
             Items::AddedToSet(added) => added.count(),
             other => self.pushed(&other)?,
         };
@@ -347,9 +347,9 @@ impl ItemLimit {
 
     /// Returns the fields of the filter of which none may be an array, so that the number of elements is known.
     fn other_arrays<'u>(&self, update: &'u Update<'_>) -> Vec<&'u str> {
-        let Modification::Operators(operators) = update.modification.meaning() else { return Vec::new() };
+        let Some(operators) = update.operators() else { return Vec::new() };
         let (filter, path) = (update.filter.as_document(), &self.array.value);
-        match items(filter, operators.as_document(), path) {
+        match items(filter, operators, path) {
             Items::Selected(_) => other_selections(filter, path.as_str().as_bytes()).unwrap_or_default(),
             _ => Vec::new(),
         }
@@ -357,8 +357,8 @@ impl ItemLimit {
 
     /// Returns the position in [`room`](Self::room), if the statement gets that condition.
     fn position_without_room(&self, update: &Update<'_>) -> Option<usize> {
-        let Modification::Operators(operators) = update.modification.meaning() else { return None };
-        let pushed = self.pushed(&items(update.filter.as_document(), operators.as_document(), &self.array.value));
+        let Some(operators) = update.operators() else { return None };
+        let pushed = self.pushed(&items(update.filter.as_document(), operators, &self.array.value));
         pushed.filter(|by| *by > 0).map(|by| self.first_without_room(by))
     }
 

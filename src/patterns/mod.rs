@@ -408,9 +408,9 @@ pub trait Pattern {
     }
 
     /// Explains a server's error that this rule's rewriting causes. `error` is a write error, or the reply of a
-    /// findAndModify.
-    fn explain(&self, error: Document<'_>) -> Option<Rejection> {
-        let _ = error;
+    /// findAndModify; `rewritten` is the statement that was sent.
+    fn explain(&self, error: Document<'_>, rewritten: &Statement<'_>) -> Option<Rejection> {
+        let _ = (error, rewritten);
         None
     }
 

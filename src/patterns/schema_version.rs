@@ -233,8 +233,8 @@ impl SchemaVersion {
 
     /// Returns whether the version is written by `$max`, and not by `$min`.
     fn is_max(&self, update: &Update<'_>) -> bool {
-        let Modification::Operators(operators) = update.modification.meaning() else { return false };
-        let written = |name: &str| operators.as_document().get(name).and_then(Value::as_document);
+        let Some(operators) = update.operators() else { return false };
+        let written = |name: &str| operators.get(name).and_then(Value::as_document);
         let field = self.field.value.as_str().as_bytes();
         written("$max").is_some_and(|fields| fields.elements().any(|one| one.key == field))
     }

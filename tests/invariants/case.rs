@@ -308,16 +308,12 @@ pub(super) fn first(path: &str) -> &str {
 fn pinned<'a>(filter: &'a Document, field: &str) -> Option<&'a Bson> {
     let direct = filter.get(field).and_then(|condition| match condition {
         Bson::Document(operators) if operators.keys().any(|key| key.starts_with('$')) => {
-            let single = |name: &str| match operators.get_array(name) {
-                Ok(list) if list.len() == 1 => list.first(),
-                _ => None,
-            };
-            let equal = || {
-                let list = operators.get_array("$in").ok()?;
+            let equal = |name: &str| {
+                let list = operators.get_array(name).ok()?;
                 let first = list.first()?;
                 list.iter().all(|value| is_same(value, first)).then_some(first)
             };
-            operators.get("$eq").or_else(equal).or_else(|| single("$all"))
+            operators.get("$eq").or_else(|| equal("$in")).or_else(|| equal("$all"))
         }
         Bson::RegularExpression(_) => None,
         value => Some(value),

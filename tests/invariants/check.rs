@@ -384,7 +384,11 @@ fn rejected_without_need(
         if at == index {
             // An upsert that matched a document could have inserted one.
             let is_visible = !single.upserts() || after.len() > before.len();
-            return is_visible && differs(&[], &before, &after);
+            // What docward adds to the earlier statements may concern this one.
+            let earlier: Vec<usize> = (0..=index).filter(|at| *at == index || !rejected.contains(at)).collect();
+            return is_visible
+                && differs(&[], &before, &after)
+                && keeps(rules, &step.only(&earlier), &outcome.before, &after);
         }
         before = after;
     }

@@ -76,7 +76,12 @@ fn wrong_modified(
     if reply.contains_key("writeErrors") || (is_replacement || changed < directly) && through == directly {
         return None;
     }
-    let most = if is_single { changed } else { number(reply, "n") };
+    // The server counts an increment of NaN.
+    let has_nan = |document: &&Document| {
+        rules.iter().any(|rule| matches!(rule, Rule::Replacement(rule) if rule.has_nan(document)))
+    };
+    let most =
+        if is_single { changed + outcome.before.iter().filter(has_nan).count() as f64 } else { number(reply, "n") };
     // A tree keeps a path that a statement removes, so this may change nothing.
     let least = match (is_single && !has_tree, is_replacement || has_tree) {
         (true, _) => changed,

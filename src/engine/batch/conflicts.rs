@@ -189,8 +189,8 @@ impl<'f> BatchJob<'f> {
 
     /// Whether a rule explains a findAndModify's error.
     pub(super) fn is_explained(&self, error: Document<'_>) -> bool {
-        let rule = self.evaluated.first().and_then(|evaluated| evaluated.explained_by);
-        rule.is_some_and(|rule| rule.pattern.explain(error).is_some())
+        let Some(evaluated) = self.evaluated.first() else { return false };
+        evaluated.explained_by.is_some_and(|rule| rule.pattern.explain(error, &evaluated.statement).is_some())
     }
 
     /// Replaces errors that a rule's change caused with the rule's own rejection.
@@ -199,7 +199,7 @@ impl<'f> BatchJob<'f> {
         self.merged.retain_errors(|index, error| {
             let Some(evaluated) = evaluated.get_mut(index) else { return true };
             let Some(rule) = evaluated.explained_by else { return true };
-            let Some(rejection) = rule.pattern.explain(error) else { return true };
+            let Some(rejection) = rule.pattern.explain(error, &evaluated.statement) else { return true };
             port.add_outcome(rule, batch.namespace(&evaluated.statement), OutcomeKind::Reject, Some(&rejection));
             evaluated.rejected = Some(RejectedBy::new(rule, rejection));
             false

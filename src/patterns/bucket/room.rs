@@ -77,9 +77,9 @@ impl Bucket {
     }
 
     fn is_incremented(&self, update: &Update<'_>) -> bool {
-        let Modification::Operators(operators) = update.modification.meaning() else { return false };
+        let Some(operators) = update.operators() else { return false };
         let is_count = |path| touch(&self.count, path) == PathOverlap::Exact;
-        touched(operators.as_document()).any(|(operator, path, _)| operator == b"$inc" && is_count(path))
+        touched(operators).any(|(operator, path, _)| operator == b"$inc" && is_count(path))
     }
 
     /// Returns whether the client's filter requires room: `{$lt: 100}`, at its top level or inside `$and`.

@@ -44,8 +44,8 @@ pub(super) fn check(operation: &Operation<'_>, most: usize) -> Result<(), Violat
 /// Returns the condition on the stored document; `None` if the statement cannot make it too long.
 pub(super) fn condition(operation: &Operation<'_>, most: usize) -> Result<Option<CowDocument<'static>>, Violation> {
     let Operation::Update(update) = operation else { return Ok(None) };
-    if let Modification::Operators(operators) = update.modification.meaning() {
-        let growths = growths(operators.as_document()).ok_or_else(unclear)?;
+    if let Some(operators) = update.operators() {
+        let growths = growths(operators).ok_or_else(unclear)?;
         let filter = update.filter.as_document();
         let is_unclear = |path: &[u8]| has_many_positions(path) || selected_by(path, filter).is_none();
         if let Some(growth) = growths.iter().find(|growth| is_unclear(growth.written.path)) {
@@ -318,8 +318,8 @@ fn selected_by<'f>(path: &[u8], filter: Document<'f>) -> Option<Vec<&'f str>> {
 
 /// Returns the fields of the filter of which none may be an array, so that the bytes that the update adds are known.
 pub(super) fn other_arrays<'u>(update: &'u Update<'_>) -> Vec<&'u str> {
-    let Modification::Operators(operators) = update.modification.meaning() else { return Vec::new() };
-    let (growths, filter) = (growths(operators.as_document()).unwrap_or_default(), update.filter.as_document());
+    let Some(operators) = update.operators() else { return Vec::new() };
+    let (growths, filter) = (growths(operators).unwrap_or_default(), update.filter.as_document());
     growths.iter().filter_map(|growth| selected_by(growth.written.path, filter)).flatten().collect()
 }
 

@@ -62,13 +62,13 @@ impl Numbering for Sequence {
 
     fn inserts_apart(&self, operation: &Operation<'_>) -> bool {
         let Operation::Update(update) = operation else { return false };
-        let Modification::Operators(operators) = update.modification.meaning() else { return false };
+        let Some(operators) = update.operators() else { return false };
         let on_stored = |(operator, path, _): (&[u8], &[u8], Value<'_>)| {
             operator != b"$setOnInsert" && touch(self.field(), path) == PathOverlap::Exact
         };
         // A pipeline cannot distinguish a new document from a stored one without a number.
         let is_pipeline = matches!(update.modification, Modification::Pipeline(_));
-        update.upsert && (is_pipeline || touched(operators.as_document()).any(on_stored))
+        update.upsert && (is_pipeline || touched(operators).any(on_stored))
     }
 
     fn assign<'a>(&self, operation: &Operation<'a>, number: i64) -> Operation<'a> {

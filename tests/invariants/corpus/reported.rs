@@ -232,6 +232,25 @@ fn buckets() -> Vec<Entry> {
             holds: |seen| seen.code() == 0 && seen.stored.is_empty(),
         },
         Entry {
+            name: "bucket: an upsert without a push makes a duplicate key",
+            rules: &[BUCKET],
+            stored: vec![doc! { "_id": 1, "sku": "x" }, doc! { "_id": 2 }],
+            steps: vec![unique_sku(), upsert(doc! { "_id": 2 }, doc! { "$set": { "sku": "x" } })],
+            must: "fails with the server's error",
+            holds: |seen| seen.code() == 11000,
+        },
+        Entry {
+            name: "bucket: a push beside a value that makes a duplicate key",
+            rules: &[BUCKET],
+            stored: vec![doc! { "_id": 1, "sku": "x" }, doc! { "_id": 2, "messages": [], "count": 0 }],
+            steps: vec![
+                unique_sku(),
+                upsert(doc! { "count": { "$gte": 0 } }, doc! { "$set": { "sku": "x" }, "$push": { "messages": 1 } }),
+            ],
+            must: "fails with the server's error",
+            holds: |seen| seen.code() == 11000,
+        },
+        Entry {
             name: "bucket: a push beside a field below an array that the filter states",
             rules: &[BUCKET],
             stored: vec![],
@@ -243,6 +262,11 @@ fn buckets() -> Vec<Entry> {
             holds: |seen| seen.code() == 0 && seen.stored.is_empty(),
         },
     ]
+}
+
+fn unique_sku() -> Step {
+    let key = doc! { "key": { "sku": 1 }, "name": "sku", "unique": true, "sparse": true };
+    plain(doc! { "createIndexes": "c", "indexes": [key] })
 }
 
 fn trees() -> Vec<Entry> {

@@ -43,6 +43,11 @@ impl Replacement {
         at(document, self.version?).filter(|version| **version != Bson::Null)
     }
 
+    /// Whether docward increments a version that is NaN, which stays NaN.
+    pub(in super::super) fn has_nan(&self, document: &Document) -> bool {
+        self.count_updates && self.version_of(document).and_then(as_number).is_some_and(f64::is_nan)
+    }
+
     /// A whole number that can be incremented.
     fn whole(version: Option<&Bson>) -> Option<f64> {
         let version = version?;
