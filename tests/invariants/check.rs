@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use bson::{Document, doc};
+use bson::{Bson, Document, doc};
 
 use super::allowed;
 use super::case::{Kind, Session, Statement, Step};
@@ -14,6 +14,7 @@ use super::later;
 use super::reply::{Rejection, codes, errors, rejections, without_rejections, without_times};
 use super::rules::{Change, Rule};
 use super::show;
+use super::values::{at, put};
 
 /// A statement takes this long only if docward retries it repeatedly.
 const SLOW: Duration = Duration::from_secs(2);
@@ -350,6 +351,14 @@ fn outcome_inserts(rules: &[Rule], outcome: &Outcome, statements: &[Statement]) 
     is_update && !opens && inserts(&outcome.stored) && !inserts(&outcome.directly_stored)
 }
 
+/// Whether docward itself writes the field.
+fn is_added(rule: &Rule, field: &str) -> bool {
+    let mut document = doc! {};
+    put(&mut document, field, Bson::Int32(1));
+    rule.strip(&mut document);
+    at(&document, field).is_none()
+}
+
 fn keeps(rules: &[Rule], step: &Step, before: &[Document], after: &[Document]) -> bool {
     let statements = step.statements();
     let change = Change { before, after, statements: &statements, reply: None };
@@ -400,6 +409,15 @@ fn is_harmless(rules: &[Rule], step: &Step, outcome: &Outcome, both_sides: &mut 
     let count = step.statements().len();
     if count < 2 {
         return keeps(rules, step, &outcome.before, &outcome.directly_stored);
+    }
+    // A later statement may match another document because of what docward has added to one.
+    let statements = step.statements();
+    let queries_added = |rule: &Rule| {
+        let added = rule.fields().into_iter().filter(|field| is_added(rule, field));
+        added.into_iter().any(|field| statements.iter().skip(1).any(|statement| statement.queries(&field)))
+    };
+    if rules.iter().any(queries_added) {
+        return false;
     }
     let mut before = outcome.before.clone();
     let together = keeps(rules, step, &outcome.before, &outcome.directly_stored);

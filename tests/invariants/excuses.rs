@@ -34,8 +34,10 @@ pub(super) fn loses_reply(rules: &[Rule], step: &Step, codes: &[i32], reasons: &
         && step.statements().iter().any(|statement| statement.names("messages"));
     let depends = step.is_find_and_modify() || step.upserts() || opens;
     let is_lost = depends && rules.iter().any(has_transactions) && codes.contains(&INCOMPLETE_TRANSACTION_HISTORY);
-    let is_numbered = rules.iter().any(|rule| rule.counter());
-    is_lost || is_numbered && reasons.iter().any(|reason| reason.contains("is at its end"))
+    let has_no_number = |reason: &String| {
+        reason.contains("is at its end") || reason.contains("the largest possible number is already used")
+    };
+    is_lost || rules.iter().any(|rule| rule.name() == "sequence") && reasons.iter().any(has_no_number)
 }
 
 /// Whether a retry may report more documents as modified than the statement itself has modified: of a transaction of its
