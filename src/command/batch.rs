@@ -64,7 +64,7 @@ impl<'a> WriteBatch<'a> {
             .envelope
             .ordered
             .filter(|value| !value.is_absent())
-            .map_or(Ok(true), |value| value.as_flag().ok_or_else(|| wrong("ordered")))?;
+            .map_or(Ok(true), |value| value.as_bool().ok_or_else(|| wrong("ordered")))?;
         let ids = command.envelope.statement_ids.map(|ids| read_statement_ids(ids, statements.len())).transpose()?;
         Ok(Self {
             form,

@@ -375,8 +375,9 @@ impl<'a> Statement<'a> {
                 update.modification.write(w, names.update);
             }
             (Operation::Update(update), b"upsert") => w.boolean("upsert", update.upsert),
-            // Only an empty list gets here. Some servers do not accept even that with a pipeline.
-            (Operation::Update(Update { modification: Modification::Pipeline(_), .. }), b"arrayFilters") => {}
+            // Some servers do not accept even an empty list with a pipeline. Those of a replacement are ignored by the
+            // server, but rejected beside operators that do not use them.
+            (Operation::Update(Update { array_filters: false, .. }), b"arrayFilters") => {}
             _ => w.element(element),
         }
     }

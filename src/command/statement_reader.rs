@@ -52,7 +52,7 @@ fn delete<'a>(form: WriteForm, source: Document<'a>) -> Result<Operation<'a>, Co
             let wrong = CommandError::WrongType { part: names.part, field: "limit" };
             source.get("limit").map_or(Ok(0), |limit| limit.as_integer().ok_or(wrong))? == 0
         }
-        _ => flag(source, names.part, "multi")?,
+        _ => source.get("multi").map_or(Ok(false), |value| read_flag(value, &names, "multi"))?,
     };
     Ok(Operation::Delete(Delete { filter: filter(form, source.get(names.filter))?, multi }))
 }
@@ -62,16 +62,17 @@ fn update<'a>(form: WriteForm, source: Document<'a>) -> Result<Operation<'a>, Co
     let (mut change, mut selection) = (None, None);
     let (mut upsert, mut multi, mut array_filters) = (false, false, false);
     for Element { key, value } in source.elements() {
-        let flag = |field| read_flag(value, names.part, field);
+        let flag = |field| read_flag(value, &names, field);
         match key {
             b"upsert" => upsert = flag("upsert")?,
             b"multi" => multi = flag("multi")?,
             b"arrayFilters" => {
+                check_option(&names, key, value)?;
                 array_filters = !value.is_absent() && value.as_array().is_none_or(|filters| !filters.is_empty())
             }
             key if key == names.update.as_bytes() => change = Some(value),
             key if key == names.filter.as_bytes() => selection = Some(value),
-            other => check_field(&names, other)?,
+            _ => check_field(&names, key, value)?,
         }
     }
     let change = change.ok_or(CommandError::Missing { part: names.part, field: names.update })?;
@@ -105,12 +106,14 @@ fn filter(form: WriteForm, value: Option<Value<'_>>) -> Result<CowDocument<'_>, 
     }
 }
 
-fn flag(source: Document<'_>, part: &'static str, field: &'static str) -> Result<bool, CommandError> {
-    source.get(field).map_or(Ok(false), |value| read_flag(value, part, field))
-}
-
-fn read_flag(value: Value<'_>, part: &'static str, field: &'static str) -> Result<bool, CommandError> {
-    if value.is_absent() { Ok(false) } else { value.as_flag().ok_or(CommandError::WrongType { part, field }) }
+/// Reads a flag: a boolean in the statement of a batch, also a number in the body of a findAndModify (`bool` and
+/// `safeBool` in the server's IDL).
+fn read_flag(value: Value<'_>, names: &StatementFieldNames, field: &'static str) -> Result<bool, CommandError> {
+    if value.is_absent() {
+        return Ok(false);
+    }
+    let flag = if names.fields.is_some() { value.as_bool() } else { value.as_flag() };
+    flag.ok_or(CommandError::WrongType { part: names.part, field })
 }
 
 /// Reads an op of bulkWrite (8.0). Its first key names the operation; the value is the namespace index.
@@ -134,15 +137,34 @@ fn bulk_operation<'a>(source: Document<'a>) -> Result<(Operation<'a>, usize), Co
 
 fn check_fields(form: WriteForm, source: Document<'_>) -> Result<(), CommandError> {
     let names = form.names();
-    source.elements().try_for_each(|element| check_field(&names, element.key))
+    source.elements().try_for_each(|element| check_field(&names, element.key, element.value))
 }
 
-/// Fails for an unknown field, because it could change the meaning of the statement (as `upsertSupplied` does).
-fn check_field(names: &StatementFieldNames, key: &[u8]) -> Result<(), CommandError> {
+/// Fails for an unknown field, because it could change the meaning of the statement (as `upsertSupplied` does), and for
+/// an option of another type.
+fn check_field(names: &StatementFieldNames, key: &[u8], value: Value<'_>) -> Result<(), CommandError> {
     match names.fields {
         Some(fields) if !fields.iter().any(|name| name.as_bytes() == key) => Err(unknown_field(names.part, key)),
-        _ => Ok(()),
+        _ => check_option(names, key, value),
     }
+}
+
+/// Fails for an option of a statement whose type the server rejects together with the whole command: docward may
+/// send the statements before it in a command of their own. The body of a findAndModify is sent as one.
+fn check_option(names: &StatementFieldNames, key: &[u8], value: Value<'_>) -> Result<(), CommandError> {
+    let is_document = |value: Value<'_>| value.as_document().is_some();
+    let (field, is_valid) = match key {
+        b"hint" => ("hint", is_document(value) || value.as_str().is_some()),
+        b"collation" => ("collation", value.is_absent() || is_document(value)),
+        b"c" => ("c", value.is_absent() || is_document(value)),
+        b"constants" => ("constants", value.is_absent() || is_document(value)),
+        b"arrayFilters" => ("arrayFilters", value.as_array().is_some_and(|filters| filters.values().all(is_document))),
+        _ => return Ok(()),
+    };
+    if is_valid || names.fields.is_none() {
+        return Ok(());
+    }
+    Err(CommandError::WrongType { part: names.part, field })
 }
 
 fn ambiguous(form: WriteForm, fault: DuplicateField) -> CommandError {

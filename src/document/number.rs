@@ -27,6 +27,22 @@ pub fn is_finite(value: Value<'_>) -> bool {
     }
 }
 
+/// Returns whether the sum of this number and another finite one can be infinite: from half a unit in the last place of
+/// the largest double, or decimal, on.
+pub fn may_overflow(amount: Value<'_>) -> bool {
+    /// 2^970.
+    const LEAST_DOUBLE: f64 = 9.979_201_547_673_599e291;
+    /// The exponent of the last digit of the largest decimal.
+    const LEAST_DECIMAL_EXPONENT: i64 = 6111;
+    match amount.kind {
+        Kind::Double => amount.as_f64().is_some_and(|amount| amount.abs() >= LEAST_DOUBLE),
+        Kind::Decimal128 => Exact::from_value(amount).is_some_and(|exact| {
+            exact.is_infinite || !exact.digits.is_empty() && exact.point >= LEAST_DECIMAL_EXPONENT
+        }),
+        _ => false,
+    }
+}
+
 /// The sign and the decimal digits of a number. Every numeric type of BSON has an exact decimal form.
 #[derive(Debug, PartialEq, Eq)]
 struct Exact {
@@ -107,4 +123,20 @@ fn compare_integer(integer: i64, float: f64) -> Option<Ordering> {
     }
     let whole = float.trunc();
     Some(integer.cmp(&(whole as i64)).then_with(|| whole.partial_cmp(&float).unwrap_or(Ordering::Equal)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::OwnedValue;
+
+    #[test]
+    fn only_sums_of_amounts_that_may_overflow_are_infinite() {
+        let least = 2_f64.powi(970);
+        let overflows = |amount: f64| may_overflow(OwnedValue::double(amount).as_value());
+        assert!(overflows(least) && overflows(-least) && overflows(f64::MAX));
+        assert!((f64::MAX + least).is_infinite());
+        assert!(!overflows(least.next_down()) && !overflows(0.0) && !overflows(f64::MIN_POSITIVE));
+        assert!((f64::MAX + least.next_down()).is_finite());
+    }
 }

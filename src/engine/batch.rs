@@ -52,6 +52,8 @@ pub(super) struct BatchJob<'f> {
     merged: MergedResults,
     /// A command has been sent inside the client's transaction.
     transaction_begun: bool,
+    /// The server has refused a part of the command, and executed an earlier one in the client's transaction.
+    must_abort: bool,
     stopped: bool,
     /// The command's maxTimeMS, set once a transaction had to be repeated.
     time_limit: Option<Duration>,
@@ -95,6 +97,7 @@ impl<'f> BatchJob<'f> {
             groups: VecDeque::new(),
             merged: MergedResults::default(),
             transaction_begun: false,
+            must_abort: false,
             stopped: false,
             time_limit: None,
             check_limit: match_checks::CheckLimit::default(),
@@ -126,6 +129,10 @@ impl<'f> BatchJob<'f> {
     /// Sends the statements, group by group, and returns the client's reply.
     pub(super) async fn send(mut self: Box<Self>, port: Port) -> Flow<Step> {
         let last = self.send_groups(&port).await;
+        // The reply says that the whole command has failed, so the client may commit what it did before.
+        if self.must_abort {
+            Box::pin(port.exchange(own::abort_transaction(&self.command))).await;
+        }
         port.outcomes(|outcomes| self.note_without_effect(outcomes));
         last
     }

@@ -100,6 +100,11 @@ impl MergedResults {
         }
     }
 
+    /// Returns whether the server has executed some of the statements.
+    pub(super) fn has_reply(&self) -> bool {
+        self.server_fields.is_some()
+    }
+
     /// A statement that was sent in several parts has one result.
     fn add_result(&mut self, index: usize, result: Document<'_>) {
         match self.results.last_mut().filter(|(last, _)| *last == index) {

@@ -24,7 +24,9 @@ use super::{
 use crate::command::{Namespace, Operation, Statement, StatementKind, Update, code};
 use crate::config::keys::{AnyNumber, Constraint, Declaration, DeclaredScalar, Keys, Keywords, Setting};
 use crate::config::{Code, Located, MapReader, Node, ReadContext};
-use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, ValueSlot, Writer, is_finite};
+use crate::document::{
+    CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, ValueSlot, Writer, is_finite, may_overflow,
+};
 use crate::effect::{Change, ImageValue, change, inserted};
 
 /// Settings of the pattern.
@@ -276,6 +278,11 @@ impl Bounds {
         match change(&statement.operation, field) {
             Change::Untouched | Change::Removed => Ok(None),
             Change::Set(value) | Change::Either(value) => Ok(self.check_value(value).map(|()| None)?),
+            Change::Incremented(amount) if is_finite(amount) && may_overflow(amount) => Err(Rejection::new(
+                "its increment is so large that the sum could be infinite",
+                "Use an amount below 10^291.",
+            )
+            .into()),
             Change::Incremented(amount) if is_finite(amount) => Ok(Some(amount)),
             Change::Incremented(_) => {
                 Err(Rejection::new("its increment is not a finite number", "Use a number.").into())

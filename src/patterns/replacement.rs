@@ -358,18 +358,29 @@ impl Replacement {
 
     /// Rewrites the replacement to `$set` of the document's fields, so that other fields are kept.
     fn merged<'a>(&self, update: &Update<'a>, document: Document<'_>) -> Result<Verdict<'a>, Rejection> {
-        let version = self.version_field.as_ref().map(Path::as_str);
+        let version = self.version_field.as_ref();
         let filter = update.filter.as_document();
         // The same `_id` again has no effect; the server returns an error for another one.
         let is_redundant_id = |field: &Element<'_>| field.key == b"_id" && equality(filter, "_id") == Some(field.value);
         // The version that the document was read with must not be written back.
-        let is_version = |field: &Element<'_>| version.is_some_and(|version| version.as_bytes() == field.key);
+        let is_version = |field: &Element<'_>| version.is_some_and(|version| version.covers(field.key));
+        // Nor with a document around it, which is merged too.
+        let is_around = |field: &Element<'_>| version.is_some_and(|version| version.is_below(field.key));
+        let mut inside = Vec::new();
+        for (version, field) in version
+            .into_iter()
+            .flat_map(|version| document.elements().filter(is_around).map(move |field| (version, field)))
+        {
+            counting::beside(version, field.key, field.value, &mut inside)?;
+        }
         // The server treats an equal `_id` of another numeric type as the same, but rejects a $set of it.
         let is_same_id = |field: &Element<'_>| {
             field.key == b"_id" && equality(filter, "_id").is_some_and(|pinned| is_same_number(pinned, field.value))
         };
         let id = document.elements().find(is_same_id).filter(|id| update.upsert && !is_redundant_id(id));
-        let is_written = |field: &Element<'_>| !is_redundant_id(field) && !is_version(field) && !is_same_id(field);
+        let is_written = |field: &Element<'_>| {
+            !is_redundant_id(field) && !is_version(field) && !is_around(field) && !is_same_id(field)
+        };
         let fields = || document.elements().filter(is_written);
         if let Some(field) = fields().find(cannot_be_set) {
             let name = String::from_utf8_lossy(field.key).into_owned();
@@ -380,8 +391,8 @@ impl Replacement {
         }
         // An upsert by operators inserts the filter's equalities too; a replacement does not.
         let is_missing = |root: &&[u8]| {
-            let is_version = version.is_some_and(|version| version.as_bytes() == *root);
-            *root != b"_id" && (is_version || document.get(root).is_none())
+            let has_version = version.is_some_and(|version| version.root().as_bytes() == *root);
+            *root != b"_id" && (has_version || document.get(root).is_none())
         };
         let mut pinned = pinned_roots(filter).filter(is_missing);
         if update.upsert
@@ -396,7 +407,8 @@ impl Replacement {
         let times = || fields().filter(is_empty_timestamp);
         let operators = CowDocument::build(|w| {
             w.nested("$set", |w| {
-                fields().filter(|field| !is_empty_timestamp(field)).for_each(|field| w.element(field))
+                fields().filter(|field| !is_empty_timestamp(field)).for_each(|field| w.element(field));
+                inside.iter().for_each(|(path, value)| w.value(path, *value));
             });
             if times().next().is_some() {
                 // The server sets empty timestamps to the current time in a replacement, but not in $set.
@@ -407,8 +419,8 @@ impl Replacement {
                 w.nested("$setOnInsert", |w| w.element(id));
             }
         });
-        let operation = remade(update, update.filter.clone(), Modification::Operators(operators), update.upsert);
-        Ok(Verdict::rewrite(operation))
+        let modification = Modification::Operators(operators);
+        Ok(Verdict::rewrite(Operation::Update(Update { modification, array_filters: false, ..update.clone() })))
     }
 }
 

@@ -13,6 +13,7 @@ const REJECTIONS: &[(&str, &str)] = &[
     // Limits: operators whose result depends on the stored value, parts of the field, and enclosing documents.
     ("bounds", "docward cannot check the result of"),
     ("bounds", "is inside an array"),
+    ("bounds", "its increment is so large"),
     // Limits: an upsert whose inserted document cannot be determined.
     ("bounds", "as an upsert it could insert a document with"),
     // A statement that writes only some of the fields is rejected, whatever a filter or $setOnInsert adds.

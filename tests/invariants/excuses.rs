@@ -166,6 +166,8 @@ impl Errors<'_> {
                 let id = statement.replacement().and_then(|document| document.get("_id"));
                 rule.policy == Policy::Merge && id.is_some_and(has_other_type)
             }
+            // Documented: a push finds no bucket with room, and the new one has a value that another document has.
+            (Rule::Bucket(_), Some(DUPLICATE_KEY), None) => writes("messages") && writes(super::generate::UNIQUE),
             // It changes the `_id`, and the document it would insert exists already: a push goes to a stored bucket first.
             (Rule::Bucket(_), Some(66), Some(DUPLICATE_KEY)) => statement.upsert && writes("messages"),
             (_, Some(through), Some(direct)) => OTHER_FIRST.iter().any(|(name, codes, is_about)| {

@@ -36,7 +36,7 @@ pub(super) fn set(dice: &mut Dice) -> Set {
 }
 
 /// The field of the index; statements write values there that other documents have.
-const UNIQUE: &str = "sku";
+pub(super) const UNIQUE: &str = "sku";
 
 /// Rules that are drawn to find one on the same field.
 const RELATED_TRIES: usize = 12;

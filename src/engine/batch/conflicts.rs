@@ -172,6 +172,7 @@ impl<'f> BatchJob<'f> {
     /// statement.
     pub(super) fn take_command_error(&mut self, group: &Group, reply: &Reply<'_>, frame: &[u8]) -> Flow {
         let alone = self.evaluated.len() == 1 || self.batch.form == WriteForm::FindAndModify;
+        self.must_abort = self.command.session().in_transaction && self.merged.has_reply();
         let [index] = group.statements.as_slice() else { return Flow::Break(self.pass_on(frame.to_vec())) };
         let labelled = reply.body.get("errorLabels").is_some();
         if alone || labelled || commands::is_state_change_error(reply) || self.command.session().in_transaction {

@@ -115,7 +115,7 @@ fn with_increment<'a>(operators: Document<'_>, version_field: &Path) -> Result<O
 }
 
 /// Collects the fields set at `path` without the version: a document around the version is split into its fields.
-fn beside<'v>(
+pub(super) fn beside<'v>(
     version_field: &Path,
     path: &[u8],
     value: Value<'v>,

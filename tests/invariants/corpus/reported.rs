@@ -144,6 +144,8 @@ pub(super) fn entries() -> Vec<Entry> {
     });
     entries.extend(buckets());
     entries.extend(trees());
+    entries.extend(merges());
+    entries.extend(refused());
     entries
 }
 
@@ -260,6 +262,102 @@ fn buckets() -> Vec<Entry> {
             )],
             must: "matches nothing",
             holds: |seen| seen.code() == 0 && seen.stored.is_empty(),
+        },
+    ]
+}
+
+/// Replacements that are merged, with the version inside a document.
+fn merges() -> Vec<Entry> {
+    const INSIDE: &str = "replacement: { policy: merge, version: m.v }";
+    let stored = || vec![doc! { "_id": 4, "m": { "v": 5, "y": 1 }, "stock": 1 }];
+    vec![
+        Entry {
+            name: "replacement: a merged document around the version",
+            rules: &[INSIDE],
+            stored: stored(),
+            steps: vec![update(doc! { "_id": 4 }, doc! { "m": { "v": 5, "x": 1 }, "note": "C" })],
+            must: "sets the fields beside the version, which is incremented",
+            holds: |seen| seen.one() == doc! { "_id": 4, "m": { "v": 6, "y": 1, "x": 1 }, "stock": 1, "note": "C" },
+        },
+        Entry {
+            name: "replacement: a merged document without the version",
+            rules: &["replacement: { policy: merge, version: m.v, count_updates: false }"],
+            stored: stored(),
+            steps: vec![
+                update(doc! { "_id": 4 }, doc! { "m": {} }),
+                update(doc! { "_id": 4 }, doc! { "m": { "v": 1 } }),
+            ],
+            must: "leaves the version",
+            holds: |seen| seen.code() == 0 && seen.stored == [doc! { "_id": 4, "m": { "v": 5, "y": 1 }, "stock": 1 }],
+        },
+        Entry {
+            name: "replacement: a merged value on the way to the version",
+            rules: &[INSIDE],
+            stored: stored(),
+            steps: vec![update(doc! { "_id": 4 }, doc! { "m": 5 })],
+            must: "is rejected",
+            holds: |seen| seen.code() == 121 && seen.stored == [doc! { "_id": 4, "m": { "v": 5, "y": 1 }, "stock": 1 }],
+        },
+        Entry {
+            name: "replacement: a merged upsert with the version inside a document",
+            rules: &[INSIDE],
+            stored: vec![],
+            steps: vec![upsert(doc! { "_id": 4 }, doc! { "m": { "v": 5, "x": 1 } })],
+            must: "inserts version 1",
+            holds: |seen| seen.stored == [doc! { "_id": 4, "m": { "x": 1, "v": 1 } }],
+        },
+        Entry {
+            name: "replacement: array filters beside a merged replacement",
+            rules: &[INSIDE],
+            stored: stored(),
+            steps: vec![plain(doc! { "update": "c", "updates": [{
+                "q": { "_id": 4 }, "u": { "note": 1 }, "arrayFilters": [{ "e": 1 }],
+            }] })],
+            must: "are ignored, as by the server",
+            holds: |seen| seen.code() == 0 && is(seen, "note", 1),
+        },
+    ]
+}
+
+/// Commands that the server refuses as a whole, of which docward has executed a part.
+fn refused() -> Vec<Entry> {
+    let change = |id: i32| doc! { "q": { "_id": id }, "u": { "$set": { "o": 1 } } };
+    let batch = |option: Document| {
+        let mut last = change(2);
+        last.extend(option);
+        plain(doc! { "update": "c", "updates": [change(1), last] })
+    };
+    let stored = || vec![doc! { "_id": 1, "v": 1 }, doc! { "_id": 2, "v": 1 }];
+    vec![
+        Entry {
+            // The server of the tests does not know this option.
+            name: "a later part of a command that the server refuses, in a transaction",
+            rules: &["schema_version: { field: v, current: 3, minimum: 1 }"],
+            stored: stored(),
+            steps: vec![transaction(batch(doc! { "sort": { "_id": 1 } }))],
+            must: "aborts the transaction, which cannot be committed",
+            holds: |seen| {
+                let codes: Vec<i32> = seen.replies.iter().map(|reply| reply.get_i32("code").unwrap_or(0)).collect();
+                codes == [40415, 251] && seen.stored == [doc! { "_id": 1, "v": 1 }, doc! { "_id": 2, "v": 1 }]
+            },
+        },
+        Entry {
+            name: "an option of the wrong type in a later statement",
+            rules: &["schema_version: { field: v, current: 3, minimum: 1 }"],
+            stored: stored(),
+            steps: vec![
+                batch(doc! { "hint": 5 }),
+                batch(doc! { "upsert": 1 }),
+                batch(doc! { "multi": 1 }),
+                batch(doc! { "collation": 5 }),
+                batch(doc! { "arrayFilters": [5] }),
+                batch(doc! { "c": 5 }),
+            ],
+            must: "the command is refused, and nothing is executed",
+            holds: |seen| {
+                seen.replies.iter().all(|reply| !ok(reply))
+                    && seen.stored == [doc! { "_id": 1, "v": 1 }, doc! { "_id": 2, "v": 1 }]
+            },
         },
     ]
 }

@@ -77,8 +77,9 @@ impl Replacement {
         match self.policy {
             Policy::Reject if !checked => Some("a replacement without a check changed a stored document".to_owned()),
             Policy::Merge if !checked => {
-                let lost = before.keys().find(|key| !after.contains_key(*key))?;
-                Some(format!("a merged replacement erased '{lost}'"))
+                let lost = before.keys().find(|key| !after.contains_key(*key));
+                let erased = lost.map(|lost| format!("a merged replacement erased '{lost}'"));
+                erased.or_else(|| self.updated(before, after).filter(|_| self.counts()))
             }
             Policy::Check if !checked => {
                 let (sent, stored) = (self.version_of(statement.replacement()?), self.version_of(before));

@@ -108,6 +108,9 @@ impl Timestamps {
         found.extend(Self::time_set_by(statement, "$setOnInsert"));
         // Timestamps that a client brings are the source times of their fields; a field that its filter pins is
         // inserted with one of these times.
+        let stages = statement.update.as_ref().and_then(Bson::as_array).into_iter().flatten();
+        let sets = stages.filter_map(Bson::as_document).flat_map(|stage| stage.values().filter_map(Bson::as_document));
+        sets.for_each(|set| timestamps_in(set, &mut found));
         let whole = [&statement.inserted, &statement.update.as_ref().and_then(Bson::as_document).cloned()];
         whole.into_iter().flatten().for_each(|document| timestamps_in(document, &mut found));
         found
