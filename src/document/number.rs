@@ -31,7 +31,7 @@ pub fn is_finite(value: Value<'_>) -> bool {
 /// the largest double, or decimal, on.
 pub fn may_overflow(amount: Value<'_>) -> bool {
     /// 2^970.
-    const LEAST_DOUBLE: f64 = 9.979_201_547_673_599e291;
+    const LEAST_DOUBLE: f64 = 9.979_201_547_673_6e291;
     /// The exponent of the last digit of the largest decimal.
     const LEAST_DECIMAL_EXPONENT: i64 = 6111;
     match amount.kind {

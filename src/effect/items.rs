@@ -106,7 +106,7 @@ pub fn inserted_items(operation: &Operation<'_>, path: &Path) -> Option<usize> {
 /// Returns the most elements that an upsert inserts: those of its filter and those that it adds.
 fn of_upsert(operation: &Operation<'_>, path: &Path) -> Option<usize> {
     let Operation::Update(update) = operation else { return None };
-    let Some(operators) = update.operators() else { return None };
+    let operators = update.operators()?;
     let nothing = Modification::Operators(Document::EMPTY.into());
     let pinned = match inserted(&Operation::Update(Update { modification: nothing, ..update.clone() }))?.at(path) {
         ImageValue::Missing => 0,

@@ -326,7 +326,7 @@ impl ItemLimit {
 
     /// Returns the rejection if the stored array has no room for what the statement adds.
     fn exceeded_by(&self, update: &Update<'_>, stored: Document<'_>) -> Option<Rejection> {
-        let Some(operators) = update.operators() else { return None };
+        let operators = update.operators()?;
         let added = match items(update.filter.as_document(), operators, &self.array.value) {
             Items::AddedToSet(added) => added.count(),
             other => self.pushed(&other)?,
@@ -357,7 +357,7 @@ impl ItemLimit {
 
     /// Returns the position in [`room`](Self::room), if the statement gets that condition.
     fn position_without_room(&self, update: &Update<'_>) -> Option<usize> {
-        let Some(operators) = update.operators() else { return None };
+        let operators = update.operators()?;
         let pushed = self.pushed(&items(update.filter.as_document(), operators, &self.array.value));
         pushed.filter(|by| *by > 0).map(|by| self.first_without_room(by))
     }
