@@ -52,7 +52,7 @@ pub(super) struct BatchJob<'f> {
     merged: MergedResults,
     /// A command has been sent inside the client's transaction.
     transaction_begun: bool,
-    /// The server has refused a part of the command, and executed an earlier one in the client's transaction.
+    /// The server has rejected a part of the command, and executed an earlier one in the client's transaction.
     must_abort: bool,
     stopped: bool,
     /// The command's maxTimeMS, set once a transaction had to be repeated.
@@ -129,7 +129,7 @@ impl<'f> BatchJob<'f> {
     /// Sends the statements, group by group, and returns the client's reply.
     pub(super) async fn send(mut self: Box<Self>, port: Port) -> Flow<Step> {
         let last = self.send_groups(&port).await;
-        // The reply says that the whole command has failed, so the client may commit what it did before.
+        // The whole command has failed for the client, which may commit what it did before.
         if self.must_abort {
             Box::pin(port.exchange(own::abort_transaction(&self.command))).await;
         }

@@ -145,7 +145,7 @@ pub(super) fn entries() -> Vec<Entry> {
     entries.extend(buckets());
     entries.extend(trees());
     entries.extend(merges());
-    entries.extend(refused());
+    entries.extend(rejected_commands());
     entries
 }
 
@@ -319,8 +319,8 @@ fn merges() -> Vec<Entry> {
     ]
 }
 
-/// Commands that the server refuses as a whole, of which docward has executed a part.
-fn refused() -> Vec<Entry> {
+/// Commands that the server rejects as a whole, of which docward has executed a part.
+fn rejected_commands() -> Vec<Entry> {
     let change = |id: i32| doc! { "q": { "_id": id }, "u": { "$set": { "o": 1 } } };
     let batch = |option: Document| {
         let mut last = change(2);
@@ -331,7 +331,7 @@ fn refused() -> Vec<Entry> {
     vec![
         Entry {
             // The server of the tests does not know this option.
-            name: "a later part of a command that the server refuses, in a transaction",
+            name: "a later part of a command that the server rejects, in a transaction",
             rules: &["schema_version: { field: v, current: 3, minimum: 1 }"],
             stored: stored(),
             steps: vec![transaction(batch(doc! { "sort": { "_id": 1 } }))],
@@ -353,7 +353,7 @@ fn refused() -> Vec<Entry> {
                 batch(doc! { "arrayFilters": [5] }),
                 batch(doc! { "c": 5 }),
             ],
-            must: "the command is refused, and nothing is executed",
+            must: "the command fails, and nothing is executed",
             holds: |seen| {
                 seen.replies.iter().all(|reply| !ok(reply))
                     && seen.stored == [doc! { "_id": 1, "v": 1 }, doc! { "_id": 2, "v": 1 }]
