@@ -256,7 +256,19 @@ impl Sequence {
     /// Keeps the stored number; a replacement that may insert gets one.
     fn keep<'a>(&self, update: &Update<'a>) -> Verdict<'a> {
         let assigns = self.on_upsert || self.provided == Provided::Replace;
+        if update.upsert && self.is_filled_by_filter(update) {
+            return self.unclear();
+        }
         if update.upsert && assigns { Verdict::AssignNumber(None) } else { self.keep_stored(update) }
+    }
+
+    /// Returns whether the equalities of an upsert's filter may give the field a value. The pipeline that keeps a stored
+    /// number would keep it too, though a replacement inserts only an `_id` of its filter.
+    fn is_filled_by_filter(&self, update: &Update<'_>) -> bool {
+        let modification = Modification::Operators(Document::EMPTY.into());
+        let operation = Operation::Update(Update { modification, ..update.clone() });
+        let inserted = effect::inserted(&operation);
+        !self.is_id() && inserted.is_some_and(|inserted| inserted.at(self.field()).may_be_there())
     }
 
     fn keep_stored<'a>(&self, update: &Update<'a>) -> Verdict<'a> {

@@ -166,6 +166,8 @@ impl Errors<'_> {
                 let id = statement.replacement().and_then(|document| document.get("_id"));
                 rule.policy == Policy::Merge && id.is_some_and(has_other_type)
             }
+            // Documented for pipelines of constants, which are read as operators.
+            (_, Some(IMMUTABLE), None) => statement.upsert && statement.is_pipeline() && statement.touches("_id"),
             // Documented: a push finds no bucket with room, and the new one has a value that another document has.
             (Rule::Bucket(_), Some(DUPLICATE_KEY), None) => writes("messages") && writes(super::generate::UNIQUE),
             // It changes the `_id`, and the document it would insert exists already: a push goes to a stored bucket first.

@@ -144,6 +144,7 @@ pub(super) fn entries() -> Vec<Entry> {
     });
     entries.extend(buckets());
     entries.extend(trees());
+    entries.extend(numbers());
     entries.extend(merges());
     entries.extend(rejected_commands());
     entries
@@ -264,6 +265,21 @@ fn buckets() -> Vec<Entry> {
             holds: |seen| seen.code() == 0 && seen.stored.is_empty(),
         },
     ]
+}
+
+fn numbers() -> Vec<Entry> {
+    const ON_UPSERT: &str = "sequence: { field: no, counter: c, collection: counters, on_upsert: true }";
+    [doc! { "no.x": {} }, doc! { "no.x": null }, doc! { "$or": [{ "no.x": 1 }, { "no.x": 1 }] }]
+        .into_iter()
+        .map(|filter| Entry {
+            name: "sequence: a replacing upsert whose filter states a part of the number",
+            rules: &[ON_UPSERT],
+            stored: vec![],
+            steps: vec![upsert(filter, doc! { "x": 1 })],
+            must: "does not insert that part as the number",
+            holds: |seen| seen.code() == 121 && seen.nothing_stored(),
+        })
+        .collect()
 }
 
 /// Replacements that are merged, with the version inside a document.
