@@ -96,6 +96,7 @@ const REJECTIONS: &[(&str, &str)] = &[
     ("limits", "docward cannot count the elements"),
     ("limits", "is inside an array"),
     ("limits", "as an upsert it could insert"),
+    ("limits", "$ can have the position of an element in another array"),
     ("limits", "docward cannot bound the bytes"),
     // Limits: the version is set as a whole, by $set or $max.
     ("schema_version", "docward cannot check the result of"),

@@ -2,7 +2,7 @@
 
 use bson::{Bson, Document};
 
-use super::case::{Statement, Step};
+use super::case::{Statement, Step, first};
 use super::patterns::Policy;
 use super::rules::Rule;
 use super::show;
@@ -53,6 +53,8 @@ pub(super) fn forgets_modified(rules: &[Rule], step: &Step, first: &Document, ag
 const OTHER_FIRST: &[(&str, (i32, i32), IsAbout)] = &[
     // Its own `$setOnInsert` or `$set` of a field, and the client's invalid write of an element in it.
     ("bucket", (40, 2), writes_inside),
+    // The condition matches no value that is not a number, and docward reports that the field cannot be incremented.
+    ("bounds", (14, 2), |rule, statement| rule.fields().iter().any(|field| statement.names(field))),
     ("bucket", (40, 224), writes_inside),
     ("queue", (40, 2), writes_inside),
     ("queue", (40, 54), writes_inside),
@@ -165,6 +167,12 @@ impl Errors<'_> {
                 };
                 let id = statement.replacement().and_then(|document| document.get("_id"));
                 rule.policy == Policy::Merge && id.is_some_and(has_other_type)
+            }
+            // Documented for `merge`: a document around the version is merged field by field.
+            (Rule::Replacement(rule), Some(28), None) => {
+                let around = rule.version.filter(|version| version.contains('.')).map(first);
+                let is_other = |stored: &Document| around.is_some_and(|around| stored.get_document(around).is_err());
+                rule.policy == Policy::Merge && statement.replacement().is_some() && self.before.iter().any(is_other)
             }
             // Documented for pipelines of constants, which are read as operators.
             (_, Some(IMMUTABLE), None) => statement.upsert && statement.is_pipeline() && statement.touches("_id"),

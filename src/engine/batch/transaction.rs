@@ -336,6 +336,11 @@ impl<'f> BatchJob<'f> {
             };
         }
         if !is_own {
+            let is_statement = sent == SentCommands::Statement && self.batch.form == WriteForm::FindAndModify;
+            if is_statement && self.is_explained(reply.body) {
+                return AttemptEnd::Reply(frame.to_vec());
+            }
+            self.must_abort = transaction.answered || self.merged.has_reply();
             return AttemptEnd::Last(self.pass_on(frame.to_vec()));
         }
         match error_code(reply) {

@@ -235,6 +235,17 @@ fn buckets() -> Vec<Entry> {
             holds: |seen| seen.code() == 0 && seen.stored.is_empty(),
         },
         Entry {
+            name: "bucket: a push for which a unique index has no room, beside tree in a transaction",
+            rules: &[BUCKET, TREE],
+            stored: vec![doc! { "_id": 1, "sku": "x", "path": null }],
+            steps: vec![
+                unique_sku(),
+                transaction(find_and_modify(doc! { "sku": "x" }, doc! { "$push": { "messages": 1 } })),
+            ],
+            must: "is rejected with the name of the index",
+            holds: |seen| seen.replies.iter().any(|reply| reply.get_i32("code").is_ok_and(|code| code == 121)),
+        },
+        Entry {
             name: "bucket: an upsert without a push makes a duplicate key",
             rules: &[BUCKET],
             stored: vec![doc! { "_id": 1, "sku": "x" }, doc! { "_id": 2 }],

@@ -77,7 +77,12 @@ impl Replacement {
         match self.policy {
             Policy::Reject if !checked => Some("a replacement without a check changed a stored document".to_owned()),
             Policy::Merge if !checked => {
+                // A document around the version is merged too.
+                let around = self.version.filter(|version| version.contains('.')).map_or("", first);
+                let inside = before.get(around).and_then(Bson::as_document);
+                let is_lost_inside = |key: &&String| at(after, &format!("{around}.{key}")).is_none();
                 let lost = before.keys().find(|key| !after.contains_key(*key));
+                let lost = lost.or_else(|| inside.and_then(|inside| inside.keys().find(is_lost_inside)));
                 let erased = lost.map(|lost| format!("a merged replacement erased '{lost}'"));
                 erased.or_else(|| self.updated(before, after).filter(|_| self.counts()))
             }

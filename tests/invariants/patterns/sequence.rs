@@ -146,8 +146,9 @@ impl Promise for Sequence {
         super::clear(document, self.field);
     }
 
+    /// A replacement without the number may change nothing.
     fn modifies(&self) -> bool {
-        self.on_upsert
+        true
     }
 
     fn counter(&self) -> bool {
