@@ -219,7 +219,7 @@ pub(crate) fn other_rules() -> String {
     ])
 }
 
-/// One rule for each pattern that concerns whole documents or collections.
+/// One rule for each pattern on whole documents or collections.
 pub(crate) fn whole_rules() -> String {
     rules_each_of([
         "short, limits: { document: 1MiB }",

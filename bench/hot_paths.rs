@@ -168,7 +168,7 @@ fn plans_limited(frame: Vec<u8>) -> Work {
     plans_with_rules(frames::limiting_rules(), frame, &doc! { "ok": 1.0 }, is_unchanged)
 }
 
-/// A message of which a rule concerns the whole documents or collection.
+/// A message to which a rule on whole documents or a collection applies.
 fn plans_whole(frame: Vec<u8>, expected: fn(&Step) -> bool) -> Work {
     let reply = doc! { "n": 1, "nModified": 1, "ok": 1.0 };
     plans_with_rules(frames::whole_rules(), frame, &reply, expected)

@@ -24,7 +24,7 @@ introduce() {
     // rejected: it would erase what others wrote
     db.orders.replaceOne({_id: 1}, {status: "sent"})
 
-    // rewritten: the reading that arrives last is the older one, and does not win
+    // rewritten: the reading that arrives last is older than the stored one, which stays
     use iot
     db.devices.updateOne({_id: 7}, {\$set: {temperature: 21, published_at: new Date()}}, {upsert: true})
     db.devices.updateOne({_id: 7}, {\$set: {temperature: 4, published_at: new Date(0)}})

@@ -2,9 +2,9 @@
 //!
 //! [`log`], [`profile`] and [`capture`] read one entry at a time into a [`RecordedCommand`]. [`Audit`] evaluates it
 //! with `engine::dry_run` and counts the outcomes in a [`AuditTally`]. [`Habits`] counts what a rule could prevent, and
-//! [`CandidateRules`] proposes rules that do not break the recorded applications. This layer has no I/O, clock or threads: `crate::cli` reads the files and shows progress. Next layer: `crate::service`.
+//! [`CandidateRules`] proposes rules that do not break the recorded applications. This layer has no I/O, clock or threads: `crate::cli` reads the files and shows progress. Next layer: `crate::replay`.
 //!
-//! `stored` and `matching` import each other: a filter is evaluated on what is known of a document, and selects the
+//! `known_documents` and `matching` import each other: a filter is evaluated on what is known of a document, and selects the
 //! documents that are known.
 
 pub mod capture;

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::config_file::ConfigFile;
 use crate::rules::{Mode, RuleSet};
+use crate::service::ConnectionString;
 
 /// The permission bit that lets every user read a file.
 const OTHERS_READ: u32 = 0o004;
@@ -37,12 +38,15 @@ pub(super) fn notices(settings: &ConfigFile, rules: &RuleSet, config: Option<&Pa
 fn readable_secrets(settings: &ConfigFile, config: Option<&Path>) -> Vec<String> {
     let uris = [&settings.upstream, &settings.service];
     let in_config = settings.admin.token.is_some() || uris.into_iter().flatten().any(|uri| uri.has_credentials());
+    let [upstream_key, service_key] = uris.map(|uri| uri.as_ref().and_then(ConnectionString::certificate_key));
     // Without `key`, the private key is in the file of the certificate.
     let key = settings.tls.key.as_deref().or(settings.tls.certificate.as_deref());
     let files = [
         (config.filter(|_| in_config), "a password or token"),
         (settings.admin.token_file.as_deref(), "the token of the admin address"),
         (key, "the private key of the listeners"),
+        (upstream_key.as_deref(), "the private key of `upstream`"),
+        (service_key.as_deref(), "the private key of `service`"),
     ];
     let warning = |(path, secret): (Option<&Path>, &str)| {
         let path = path?;
@@ -61,7 +65,6 @@ mod tests {
     use super::*;
     use crate::config::SourceFile;
     use crate::secret::Secret;
-    use crate::service::ConnectionString;
 
     fn rules(text: &str) -> RuleSet {
         RuleSet::from_sources(vec![SourceFile { name: "r.yaml".into(), text: text.into() }]).unwrap()
@@ -103,6 +106,10 @@ mod tests {
             settings.admin.token = with_secret.then(|| Secret::new("x"));
             let printed = found(&settings, &rules, Some(&path));
             assert_eq!(printed.contains(&format!("(mode {mode:04o}): chmod o-rwx")), expected, "{mode:o} {printed}");
+            let uri = format!("mongodb://h/?tls=true&tlsCertificateKeyFile={}", path.display());
+            let keyed = ConfigFile { service: Some(ConnectionString::parse(&uri).unwrap()), ..ConfigFile::default() };
+            let printed = found(&keyed, &rules, None);
+            assert_eq!(printed.contains("the private key of `service`"), mode & 0o4 != 0, "{mode:o} {printed}");
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::document::{self, Document, OwnedValue, Value, peek};
 use crate::patterns::Rejection;
 use crate::rules::{RuleSet, reads};
 use crate::wire::header::{Header, OpCode};
-use crate::wire::op_msg::BODY_AT;
+use crate::wire::op_msg::body_of_head;
 
 /// The kind of listener that accepted the client.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -74,7 +74,7 @@ const PASSING: [&[u8]; 15] = [
 pub fn triage(head: &[u8], rules: &RuleSet) -> Triage {
     match super::triage(head, rules) {
         Triage::Forward { .. }
-            if !peek(head.get(BODY_AT..).unwrap_or_default()).next().is_some_and(|first| passes(first.key)) =>
+            if !peek(body_of_head(head).unwrap_or_default()).next().is_some_and(|first| passes(first.key)) =>
         {
             Triage::Evaluate
         }

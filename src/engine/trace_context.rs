@@ -2,7 +2,7 @@
 //! comment or as its field of that name.
 
 use crate::document::{Element, peek};
-use crate::wire::op_msg::BODY_AT;
+use crate::wire::op_msg::body_of_head;
 
 /// See <https://www.w3.org/TR/trace-context/>.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +19,7 @@ impl TraceContext {
     /// section.
     #[must_use]
     pub fn of_head(head: &[u8]) -> Option<Self> {
-        let mut fields = peek(head.get(BODY_AT..)?);
+        let mut fields = peek(body_of_head(head)?);
         let comment = fields.find(|field| field.key == b"comment")?.value;
         match comment.as_document() {
             Some(document) => {

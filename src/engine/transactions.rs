@@ -9,7 +9,7 @@ use memchr::memmem::Finder;
 
 use crate::document::{Value, peek};
 use crate::wire::header::{Header, OpCode};
-use crate::wire::op_msg::BODY_AT;
+use crate::wire::op_msg::body_of_head;
 
 /// The identity of a transaction on the server: its session and transaction number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -38,7 +38,7 @@ static AUTOCOMMIT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\x
 /// Returns the effect on a transaction of the message that starts with `head`, from its header on; `None` for others.
 pub fn transaction(head: &[u8]) -> Option<TransactionChange> {
     let header = Header::parse(head).ok().flatten()?;
-    let body = head.get(BODY_AT..).filter(|_| header.op_code == OpCode::Msg)?;
+    let body = body_of_head(head).filter(|_| header.op_code == OpCode::Msg)?;
     let name = body.get(NAME_AT..)?;
     let ends = name.starts_with(b"commitTransaction\0") || name.starts_with(b"abortTransaction\0");
     if !ends && !continues(body) {

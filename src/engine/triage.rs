@@ -9,7 +9,7 @@ use crate::command::{CommandClass, classify};
 use crate::document::{Kind, Value, peek};
 use crate::rules::RuleSet;
 use crate::wire::header::{HEADER_LENGTH, Header, OpCode};
-use crate::wire::op_msg::{CHECKSUM_PRESENT, MORE_TO_COME};
+use crate::wire::op_msg::{BODY_AT, CHECKSUM_PRESENT, MORE_TO_COME, SECTIONS_AT, body_of_head};
 
 /// How to handle a client's frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,8 +26,6 @@ pub enum Triage {
     Evaluate,
 }
 
-/// Offset of the first section of an OP_MSG, after header and flags.
-const SECTIONS_AT: usize = HEADER_LENGTH + 4;
 /// Offset of the collection name of an OP_QUERY, after header and flags.
 const QUERY_COLLECTION_AT: usize = HEADER_LENGTH + 4;
 
@@ -55,7 +53,7 @@ pub fn triage(head: &[u8], rules: &RuleSet) -> Triage {
 pub fn name_of_head(head: &[u8]) -> Option<&[u8]> {
     let header = Header::parse(head).ok().flatten()?;
     let body_first = header.op_code == OpCode::Msg && *head.get(SECTIONS_AT)? == 0;
-    let first = peek(head.get(SECTIONS_AT + 1..)?).next().filter(|_| body_first)?;
+    let first = peek(body_of_head(head)?).next().filter(|_| body_first)?;
     Some(first.key)
 }
 
@@ -74,7 +72,7 @@ fn triage_msg(here: &[u8], message_length: usize, rules: &RuleSet) -> Option<Tri
     if *here.get(SECTIONS_AT)? != 0 {
         return Some(Triage::Evaluate);
     }
-    let body = here.get(SECTIONS_AT + 1..)?;
+    let body = body_of_head(here)?;
     let first = peek(body).next()?;
     let evaluate_if = |evaluate: bool| if evaluate { Triage::Evaluate } else { forward };
     Some(match classify(first.key) {
@@ -103,7 +101,7 @@ fn triage_msg(here: &[u8], message_length: usize, rules: &RuleSet) -> Option<Tri
             let body_length = claimed_length(body);
             match body.get(..body_length) {
                 // The sections after the body may hold the pipeline.
-                Some(_) if SECTIONS_AT + 1 + body_length + checksum_length(flags) != message_length => Triage::Evaluate,
+                Some(_) if BODY_AT + body_length + checksum_length(flags) != message_length => Triage::Evaluate,
                 Some(body) => {
                     let names_collection = first.value.as_name_bytes().is_some();
                     let reads_protected = names_collection && may_be_protected(body, first.value, rules);

@@ -22,8 +22,8 @@ use super::field_path::FieldPath;
 use super::number::Bound;
 use super::stored_data::{DataCheck, all, any, is_absent, not, value};
 use super::{
-    AnyPattern, Applicability, Context, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection, Unmatched, Verdict,
-    WeakerSetting, applicability_for_content,
+    AnyPattern, Applicability, Context, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection, Requirement,
+    Unmatched, Verdict, WeakerSetting, applicability_for_content,
 };
 use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{self, Declaration, DeclaredScalar, Keys, Mapping, Setting, WholeNumber};
@@ -146,6 +146,10 @@ impl Pattern for Queue {
     fn weaker_settings(&self) -> Vec<WeakerSetting> {
         let endless = WeakerSetting { what: "never gives up a job, however often it fails", setting: "max_attempts" };
         if self.max_attempts.is_none() { vec![endless] } else { Vec::new() }
+    }
+
+    fn requirements(&self) -> Vec<Requirement> {
+        vec![Requirement::ServerTime, Requirement::Operator("$toLong")]
     }
 
     fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {

@@ -9,6 +9,8 @@ pub enum Requirement {
     PipelineUpdates,
     /// An operator of aggregation expressions, with its `$`.
     Operator(&'static str),
+    /// The variable `$$NOW`, the server's time.
+    ServerTime,
     /// The driver of docward's own connection: MongoDB 4.4 or later.
     OwnConnection,
     Transactions,
@@ -19,7 +21,8 @@ pub enum Requirement {
 
 /// The operators and the first version of MongoDB that has each
 /// (<https://www.mongodb.com/docs/manual/reference/operator/aggregation/>).
-const OPERATORS: [(&str, ServerRelease); 3] = [
+const OPERATORS: [(&str, ServerRelease); 4] = [
+    ("$toLong", ServerRelease { name: "4.0", wire_version: 7 }),
     ("$isNumber", ServerRelease { name: "4.4", wire_version: 9 }),
     ("$bsonSize", ServerRelease { name: "4.4", wire_version: 9 }),
     ("$setField", ServerRelease { name: "5.0", wire_version: 13 }),
@@ -38,7 +41,7 @@ impl Requirement {
     #[must_use]
     pub fn since(self) -> ServerRelease {
         match self {
-            Self::PipelineUpdates => ServerRelease { name: "4.2", wire_version: 8 },
+            Self::PipelineUpdates | Self::ServerTime => ServerRelease { name: "4.2", wire_version: 8 },
             Self::Operator(name) => {
                 let known = OPERATORS.iter().find(|(operator, _)| *operator == name);
                 known.map_or(ServerRelease { name: "3.6", wire_version: 6 }, |(_, release)| *release)
@@ -62,6 +65,7 @@ impl fmt::Display for Requirement {
         match self {
             Self::PipelineUpdates => f.write_str("updates with an aggregation pipeline")?,
             Self::Operator(name) => write!(f, "the operator {name}")?,
+            Self::ServerTime => f.write_str("the variable $$NOW")?,
             Self::OwnConnection => f.write_str("docward's own connection")?,
             Self::Transactions => f.write_str("transactions")?,
             Self::ChangeStreams => f.write_str("change streams")?,

@@ -201,8 +201,7 @@ async fn cluster_id(connection: &mut PlayerConnection) -> io::Result<Option<Stri
     });
     let reply = reply.await?;
     let reply = Reply::parse(&reply).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
-    let batch = reply.body.get("cursor").and_then(Value::as_document).and_then(|cursor| cursor.get("firstBatch"));
-    let version = batch.and_then(Value::as_array).and_then(|batch| batch.values().next()).and_then(Value::as_document);
+    let version = reply.first_batch().and_then(|batch| batch.values().next()).and_then(Value::as_document);
     Ok(version.and_then(|version| version.get("clusterId")).and_then(object_id))
 }
 

@@ -78,8 +78,21 @@ impl ConnectionString {
 
     /// Returns whether it names a user or an authentication mechanism.
     pub fn has_credentials(&self) -> bool {
-        let plain = srv::unresolved(self.reveal()).ok();
-        plain.and_then(|plain| Driver::parse(&*plain).ok()).is_some_and(|parsed| parsed.credential.is_some())
+        self.parsed().is_some_and(|parsed| parsed.credential.is_some())
+    }
+
+    /// Returns the file of `tlsCertificateKeyFile`.
+    pub fn certificate_key(&self) -> Option<PathBuf> {
+        match self.parsed()?.tls? {
+            Tls::Enabled(options) => options.cert_key_file_path,
+            Tls::Disabled => None,
+        }
+    }
+
+    /// Parses it without a query to name servers.
+    fn parsed(&self) -> Option<Driver> {
+        let plain = srv::unresolved(self.reveal()).ok()?;
+        Driver::parse(&*plain).ok()
     }
 }
 

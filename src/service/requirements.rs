@@ -168,6 +168,7 @@ fn explained(needed: Requirement) -> Option<impl Fn(&str) -> Document> {
             (vec![doc! { "$project": { "a": { "$setField": set } } }], false)
         }
         Requirement::Operator(name) => (vec![doc! { "$project": { "a": { name: "$$ROOT" } } }], false),
+        Requirement::ServerTime => (vec![doc! { "$project": { "a": "$$NOW" } }], false),
         Requirement::OwnConnection
         | Requirement::Transactions
         | Requirement::ChangeStreams

@@ -3,7 +3,7 @@
 //! [`parse`] reads mongosh syntax, or a command as Extended JSON, and returns the commands that mongosh would send.
 //! [`render`] returns the mongosh syntax of a command. Input that mongosh silently changes (a date that does not
 //! exist, an unknown option) is an error here. Length and nesting of the text are limited, so any input is safe. This
-//! layer has no rules and no I/O; the caller passes the time. The next layer is `crate::rules`.
+//! layer has no rules and no I/O; the caller passes the time. The next layer is `crate::config`.
 //!
 //! Two groups of files import each other, because the grammar recurs: a value can contain a constructor whose arguments
 //! are values (`value` to `writes`), and the lexer skips a function by scanning what is in it (`lexer` to `string`).

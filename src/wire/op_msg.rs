@@ -19,11 +19,18 @@ pub const MORE_TO_COME: u32 = 1 << 1;
 pub const EXHAUST_ALLOWED: u32 = 1 << 16;
 /// A receiver must reject a message that has an unknown bit set among bits 0 to 15.
 const REQUIRED_FLAGS: u32 = 0xffff;
-/// Offset of the first section's content: the body, in nearly every message. Header, flags and the section's kind
-/// precede it.
-pub const BODY_AT: usize = HEADER_LENGTH + 4 + 1;
+/// Offset of the first section: header and flags precede it.
+pub const SECTIONS_AT: usize = HEADER_LENGTH + 4;
+/// Offset of the first section's content, after its kind.
+pub const BODY_AT: usize = SECTIONS_AT + 1;
 const CHECKSUM_LENGTH: usize = 4;
 const MIN_DOCUMENT_LENGTH: u32 = 5;
+
+/// Returns what is here of the first section's content, from the first bytes of a message: of the body, in nearly every
+/// message.
+pub fn body_of_head(head: &[u8]) -> Option<&[u8]> {
+    head.get(BODY_AT..)
+}
 
 /// A parsed OP_MSG. All slices point into the frame.
 #[derive(Debug, Clone)]

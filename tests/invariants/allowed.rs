@@ -169,11 +169,10 @@ pub(super) fn rejects(rules: &[Rule], statement: &Statement, pattern: &str, reas
     if pattern == "bounds" && reason.contains("would be out of range") && counts {
         return true;
     }
-    let concerns = |rule: &Rule| {
+    let applies = |rule: &Rule| {
         let queries = rule.fields().iter().any(|field| statement.queries(field));
         rule.name() == pattern
             && (rule.alters(statement) || queries || statement.upsert || statement.inserted.is_some())
     };
-    rules.iter().any(concerns)
-        && REJECTIONS.iter().any(|(allowed, piece)| *allowed == pattern && reason.contains(piece))
+    rules.iter().any(applies) && REJECTIONS.iter().any(|(allowed, piece)| *allowed == pattern && reason.contains(piece))
 }

@@ -393,7 +393,7 @@ fn rejected_without_need(
         if at == index {
             // An upsert that matched a document could have inserted one.
             let is_visible = !single.upserts() || after.len() > before.len();
-            // What docward adds to the earlier statements may concern this one.
+            // What docward adds to the earlier statements may change the effect of this one.
             let earlier: Vec<usize> = (0..=index).filter(|at| *at == index || !rejected.contains(at)).collect();
             return is_visible
                 && differs(&[], &before, &after)

@@ -89,7 +89,7 @@ fn addressed(command: &Document, database: &'static str, collection: &str) -> (&
     (if command.contains_key("renameCollection") { "admin" } else { database }, command)
 }
 
-/// Whether docward must reject the command on this collection; `dropDatabase` concerns all of them.
+/// Whether docward must reject the command on this collection; `dropDatabase` drops all of them.
 fn is_rejected(sets: &[(String, Set)], collection: &str, command: &Document) -> bool {
     let name = command.keys().next().map_or("", String::as_str);
     let operation = if name == "deleteIndexes" { "dropIndexes" } else { name };

@@ -153,7 +153,9 @@ impl Errors<'_> {
             // rejects it.
             (Rule::Sequence(rule), Some(DUPLICATE_KEY), None) => {
                 let replaces = statement.replacement().is_some() && statement.queries(rule.field);
-                rule.optimistic && replaces
+                // Inside a transaction docward cannot try another number if an array contains this one.
+                let is_array = |stored: &Document| matches!(at(stored, rule.field), Some(Bson::Array(_)));
+                rule.optimistic && (replaces || self.before.iter().any(is_array))
             }
             // Documented for `merge`: a document whose `_id` equals the stored number but has another type.
             (Rule::Replacement(rule), Some(66), None) => {

@@ -179,7 +179,7 @@ impl<'a> Generator<'a> {
         step
     }
 
-    /// A single statement, mostly an upsert, that another client's document may concern.
+    /// A single statement, mostly an upsert, that may match another client's document.
     fn raced_step(&mut self, race: Option<Document>) -> Step {
         let mut plain = || loop {
             let step = self.step();

@@ -90,8 +90,10 @@ const PHRASES: &[(&str, &str)] = &[
     ("knows no ", "does not know"),
     ("knows neither", "does not know"),
     ("none but", "only"),
-    ("the rule concerns", "the rule applies to"),
-    ("no rule concerns", "no rule applies to"),
+    ("rule concerns", "rule applies to"),
+    ("may concern", "may apply to"),
+    ("pattern concerns", "pattern applies to"),
+    ("that concerns", "that applies to"),
     ("leases numbers", "reserves numbers: a lease ends by itself"),
     ("leases a number", "reserves a number: a lease ends by itself"),
     ("leased numbers", "reserved numbers: a lease ends by itself"),
@@ -293,7 +295,9 @@ fn texts() -> Vec<(String, String)> {
     for folder in ["src", "tests", "bench", "scripts", "deploy", "fuzz/targets", "docs", "rules"] {
         collect(&root.join(folder), root, &mut texts);
     }
-    for file in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"] {
+    const FILES: [&str; 7] =
+        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "Cargo.toml", "Makefile", ".ci/run"];
+    for file in FILES {
         texts.push((file.to_owned(), std::fs::read_to_string(root.join(file)).unwrap()));
     }
     texts

@@ -11,7 +11,7 @@ use crate::command::{CommandClass, classify};
 use crate::document::peek;
 use crate::engine::transactions::SEARCHED;
 use crate::wire::header::{HEADER_LENGTH, Header, OpCode};
-use crate::wire::op_msg::{BODY_AT, EXHAUST_ALLOWED};
+use crate::wire::op_msg::{EXHAUST_ALLOWED, SECTIONS_AT, body_of_head};
 
 /// How a request may share a server connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,8 +104,8 @@ fn split(head: &[u8]) -> Option<(u32, &[u8])> {
     let header = Header::parse(head).ok().flatten().filter(|header| header.op_code == OpCode::Msg)?;
     let here = head.get(..header.length.min(head.len())).unwrap_or(head);
     let flags = here.get(HEADER_LENGTH..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))?;
-    let body_first = here.get(BODY_AT - 1) == Some(&0);
-    Some((flags, here.get(BODY_AT..).filter(|_| body_first)?))
+    let body_first = here.get(SECTIONS_AT) == Some(&0);
+    Some((flags, body_of_head(here).filter(|_| body_first)?))
 }
 
 /// These fields come after the command's own, which may be long: filters, pipelines, documents.

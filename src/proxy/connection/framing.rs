@@ -16,7 +16,7 @@ use crate::proxy::telemetry::meter::Meter;
 use crate::proxy::telemetry::slowest::LatestRequest;
 use crate::proxy::transport::socket::ServerSocket;
 use crate::wire::compressed::{CompressedEnvelope, Compressor, DecompressLimit, peek, peek_length};
-use crate::wire::op_msg::BODY_AT;
+use crate::wire::op_msg::body_of_head;
 use crate::wire::splitter::FrameClass;
 use crate::wire::{HEADER_LENGTH, Header, OpCode};
 
@@ -200,7 +200,7 @@ fn is_tls(head: &[u8]) -> bool {
 
 /// Whether a plain message may be compressed on its way.
 pub(in crate::proxy) fn may_be_compressed(header: &Header, head: &[u8]) -> bool {
-    let first = head.get(BODY_AT..).and_then(|body| document::peek(body).next());
+    let first = body_of_head(head).and_then(|body| document::peek(body).next());
     header.op_code == OpCode::Msg
         && header.length <= MAX_COMPRESSED_LENGTH
         && !first.is_some_and(|first| is_never_compressed(first.key))

@@ -14,6 +14,7 @@ use crate::proxy::members::status::MemberStatus;
 use crate::proxy::members::topology::MemberAddress;
 use crate::proxy::server_side::hello::{Hello, Role};
 use crate::proxy::server_side::upstream::{Address, Upstream};
+use crate::service::set_name::other_set;
 
 /// Margin by which a secondary must be fresher than required before queries are routed to it again. Servers report
 /// their last write in whole seconds, so the estimate fluctuates; without a margin connections would move each time.
@@ -43,7 +44,17 @@ impl Membership {
         Self { upstream, seen: HashMap::new(), is_set: false }
     }
 
-    pub(in crate::proxy) fn record(&mut self, hello_result: HelloResult) {
+    pub(in crate::proxy) fn record(&mut self, mut hello_result: HelloResult) {
+        if let Some(other) = self.other_set(&hello_result) {
+            let is_new = self.seen.get(&hello_result.address).is_none_or(|before| before.failure != other);
+            if is_new {
+                tracing::error!(member = %hello_result.address, "the member is not used: {other}");
+            }
+            hello_result.hello = None;
+            hello_result.failure = other;
+            self.seen.insert(hello_result.address.clone(), hello_result);
+            return;
+        }
         let replies = hello_result.hello.is_some();
         self.is_set |= hello_result.hello.as_ref().is_some_and(|hello| !hello.members.is_empty());
         let (address, failure) = (hello_result.address.clone(), hello_result.failure.clone());
@@ -53,6 +64,13 @@ impl Membership {
             Some(false) if replies => tracing::info!(member = %address, "member replies again"),
             _ => {}
         }
+    }
+
+    /// Describes a server of another replica set than the connection string names. Drivers do not use such a server either
+    /// (server discovery and monitoring specification, "Verifying setName with TopologyType ReplicaSetWithPrimary").
+    fn other_set(&self, hello_result: &HelloResult) -> Option<String> {
+        let (wanted, hello) = (self.upstream.replica_set.as_deref()?, hello_result.hello.as_ref()?);
+        other_set(wanted, &hello_result.address.to_string(), hello.set.as_deref())
     }
 
     /// The members; one per seed unless the seeds belong to a replica set. `None`: unknown, because no server has

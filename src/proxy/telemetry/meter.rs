@@ -17,7 +17,7 @@ use crate::proxy::telemetry::moment::Moment;
 use crate::proxy::telemetry::sharded::Sharded;
 use crate::proxy::telemetry::slowest::{Slowest, StatementSender};
 use crate::proxy::telemetry::spans::{OpenSpan, Tracer};
-use crate::wire::op_msg::BODY_AT;
+use crate::wire::op_msg::body_of_head;
 use crate::wire::{Header, OpCode};
 
 /// Which side sent bytes.
@@ -150,7 +150,7 @@ impl Meter {
         if self.0.is_none() || header.op_code != OpCode::Msg {
             return CommandName::default();
         }
-        let first = head.get(BODY_AT..).and_then(|body| document::peek(body).next());
+        let first = body_of_head(head).and_then(|body| document::peek(body).next());
         first.map_or_else(CommandName::default, |first| CommandName::from_bytes(first.key))
     }
 

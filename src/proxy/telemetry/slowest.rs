@@ -12,7 +12,7 @@ use crate::command::{CommandName, WriteForm, classify};
 use crate::document::{CowDocument, Document, Value, peek};
 use crate::engine::ClientState;
 use crate::proxy::telemetry::moment::Moment;
-use crate::wire::op_msg::BODY_AT;
+use crate::wire::op_msg::body_of_head;
 
 /// The most statements.
 const KEPT: usize = 20;
@@ -68,7 +68,7 @@ pub(in crate::proxy) struct Slowest {
 impl LatestRequest {
     /// Remembers an OP_MSG that starts with `head`.
     pub(in crate::proxy) fn remember(&mut self, head: &[u8]) {
-        let body = head.get(BODY_AT..).unwrap_or_default();
+        let body = body_of_head(head).unwrap_or_default();
         let body = body.get(..KEPT_COMMAND_BYTES).unwrap_or(body);
         self.0.clear();
         self.0.reserve_exact(body.len());

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bson::{Bson, RawDocumentBuf, Timestamp, doc};
+use bson::{RawDocumentBuf, Timestamp, doc};
 use mongodb::error::Error;
 use mongodb::{Client, Cursor};
 use tokio::time::{Instant, sleep, timeout};
@@ -15,6 +15,7 @@ use crate::document::{Document, Kind, OwnedValue, Value, document};
 use crate::patterns::history::{History, Keep};
 use crate::service::MongoService;
 use crate::service::client::ServiceClient;
+use crate::service::listing::first_batch;
 use crate::service::worker::stream::{time_of, time_of_token};
 use crate::shell::to_iso;
 
@@ -311,8 +312,7 @@ impl<'r> Reader<'r> {
         let command = raw(command).map_err(|stop| stop.describe(&self.server))?;
         let database = self.client.database(&self.history.of.database);
         let reply = self.result(database.run_raw_command(command)).await?;
-        let found = reply.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch"));
-        let found = found.ok().and_then(|found| found.first()).and_then(Bson::as_document);
+        let found = first_batch(&reply).next();
         let found = found.map(RawDocumentBuf::try_from).transpose().map_err(|error| error.to_string())?;
         Ok((found, reply.get_timestamp("operationTime").ok()))
     }

@@ -74,7 +74,7 @@ async fn an_upsert_may_insert_protected_fields_by_its_filter_alone() {
     assert_eq!(stored.get_i32("created").unwrap(), 1);
     let again = upsert(&views, "clocked", doc! { "a": 3, "n": { "b": 1 } }, push()).await;
     assert_eq!(timestamps_of(&again), timestamps);
-    // Without an upsert the statement does not concern the rule.
+    // Without an upsert the rule does not apply to the statement.
     views.collection("paths").update_one(doc! { "a": 3 }, push()).await.unwrap();
 }
 

@@ -24,7 +24,7 @@ const SECTIONS: [(&str, &[&str]); 6] = [
 ];
 
 /// The most sentences of the problem.
-const MAX_SENTENCES: usize = 3;
+const MAX_SENTENCES: usize = 2;
 
 /// The first part, from the title to the first section, and the sections with their headings.
 fn parts(page: &str) -> (&str, Vec<(&str, &str)>) {

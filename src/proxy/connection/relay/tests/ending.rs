@@ -1,4 +1,4 @@
-//! Tests the end of a process: connections are passed on, drain, or close when they are idle.
+//! Tests the end of a process: connections drain, or close when they are idle.
 
 use super::*;
 
