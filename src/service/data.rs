@@ -163,15 +163,22 @@ async fn above_counter(
 ) -> Result<(u64, Vec<Bson>), Error> {
     let Search::Counter { field, .. } = search else { return Ok((0, Vec::new())) };
     let Some(least) = counted(client, search).await? else { return Ok((0, Vec::new())) };
-    let above = doc! {"find": collection, "filter": {field: {"$gt": least}}, "projection": {"_id": 1}, "limit": EXAMPLES as i64};
-    let reply = client.database(database).run_command(above).await?;
+    let above = numbers_above(field, least);
+    let query = doc! {"find": collection, "filter": above.clone(), "projection": {"_id": 1}, "limit": EXAMPLES as i64};
+    let reply = client.database(database).run_command(query).await?;
     let examples: Vec<Bson> = first_batch(&reply).filter_map(|found| found.get("_id").cloned()).collect();
     if examples.is_empty() {
         return Ok((0, examples));
     }
-    let count = doc! {"count": collection, "query": {field: {"$gt": least}}};
+    let count = doc! {"count": collection, "query": above};
     let reply = client.database(database).run_command(count).await?;
     Ok((whole(reply.get("n")).unwrap_or(0).unsigned_abs(), examples))
+}
+
+/// The filter for numbers above the last one of a counter to which it can be raised. Infinity has no next number, and an
+/// element of an array is not the document's number.
+fn numbers_above(field: &str, last: i64) -> Document {
+    doc! {field: {"$gt": last, "$lt": i64::MAX, "$not": {"$type": "array"}}}
 }
 
 /// The last number of a counter; `None` if docward will find it when it creates the counter.

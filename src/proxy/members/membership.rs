@@ -281,6 +281,28 @@ mod tests {
     }
 
     #[test]
+    fn a_server_of_another_set_is_not_used() {
+        let mut upstream = Upstream::plain(vec![address("a:1")], false);
+        upstream.replica_set = Some("rs".to_owned());
+        let mut membership = Membership::new(Arc::new(upstream));
+        let mut members_with = |set: Option<&str>| {
+            let hello = Hello { set: set.map(str::to_owned), ..hello("a:1", &["a:1"]) };
+            membership.record(HelloResult {
+                address: address("a:1"),
+                hello: Some(hello),
+                round_trip: Duration::ZERO,
+                failure: String::new(),
+                at: Instant::now(),
+            });
+            membership.members().map(|members| members.len())
+        };
+        assert_eq!(members_with(Some("other")), None);
+        assert_eq!(members_with(None), None);
+        assert_eq!(members_with(Some("rs")), Some(1));
+        assert_eq!(members_with(Some("other")), None);
+    }
+
+    #[test]
     fn without_a_set_every_seed_is_one_member() {
         let standalone = Hello { role: Role::Standalone, ..Hello::default() };
         let seeds = [("x:1".into(), "x:1".into()), ("y:2".into(), "y:2".into())];

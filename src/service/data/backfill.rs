@@ -12,7 +12,7 @@ use mongodb::options::{ReadPreference, SelectionCriteria};
 
 use super::super::listing::{CollectionName, applying, first_batch};
 use super::scan::{self, Scan};
-use super::{ScanProgress, checks_of, counted, failed, whole};
+use super::{ScanProgress, checks_of, counted, failed, numbers_above, whole};
 use crate::patterns::{Backfill, DataCheck, Search};
 use crate::rules::{Rule, RuleSet};
 use crate::service::MongoService;
@@ -193,7 +193,7 @@ impl CollectionBackfill<'_> {
         self.filled.what = format!("the counter `{id}` to the largest `{field}`");
         let Some(last) = counted(self.client, &self.check.search).await? else { return Ok(()) };
         let largest = doc! {
-            "find": &self.name.1, "filter": counting_numbers(field, last), "sort": {field: -1}, "limit": 1,
+            "find": &self.name.1, "filter": numbers_above(field, last), "sort": {field: -1}, "limit": 1,
             "projection": {"_id": 0, "n": {"$toLong": {"$ceil": format!("${field}")}}},
         };
         let reply = self.client.database(&self.name.0).run_command(largest).await?;
@@ -210,12 +210,6 @@ impl CollectionBackfill<'_> {
         self.filled.changed = inserted + whole(reply.get("nModified")).unwrap_or(0).unsigned_abs();
         Ok(())
     }
-}
-
-/// The numbers above the counter that can be counted on: not infinity, and not an element of an array, which would be
-/// sorted as a number.
-fn counting_numbers(field: &str, last: i64) -> Document {
-    doc! {field: {"$gt": last, "$lt": i64::MAX, "$not": {"$type": "array"}}}
 }
 
 /// Sets a computed value if the fields that it depends on are as they were read.
