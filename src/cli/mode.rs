@@ -316,9 +316,10 @@ fn file_mode(rules: &RuleSet, name: &str) -> &'static str {
     rules.rules().iter().find(|rule| rule.name.value == name).map_or("?", |rule| rule.file_mode.as_str())
 }
 
-/// `ada@db1`
+/// `ada@db1`; `uid 1000@db1` if the environment does not name the user.
 fn user_and_host() -> String {
-    let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "unknown".to_owned());
+    let named = std::env::var("USER").or_else(|_| std::env::var("LOGNAME"));
+    let user = named.unwrap_or_else(|_| format!("uid {}", rustix::process::getuid().as_raw()));
     format!("{user}@{}", rustix::system::uname().nodename().to_string_lossy())
 }
 
