@@ -30,7 +30,7 @@ compat: ## run pymongo's own test suite directly and through docward, and print 
 	@scripts/compat.sh
 
 .PHONY: drivers
-drivers: ## run sessions of drivers and of ODMs directly and through docward, and print the differences (POOL=2: with a pool)
+drivers: ## run scenarios of drivers and of ODMs directly and through docward, and print the differences (POOL=2: with a pool)
 	@scripts/drivers.sh
 
 .PHONY: odm

@@ -1,9 +1,9 @@
-// A session of MongoDB's driver for Go, as in applications.
+// A scenario of MongoDB's driver for Go, as in applications.
 //
-//	session steps URI DATABASE   runs the steps below; a direct run and one through docward must
+//	scenario steps URI DATABASE   runs the steps below; a direct run and one through docward must
 //	                             print the same apart from ids and times
-//	session rules URI DATABASE   shows docward's rejections and rewriting to an application
-//	session load URI DATABASE    works until standard input ends; prints the number of operations and the errors
+//	scenario rules URI DATABASE   shows docward's rejections and rewriting to an application
+//	scenario load URI DATABASE    works until standard input ends; prints the number of operations and the errors
 //
 // A step returns a result or an error. Each line of output is Extended JSON with the result and every server reply
 // that the driver received meanwhile.
@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	appName          = "go-session" // failpoints affect only this session's client
+	appName          = "go-scenario" // failpoints affect only this scenario's client
 	heartbeatTimeout = 20 * time.Second
 )
 
@@ -32,10 +32,10 @@ var ctx = context.Background()
 // A step runs on an empty database.
 type step struct {
 	name string
-	run  func(*session) any
+	run  func(*scenario) any
 }
 
-type session struct {
+type scenario struct {
 	client     *mongo.Client
 	db         *mongo.Database
 	observer   *mongo.Database // of a client without recording, for commands whose number varies
@@ -44,7 +44,7 @@ type session struct {
 
 func main() {
 	if len(os.Args) != 4 {
-		fmt.Fprintln(os.Stderr, "usage: session steps|rules|load URI DATABASE")
+		fmt.Fprintln(os.Stderr, "usage: scenario steps|rules|load URI DATABASE")
 		os.Exit(64)
 	}
 	uri, database := os.Args[2], os.Args[3]
@@ -60,7 +60,7 @@ func main() {
 
 func run(steps []step, uri, database string) {
 	recorder := newRecorder()
-	s := &session{heartbeats: &heartbeats{}}
+	s := &scenario{heartbeats: &heartbeats{}}
 	s.client = connect(options.Client().ApplyURI(uri).SetAppName(appName).
 		SetHeartbeatInterval(500 * time.Millisecond).SetMonitor(recorder.monitor()).
 		SetServerMonitor(s.heartbeats.monitor()))

@@ -12,19 +12,19 @@ import (
 // Uses the rules of tests/python/compiled_drivers.py: `orders` rejects replacements, `devices` has timestamps,
 // `books` has a bound. `checked` has a validator on the server that rejects the same as the rule of `orders`.
 var underRules = []step{
-	{"rejected", func(s *session) any { return rejected(s, "orders") }},
-	{"rejected_by_the_server", func(s *session) any {
+	{"rejected", func(s *scenario) any { return rejected(s, "orders") }},
+	{"rejected_by_the_server", func(s *scenario) any {
 		validator := M{"replaced": M{"$exists": false}}
 		check(s.db.CreateCollection(ctx, "checked", options.CreateCollection().SetValidator(validator)))
 		return rejected(s, "checked")
 	}},
-	{"rejected_without_acknowledgement", func(s *session) any {
+	{"rejected_without_acknowledgement", func(s *scenario) any {
 		silent := s.db.Collection("orders", options.Collection().SetWriteConcern(writeconcern.Unacknowledged()))
 		must(s.db.Collection("orders").InsertOne(ctx, M{"_id": 1}))
 		_, err := silent.ReplaceOne(ctx, M{"_id": 1}, M{"replaced": true})
 		return bson.A{caught(err), contents(s.db.Collection("orders"))}
 	}},
-	{"timestamps", func(s *session) any {
+	{"timestamps", func(s *scenario) any {
 		devices := s.db.Collection("devices")
 		set := func(at, level int) any {
 			update := M{"$set": D("level", level, "at", bson.DateTime(at))}
@@ -32,7 +32,7 @@ var underRules = []step{
 		}
 		return bson.A{set(2000, 2), set(3000, 3), set(1000, 1), contents(devices)}
 	}},
-	{"bounds", func(s *session) any {
+	{"bounds", func(s *scenario) any {
 		books := s.db.Collection("books")
 		must(books.InsertOne(ctx, M{"_id": 1, "available": 1}))
 		lend := func() any { return must(books.UpdateOne(ctx, M{"_id": 1}, M{"$inc": M{"available": -1}})) }
@@ -40,7 +40,7 @@ var underRules = []step{
 	}},
 }
 
-func rejected(s *session, name string) any {
+func rejected(s *scenario, name string) any {
 	orders := s.db.Collection(name)
 	must(orders.InsertOne(ctx, M{"_id": 1}))
 	whole := M{"replaced": true}

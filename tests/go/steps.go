@@ -60,7 +60,7 @@ var steps = []step{
 	{"what_the_driver_knows_of_the_servers", whatTheDriverKnows},
 }
 
-func (s *session) people(count int) *mongo.Collection {
+func (s *scenario) people(count int) *mongo.Collection {
 	documents := make([]any, count)
 	for i := range documents {
 		documents[i] = D("_id", i, "name", "name"+strconv.Itoa(i), "age", 20+i, "tags", bson.A{"a", "t" + strconv.Itoa(i)})
@@ -89,14 +89,14 @@ func one(result *mongo.SingleResult) any {
 	return document
 }
 
-// failNext makes the server fail the next `times` commands with these names, from this session's client only.
-func (s *session) failNext(times int, command string, how ...any) {
+// failNext makes the server fail the next `times` commands with these names, from this scenario's client only.
+func (s *scenario) failNext(times int, command string, how ...any) {
 	name := cmp.Or(os.Getenv("FAILPOINT_APP_NAME"), appName)
 	data := append(D("appName", name, "failCommands", bson.A{command}), D(how...)...)
 	check(s.client.Database("admin").RunCommand(ctx, D("configureFailPoint", "failCommand", "mode", M{"times": times}, "data", data)).Err())
 }
 
-func insertAndFind(s *session) any {
+func insertAndFind(s *scenario) any {
 	collection := s.people(5)
 	ada := D("name", "Ada", "born", time.Unix(0, 0), "notes", nil, "big", int64(1)<<62, "price", must(bson.ParseDecimal128("1.50")))
 	return bson.A{
@@ -115,7 +115,7 @@ func distinct(result *mongo.DistinctResult) any {
 	return values
 }
 
-func updateReplaceDelete(s *session) any {
+func updateReplaceDelete(s *scenario) any {
 	collection := s.people(5)
 	double := mongo.Pipeline{D("$set", M{"double": M{"$multiply": bson.A{"$age", 2}}})}
 	return bson.A{
@@ -135,16 +135,16 @@ func updateReplaceDelete(s *session) any {
 	}
 }
 
-func duplicateKey(s *session) any {
+func duplicateKey(s *scenario) any {
 	return must(s.people(5).InsertOne(ctx, M{"_id": 1}))
 }
 
-func failedValidation(s *session) any {
+func failedValidation(s *scenario) any {
 	check(s.db.CreateCollection(ctx, "checked", options.CreateCollection().SetValidator(M{"n": M{"$gte": 0}})))
 	return must(s.db.Collection("checked").InsertOne(ctx, M{"_id": 1, "n": -1}))
 }
 
-func orderedBulkWrite(s *session) any {
+func orderedBulkWrite(s *scenario) any {
 	return must(s.people(5).BulkWrite(ctx, []mongo.WriteModel{
 		mongo.NewInsertOneModel().SetDocument(M{"_id": 10}),
 		mongo.NewUpdateOneModel().SetFilter(M{"_id": 1}).SetUpdate(M{"$set": M{"a": 1}}),
@@ -153,7 +153,7 @@ func orderedBulkWrite(s *session) any {
 	}))
 }
 
-func unorderedBulkWrite(s *session) any {
+func unorderedBulkWrite(s *scenario) any {
 	collection := s.people(5)
 	result, err := collection.BulkWrite(ctx, []mongo.WriteModel{
 		mongo.NewInsertOneModel().SetDocument(M{"_id": 1}),
@@ -165,7 +165,7 @@ func unorderedBulkWrite(s *session) any {
 	return bson.A{result, caught(err), contents(collection)}
 }
 
-func bulkWriteOfMoreThanOneMessage(s *session) any {
+func bulkWriteOfMoreThanOneMessage(s *scenario) any {
 	filler := strings.Repeat("x", 100)
 	models := make([]mongo.WriteModel, 100_001)
 	for i := range models {
@@ -176,14 +176,14 @@ func bulkWriteOfMoreThanOneMessage(s *session) any {
 	return bson.A{result.InsertedCount, must(collection.CountDocuments(ctx, M{}))}
 }
 
-func bulkWriteOfTheClient(s *session) any {
+func bulkWriteOfTheClient(s *scenario) any {
 	return must(s.client.BulkWrite(ctx, []mongo.ClientBulkWrite{
 		{Database: s.db.Name(), Collection: "people", Model: mongo.NewClientInsertOneModel().SetDocument(M{"_id": 1})},
 		{Database: s.db.Name(), Collection: "others", Model: mongo.NewClientInsertOneModel().SetDocument(M{"_id": 2})},
 	}))
 }
 
-func aggregation(s *session) any {
+func aggregation(s *scenario) any {
 	collection := s.people(5)
 	return bson.A{
 		all(collection.Aggregate(ctx, bson.A{M{"$unwind": "$tags"}, M{"$group": M{"_id": "$tags", "n": M{"$sum": 1}}}, M{"$sort": M{"_id": 1}}})),
@@ -193,7 +193,7 @@ func aggregation(s *session) any {
 	}
 }
 
-func collectionsAndIndexes(s *session) any {
+func collectionsAndIndexes(s *scenario) any {
 	collection := s.people(5)
 	check(s.db.CreateView(ctx, "views", "people", bson.A{M{"$project": M{"name": 1}}}))
 	check(s.db.CreateCollection(ctx, "series", options.CreateCollection().SetTimeSeriesOptions(options.TimeSeries().SetTimeField("at"))))
@@ -214,7 +214,7 @@ func collectionsAndIndexes(s *session) any {
 	return bson.A{names, listed, len(collections), found, measured, counted}
 }
 
-func optionsAndErrorsOfCommands(s *session) any {
+func optionsAndErrorsOfCommands(s *scenario) any {
 	collection := s.people(5)
 	found := options.Find().SetCollation(&options.Collation{Locale: "en", Strength: 2}).SetComment("a comment").SetHint(M{"_id": 1})
 	s.failNext(1, "find", "errorCode", 50)
@@ -229,7 +229,7 @@ func optionsAndErrorsOfCommands(s *session) any {
 	}
 }
 
-func explain(s *session) any {
+func explain(s *scenario) any {
 	collection := s.people(5)
 	must(collection.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: M{"age": 1}}))
 	run := func(command bson.D) any {
@@ -242,7 +242,7 @@ func explain(s *session) any {
 	}
 }
 
-func twoHundredAtOnce(s *session) any {
+func twoHundredAtOnce(s *scenario) any {
 	s.people(200)
 	found := make(bson.A, 200)
 	var group sync.WaitGroup
@@ -254,7 +254,7 @@ func twoHundredAtOnce(s *session) any {
 }
 
 // The driver streams heartbeats: an awaited one is a reply that the server delayed until a change.
-func whatTheDriverKnows(s *session) any {
+func whatTheDriverKnows(s *scenario) any {
 	s.heartbeats.awaited.Store(0)
 	for deadline := time.Now().Add(heartbeatTimeout); s.heartbeats.awaited.Load() == 0 && time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)

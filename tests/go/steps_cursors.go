@@ -15,7 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 )
 
-func largeResults(s *session) any {
+func largeResults(s *scenario) any {
 	collection := s.db.Collection("large")
 	documents := make([]any, 10_000)
 	for i := range documents {
@@ -38,7 +38,7 @@ func largeResults(s *session) any {
 	}
 }
 
-func abandonedCursors(s *session) any {
+func abandonedCursors(s *scenario) any {
 	collection := s.people(50)
 	cursor := must(collection.Find(ctx, M{}, options.Find().SetBatchSize(10).SetSort(M{"_id": 1})))
 	cursor.Next(ctx)
@@ -54,7 +54,7 @@ func abandonedCursors(s *session) any {
 	return bson.A{len(first), killed, caught(closed.Close(ctx)), closed.ID()}
 }
 
-func tailableCursor(s *session) any {
+func tailableCursor(s *scenario) any {
 	check(s.db.CreateCollection(ctx, "log", options.CreateCollection().SetCapped(true).SetSizeInBytes(100_000)))
 	log := s.db.Collection("log")
 	must(log.InsertMany(ctx, []any{M{"_id": 1}, M{"_id": 2}}))
@@ -65,7 +65,7 @@ func tailableCursor(s *session) any {
 	return append(seen, cursor.Next(ctx), cursor.Current)
 }
 
-func unacknowledgedWrites(s *session) any {
+func unacknowledgedWrites(s *scenario) any {
 	s.people(5)
 	collection := s.db.Collection("people", options.Collection().SetWriteConcern(writeconcern.Unacknowledged()))
 	_, duplicate := collection.InsertOne(ctx, M{"_id": 1}) // an unacknowledged duplicate
@@ -86,7 +86,7 @@ func unacknowledgedWrites(s *session) any {
 	}
 }
 
-func gridFS(s *session) any {
+func gridFS(s *scenario) any {
 	settings := options.GridFSBucket().SetName("files").SetChunkSizeBytes(100_000)
 	bucket := s.db.GridFSBucket(settings)
 	reading := s.observer.GridFSBucket(settings) // chunks have generated ids and are too large to print
@@ -105,7 +105,7 @@ func gridFS(s *session) any {
 }
 
 // A timed-out operation does not affect the next one. Whether server or client ends it depends on timing.
-func timeouts(s *session) any {
+func timeouts(s *scenario) any {
 	s.people(5)
 	collection := s.observer.Collection("people")
 	slow := M{"$where": "sleep(300) || true"}

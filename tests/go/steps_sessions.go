@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 )
 
-func retriedWriteAndRead(s *session) any {
+func retriedWriteAndRead(s *scenario) any {
 	collection := s.people(5)
 	s.failNext(1, "insert", "closeConnection", true)
 	inserted := must(collection.InsertOne(ctx, M{"_id": "again"}))
@@ -19,14 +19,14 @@ func retriedWriteAndRead(s *session) any {
 	return bson.A{inserted, contents(collection)}
 }
 
-func writeThatFailsTwice(s *session) any {
+func writeThatFailsTwice(s *scenario) any {
 	collection := s.people(5)
 	s.failNext(2, "update", "errorCode", 91, "errorLabels", bson.A{"RetryableWriteError"})
 	return must(collection.UpdateOne(ctx, M{"_id": 1}, M{"$inc": M{"age": 1}}))
 }
 
 // transaction runs `work` in a transaction, which the driver repeats if necessary.
-func (s *session) transaction(work func(context.Context) any) any {
+func (s *scenario) transaction(work func(context.Context) any) any {
 	session := must(s.client.StartSession())
 	defer session.EndSession(ctx)
 	return must(session.WithTransaction(ctx, func(ctx context.Context) (any, error) {
@@ -44,7 +44,7 @@ func (s *session) transaction(work func(context.Context) any) any {
 	}))
 }
 
-func withTransaction(s *session) any {
+func withTransaction(s *scenario) any {
 	collection := s.people(5)
 	result := s.transaction(func(inside context.Context) any {
 		must(collection.InsertOne(inside, M{"_id": "new"}))
@@ -54,7 +54,7 @@ func withTransaction(s *session) any {
 	return bson.A{result, contents(collection)}
 }
 
-func withTransactionBegunAgain(s *session) any {
+func withTransactionBegunAgain(s *scenario) any {
 	collection := s.people(5)
 	s.failNext(1, "commitTransaction", "errorCode", 251, "errorLabels", bson.A{"TransientTransactionError"})
 	attempts := 0
@@ -65,20 +65,20 @@ func withTransactionBegunAgain(s *session) any {
 	return bson.A{attempts, one(collection.FindOne(ctx, M{"_id": 1}))}
 }
 
-func commitWhoseReplyIsLost(s *session) any {
+func commitWhoseReplyIsLost(s *scenario) any {
 	collection := s.people(5)
 	s.failNext(1, "commitTransaction", "closeConnection", true)
 	s.transaction(func(inside context.Context) any { return must(collection.DeleteOne(inside, M{"_id": 1})) })
 	return contents(collection)
 }
 
-func begin(s *session) (*mongo.Session, context.Context) {
+func begin(s *scenario) (*mongo.Session, context.Context) {
 	session := must(s.client.StartSession())
 	check(session.StartTransaction())
 	return session, mongo.NewSessionContext(ctx, session)
 }
 
-func abortedTransaction(s *session) any {
+func abortedTransaction(s *scenario) any {
 	collection := s.people(5)
 	session, inside := begin(s)
 	must(collection.DeleteMany(inside, M{}))
@@ -87,7 +87,7 @@ func abortedTransaction(s *session) any {
 	return contents(collection)
 }
 
-func errorInATransaction(s *session) any {
+func errorInATransaction(s *scenario) any {
 	collection := s.people(5)
 	session, inside := begin(s)
 	_, first := collection.InsertOne(inside, M{"_id": 1})
@@ -96,7 +96,7 @@ func errorInATransaction(s *session) any {
 	return bson.A{caught(first), caught(second), must(collection.CountDocuments(ctx, M{}))}
 }
 
-func writeConflict(s *session) any {
+func writeConflict(s *scenario) any {
 	collection := s.people(5)
 	first, inFirst := begin(s)
 	second, inSecond := begin(s)
@@ -108,7 +108,7 @@ func writeConflict(s *session) any {
 	return bson.A{caught(conflict), one(collection.FindOne(ctx, M{"_id": 1}))}
 }
 
-func causalAndSnapshotSessions(s *session) any {
+func causalAndSnapshotSessions(s *scenario) any {
 	s.people(5)
 	majority := options.Collection().SetReadConcern(readconcern.Majority()).SetWriteConcern(writeconcern.Majority())
 	collection := s.db.Collection("people", majority)
@@ -142,7 +142,7 @@ func take(stream *mongo.ChangeStream, count int) bson.A {
 	return changes
 }
 
-func changeStreamOfACollection(s *session) any {
+func changeStreamOfACollection(s *scenario) any {
 	collection := s.people(2)
 	stream := must(collection.Watch(ctx, mongo.Pipeline{}, options.ChangeStream().SetFullDocument(options.UpdateLookup).SetMaxAwaitTime(awaited)))
 	defer stream.Close(ctx)
@@ -154,7 +154,7 @@ func changeStreamOfACollection(s *session) any {
 	return bson.A{take(stream, 6), stream.TryNext(ctx), caught(stream.Err())}
 }
 
-func changeStreamResumed(s *session) any {
+func changeStreamResumed(s *scenario) any {
 	collection := s.people(1)
 	first := must(s.db.Watch(ctx, insertsOnly, options.ChangeStream().SetMaxAwaitTime(awaited)))
 	must(collection.InsertMany(ctx, []any{M{"_id": 1}, M{"_id": 2}, M{"_id": 3}}))
@@ -167,7 +167,7 @@ func changeStreamResumed(s *session) any {
 	return bson.A{change, take(second, 2)}
 }
 
-func changeStreamOfTheCluster(s *session) any {
+func changeStreamOfTheCluster(s *scenario) any {
 	s.people(1)
 	ours := mongo.Pipeline{D("$match", M{"ns.db": s.db.Name()})}
 	stream := must(s.client.Watch(ctx, ours, options.ChangeStream().SetMaxAwaitTime(awaited)))

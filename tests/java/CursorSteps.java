@@ -35,8 +35,8 @@ final class CursorSteps {
 
     private CursorSteps() {}
 
-    static Map<String, Session.Step> steps() {
-        Map<String, Session.Step> steps = new LinkedHashMap<>();
+    static Map<String, Scenario.Step> steps() {
+        Map<String, Scenario.Step> steps = new LinkedHashMap<>();
         steps.put("explain", CursorSteps::explain);
         steps.put("large_results", CursorSteps::largeResults);
         steps.put("abandoned_cursors", CursorSteps::abandonedCursors);
@@ -48,22 +48,22 @@ final class CursorSteps {
         return steps;
     }
 
-    private static Object explain(Session session) {
-        MongoCollection<Document> collection = session.people(5);
+    private static Object explain(Scenario scenario) {
+        MongoCollection<Document> collection = scenario.people(5);
         collection.createIndex(Indexes.ascending("age"));
-        return Session.list(
+        return Scenario.list(
                 collection.find(Filters.gt("age", 21)).explain(ExplainVerbosity.QUERY_PLANNER),
                 collection.aggregate(List.of(Aggregates.match(Filters.eq("age", 21)))).explain(ExplainVerbosity.QUERY_PLANNER),
                 collection.countDocuments());
     }
 
-    private static Object largeResults(Session session) throws Exception {
-        MongoCollection<Document> collection = session.db.getCollection("large");
+    private static Object largeResults(Scenario scenario) throws Exception {
+        MongoCollection<Document> collection = scenario.db.getCollection("large");
         collection.insertMany(IntStream.range(0, 10_000)
-                .mapToObj(i -> Session.doc("_id", i, "filler", String.format("%1000d", i))).toList());
-        collection.insertOne(Session.doc("_id", -1, "text", "x".repeat(16_000_000)));
+                .mapToObj(i -> Scenario.doc("_id", i, "filler", String.format("%1000d", i))).toList());
+        collection.insertOne(Scenario.doc("_id", -1, "text", "x".repeat(16_000_000)));
         FindIterable<BsonDocument> all = collection.find(BsonDocument.class).sort(Sorts.ascending("_id"));
-        return Session.list(digest(all), digest(all.batchSize(777)), digest(all.skip(5000).limit(2000)));
+        return Scenario.list(digest(all), digest(all.batchSize(777)), digest(all.skip(5000).limit(2000)));
     }
 
     private static Object digest(FindIterable<BsonDocument> found) throws Exception {
@@ -72,45 +72,45 @@ final class CursorSteps {
         try (MongoCursor<BsonDocument> cursor = found.iterator()) {
             for (; cursor.hasNext(); count++) digest.update(Recorder.bytes(cursor.next()));
         }
-        return Session.list(count, HexFormat.of().formatHex(digest.digest()));
+        return Scenario.list(count, HexFormat.of().formatHex(digest.digest()));
     }
 
-    private static Object abandonedCursors(Session session) {
-        MongoCollection<Document> collection = session.people(50);
+    private static Object abandonedCursors(Scenario scenario) {
+        MongoCollection<Document> collection = scenario.people(50);
         MongoCursor<Document> cursor = collection.find().batchSize(10).sort(Sorts.ascending("_id")).iterator();
         Document first = cursor.next();
         long id = cursor.getServerCursor().getId();
-        session.db.runCommand(Session.doc("killCursors", "people", "cursors", List.of(id)));
-        Object killed = Session.caught(() -> {
+        scenario.db.runCommand(Scenario.doc("killCursors", "people", "cursors", List.of(id)));
+        Object killed = Scenario.caught(() -> {
             while (cursor.hasNext()) cursor.next();
             return null;
         });
         MongoCursor<Document> closed = collection.find().batchSize(2).iterator();
         for (int i = 0; i < 3; i++) closed.next();
         closed.close();
-        return Session.list(first, killed);
+        return Scenario.list(first, killed);
     }
 
-    private static Object tailableCursor(Session session) {
-        session.db.createCollection("log", new CreateCollectionOptions().capped(true).sizeInBytes(100_000));
-        MongoCollection<Document> log = session.db.getCollection("log");
-        log.insertMany(List.of(Session.doc("_id", 1), Session.doc("_id", 2)));
+    private static Object tailableCursor(Scenario scenario) {
+        scenario.db.createCollection("log", new CreateCollectionOptions().capped(true).sizeInBytes(100_000));
+        MongoCollection<Document> log = scenario.db.getCollection("log");
+        log.insertMany(List.of(Scenario.doc("_id", 1), Scenario.doc("_id", 2)));
         try (MongoCursor<Document> cursor = log.find().cursorType(CursorType.TailableAwait)
                 .maxAwaitTime(100, TimeUnit.MILLISECONDS).iterator()) {
-            List<Object> seen = Session.list(cursor.next(), cursor.next(), cursor.tryNext());
-            MongoCollection<Document> unrecorded = session.observer.getCollection("log");
-            new Thread(() -> unrecorded.insertOne(Session.doc("_id", 3))).start();
+            List<Object> seen = Scenario.list(cursor.next(), cursor.next(), cursor.tryNext());
+            MongoCollection<Document> unrecorded = scenario.observer.getCollection("log");
+            new Thread(() -> unrecorded.insertOne(Scenario.doc("_id", 3))).start();
             seen.add(cursor.next());
             return seen;
         }
     }
 
-    private static Object gridFs(Session session) {
-        GridFSBucket bucket = GridFSBuckets.create(session.db, "files");
+    private static Object gridFs(Scenario scenario) {
+        GridFSBucket bucket = GridFSBuckets.create(scenario.db, "files");
         // Chunks have generated ids and are too large to print.
-        GridFSBucket reading = GridFSBuckets.create(session.observer, "files");
+        GridFSBucket reading = GridFSBuckets.create(scenario.observer, "files");
         byte[] data = "docward ".repeat(154_320).getBytes();
-        GridFSUploadOptions options = new GridFSUploadOptions().chunkSizeBytes(100_000).metadata(Session.doc("of", "docward"));
+        GridFSUploadOptions options = new GridFSUploadOptions().chunkSizeBytes(100_000).metadata(Scenario.doc("of", "docward"));
         ObjectId id = bucket.uploadFromStream("data.bin", new ByteArrayInputStream(data), options);
         ByteArrayOutputStream whole = new ByteArrayOutputStream();
         reading.downloadToStream(id, whole);
@@ -119,37 +119,37 @@ final class CursorSteps {
         bucket.rename(id, "renamed.bin");
         GridFSFile file = bucket.find().first();
         bucket.delete(id);
-        boolean gone = Session.caught(() -> bucket.openDownloadStream(id)) instanceof Document;
-        return Session.list(Arrays.equals(whole.toByteArray(), data), named.size(), file.getFilename(), file.getLength(),
-                file.getMetadata(), gone, session.db.getCollection("files.chunks").countDocuments());
+        boolean gone = Scenario.caught(() -> bucket.openDownloadStream(id)) instanceof Document;
+        return Scenario.list(Arrays.equals(whole.toByteArray(), data), named.size(), file.getFilename(), file.getLength(),
+                file.getMetadata(), gone, scenario.db.getCollection("files.chunks").countDocuments());
     }
 
-    private static Object twoHundredAtOnce(Session session) {
-        session.people(200);
-        MongoCollection<Document> people = session.observer.getCollection("people");
+    private static Object twoHundredAtOnce(Scenario scenario) {
+        scenario.people(200);
+        MongoCollection<Document> people = scenario.observer.getCollection("people");
         return IntStream.range(0, 200).parallel().mapToObj(i -> people.find(Filters.eq(i)).first()).toList();
     }
 
     /** A timed-out operation does not affect the next one. Whether server or client ends it depends on timing. */
-    private static Object timeouts(Session session) {
-        session.people(5);
-        MongoCollection<Document> collection = session.observer.getCollection("people");
-        Object late = Session.caught(() -> collection.withTimeout(200, TimeUnit.MILLISECONDS)
+    private static Object timeouts(Scenario scenario) {
+        scenario.people(5);
+        MongoCollection<Document> collection = scenario.observer.getCollection("people");
+        Object late = Scenario.caught(() -> collection.withTimeout(200, TimeUnit.MILLISECONDS)
                 .find(Filters.where("sleep(300) || true")).first());
-        return Session.list(((Document) late).get("type"), collection.countDocuments());
+        return Scenario.list(((Document) late).get("type"), collection.countDocuments());
     }
 
     /** The driver streams heartbeats: an awaited one is a reply that the server delayed until a change. */
-    private static Object whatTheDriverKnows(Session session) throws InterruptedException {
+    private static Object whatTheDriverKnows(Scenario scenario) throws InterruptedException {
         long deadline = System.nanoTime() + HEARTBEAT_TIMEOUT;
-        while (!session.heartbeatWasAwaited() && System.nanoTime() < deadline) Thread.sleep(10);
-        ClusterDescription cluster = session.client.getClusterDescription();
+        while (!scenario.heartbeatWasAwaited() && System.nanoTime() < deadline) Thread.sleep(10);
+        ClusterDescription cluster = scenario.client.getClusterDescription();
         List<Object> servers = new ArrayList<>();
         for (ServerDescription server : cluster.getServerDescriptions()) {
-            servers.add(Session.list(server.getAddress().toString(), server.getType().name(), server.getHosts().toString(),
+            servers.add(Scenario.list(server.getAddress().toString(), server.getType().name(), server.getHosts().toString(),
                     server.getCanonicalAddress(), server.getPrimary(), server.getSetName(), server.getMaxWireVersion(),
                     server.getMaxDocumentSize()));
         }
-        return Session.list(cluster.getType().name(), servers, session.heartbeatWasAwaited());
+        return Scenario.list(cluster.getType().name(), servers, scenario.heartbeatWasAwaited());
     }
 }

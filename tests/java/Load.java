@@ -39,22 +39,22 @@ final class Load {
         db.createCollection("committed");
         MongoCollection<Document> inserted = db.getCollection("inserted");
         MongoCollection<Document> committed = db.getCollection("committed");
-        AtomicLong inserts = repeat(() -> inserted.insertOne(Session.doc("n", 1)));
+        AtomicLong inserts = repeat(() -> inserted.insertOne(Scenario.doc("n", 1)));
         AtomicLong reads = repeat(() -> inserted.find().limit(10).into(new ArrayList<>()));
         AtomicLong commits = repeat(() -> {
             try (ClientSession session = client.startSession()) {
                 session.withTransaction(() -> {
-                    committed.insertOne(session, Session.doc("part", 1));
-                    return committed.insertOne(session, Session.doc("part", 2));
+                    committed.insertOne(session, Scenario.doc("part", 1));
+                    return committed.insertOne(session, Scenario.doc("part", 2));
                 });
             }
         });
         while (inserts.get() == 0 || reads.get() == 0 || commits.get() == 0) Thread.sleep(10);
-        Session.emit(Session.doc("working", true));
+        Scenario.emit(Scenario.doc("working", true));
         System.in.readAllBytes();
         stopped = true;
         for (Thread thread : threads) thread.join();
-        Session.emit(Session.doc("failures", failures.stream().limit(ERRORS_KEPT).toList(),
+        Scenario.emit(Scenario.doc("failures", failures.stream().limit(ERRORS_KEPT).toList(),
                 "failed", failures.size(), "inserted", inserts.get(),
                 "committed", commits.get(), "read", reads.get(),
                 "stored", List.of(inserted.countDocuments(), committed.countDocuments())));

@@ -36,7 +36,7 @@ final class Recorder implements CommandListener {
     public synchronized void commandSucceeded(CommandSucceededEvent event) {
         String name = event.getCommandName();
         if (!waiting.remove(event.getRequestId())) {
-            replies.add(Session.list(name, comparable(name, event.getResponse())));
+            replies.add(Scenario.list(name, comparable(name, event.getResponse())));
         } else if (name.equals("aggregate")) {
             streams.add(event.getResponse().getDocument("cursor").getInt64("id").getValue());
         }
@@ -45,7 +45,7 @@ final class Recorder implements CommandListener {
     @Override
     public synchronized void commandFailed(CommandFailedEvent event) {
         if (waiting.remove(event.getRequestId())) return;
-        replies.add(Session.list(event.getCommandName(), Failure.of(event.getThrowable())));
+        replies.add(Scenario.list(event.getCommandName(), Failure.of(event.getThrowable())));
     }
 
     synchronized List<Object> take() {

@@ -24,9 +24,9 @@ import org.bson.Document;
 final class RuleSteps {
     private RuleSteps() {}
 
-    static Map<String, Session.Step> steps() {
-        Map<String, Session.Step> steps = new LinkedHashMap<>();
-        steps.put("rejected", session -> rejected(session, "orders"));
+    static Map<String, Scenario.Step> steps() {
+        Map<String, Scenario.Step> steps = new LinkedHashMap<>();
+        steps.put("rejected", scenario -> rejected(scenario, "orders"));
         steps.put("rejected_by_the_server", RuleSteps::rejectedByTheServer);
         steps.put("rejected_without_acknowledgement", RuleSteps::rejectedWithoutAcknowledgement);
         steps.put("timestamps", RuleSteps::timestamps);
@@ -34,28 +34,28 @@ final class RuleSteps {
         return steps;
     }
 
-    private static Object rejectedByTheServer(Session session) {
+    private static Object rejectedByTheServer(Scenario scenario) {
         ValidationOptions validator = new ValidationOptions().validator(Filters.exists("replaced", false));
-        session.db.createCollection("checked", new CreateCollectionOptions().validationOptions(validator));
-        return rejected(session, "checked");
+        scenario.db.createCollection("checked", new CreateCollectionOptions().validationOptions(validator));
+        return rejected(scenario, "checked");
     }
 
-    private static Document rejected(Session session, String name) {
-        MongoCollection<Document> orders = session.db.getCollection(name);
-        Document whole = Session.doc("replaced", true);
-        orders.insertOne(Session.doc("_id", 1));
+    private static Document rejected(Scenario scenario, String name) {
+        MongoCollection<Document> orders = scenario.db.getCollection(name);
+        Document whole = Scenario.doc("replaced", true);
+        orders.insertOne(Scenario.doc("_id", 1));
         List<Object> attempts = new ArrayList<>();
         Object transaction;
-        try (ClientSession inside = session.client.startSession()) {
-            transaction = Session.caught(() -> inside.withTransaction(() -> {
+        try (ClientSession inside = scenario.client.startSession()) {
+            transaction = Scenario.caught(() -> inside.withTransaction(() -> {
                 attempts.add(1);
-                orders.insertOne(inside, Session.doc("_id", "lost"));
+                orders.insertOne(inside, Scenario.doc("_id", "lost"));
                 return orders.replaceOne(inside, Filters.eq(1), whole);
             }));
         }
-        return Session.doc(
-                "single", Session.caught(() -> orders.replaceOne(Filters.eq(1), whole)),
-                "found", Session.caught(() -> orders.findOneAndReplace(Filters.eq(1), whole)),
+        return Scenario.doc(
+                "single", Scenario.caught(() -> orders.replaceOne(Filters.eq(1), whole)),
+                "found", Scenario.caught(() -> orders.findOneAndReplace(Filters.eq(1), whole)),
                 "ordered", bulk(orders, whole, "a", true),
                 "unordered", bulk(orders, whole, "b", false),
                 "attempts", attempts.size(),
@@ -64,35 +64,35 @@ final class RuleSteps {
     }
 
     private static Object bulk(MongoCollection<Document> orders, Document whole, String id, boolean ordered) {
-        return Session.caught(() -> orders.bulkWrite(List.of(
-                new InsertOneModel<>(Session.doc("_id", id)),
+        return Scenario.caught(() -> orders.bulkWrite(List.of(
+                new InsertOneModel<>(Scenario.doc("_id", id)),
                 new ReplaceOneModel<>(Filters.eq(1), whole),
                 new UpdateOneModel<>(Filters.eq(1), Updates.inc("n", 1))), new BulkWriteOptions().ordered(ordered)));
     }
 
-    private static Object rejectedWithoutAcknowledgement(Session session) {
-        MongoCollection<Document> orders = session.db.getCollection("orders");
-        orders.insertOne(Session.doc("_id", 1));
+    private static Object rejectedWithoutAcknowledgement(Scenario scenario) {
+        MongoCollection<Document> orders = scenario.db.getCollection("orders");
+        orders.insertOne(Scenario.doc("_id", 1));
         Object replaced = orders.withWriteConcern(WriteConcern.UNACKNOWLEDGED)
-                .replaceOne(Filters.eq(1), Session.doc("replaced", true)).wasAcknowledged();
-        return Session.list(replaced, Session.contents(orders));
+                .replaceOne(Filters.eq(1), Scenario.doc("replaced", true)).wasAcknowledged();
+        return Scenario.list(replaced, Scenario.contents(orders));
     }
 
-    private static Object timestamps(Session session) {
-        MongoCollection<Document> devices = session.db.getCollection("devices");
+    private static Object timestamps(Scenario scenario) {
+        MongoCollection<Document> devices = scenario.db.getCollection("devices");
         List<Object> seen = new ArrayList<>();
         for (int second : new int[] {2, 3, 1}) {
-            Document update = Session.doc("$set", Session.doc("level", second, "at", new Date(second * 1000L)));
+            Document update = Scenario.doc("$set", Scenario.doc("level", second, "at", new Date(second * 1000L)));
             seen.add(devices.updateOne(Filters.eq(1), update, new UpdateOptions().upsert(true)));
         }
-        seen.add(Session.contents(devices));
+        seen.add(Scenario.contents(devices));
         return seen;
     }
 
-    private static Object bounds(Session session) {
-        MongoCollection<Document> books = session.db.getCollection("books");
-        books.insertOne(Session.doc("_id", 1, "available", 1));
-        return Session.list(books.updateOne(Filters.eq(1), Updates.inc("available", -1)),
-                books.updateOne(Filters.eq(1), Updates.inc("available", -1)), Session.contents(books));
+    private static Object bounds(Scenario scenario) {
+        MongoCollection<Document> books = scenario.db.getCollection("books");
+        books.insertOne(Scenario.doc("_id", 1, "available", 1));
+        return Scenario.list(books.updateOne(Filters.eq(1), Updates.inc("available", -1)),
+                books.updateOne(Filters.eq(1), Updates.inc("available", -1)), Scenario.contents(books));
     }
 }

@@ -24,8 +24,8 @@ final class SessionSteps {
 
     private SessionSteps() {}
 
-    static Map<String, Session.Step> steps() {
-        Map<String, Session.Step> steps = new LinkedHashMap<>();
+    static Map<String, Scenario.Step> steps() {
+        Map<String, Scenario.Step> steps = new LinkedHashMap<>();
         steps.put("retried_write_and_read", SessionSteps::retriedWriteAndRead);
         steps.put("write_that_fails_twice", SessionSteps::writeThatFailsTwice);
         steps.put("with_transaction", SessionSteps::withTransaction);
@@ -41,94 +41,94 @@ final class SessionSteps {
         return steps;
     }
 
-    private static Object retriedWriteAndRead(Session session) {
-        MongoCollection<Document> collection = session.people(5);
-        session.failNext(1, "insert", "closeConnection", true);
-        Object inserted = collection.insertOne(Session.doc("_id", "again"));
-        session.failNext(1, "find", "closeConnection", true);
-        return Session.list(inserted, Session.contents(collection));
+    private static Object retriedWriteAndRead(Scenario scenario) {
+        MongoCollection<Document> collection = scenario.people(5);
+        scenario.failNext(1, "insert", "closeConnection", true);
+        Object inserted = collection.insertOne(Scenario.doc("_id", "again"));
+        scenario.failNext(1, "find", "closeConnection", true);
+        return Scenario.list(inserted, Scenario.contents(collection));
     }
 
-    private static Object writeThatFailsTwice(Session session) {
-        MongoCollection<Document> collection = session.people(5);
-        session.failNext(2, "update", "errorCode", 91, "errorLabels", List.of("RetryableWriteError"));
+    private static Object writeThatFailsTwice(Scenario scenario) {
+        MongoCollection<Document> collection = scenario.people(5);
+        scenario.failNext(2, "update", "errorCode", 91, "errorLabels", List.of("RetryableWriteError"));
         return collection.updateOne(Filters.eq(1), Updates.inc("age", 1));
     }
 
-    private static Object withTransaction(Session session) {
-        MongoCollection<Document> collection = session.people(5);
-        try (ClientSession inside = session.client.startSession()) {
+    private static Object withTransaction(Scenario scenario) {
+        MongoCollection<Document> collection = scenario.people(5);
+        try (ClientSession inside = scenario.client.startSession()) {
             Object result = inside.withTransaction(() -> {
-                collection.insertOne(inside, Session.doc("_id", "new"));
+                collection.insertOne(inside, Scenario.doc("_id", "new"));
                 collection.updateOne(inside, Filters.eq(1), Updates.set("age", 0));
-                return Session.list(collection.countDocuments(inside), collection.countDocuments());
+                return Scenario.list(collection.countDocuments(inside), collection.countDocuments());
             });
-            return Session.list(result, Session.contents(collection));
+            return Scenario.list(result, Scenario.contents(collection));
         }
     }
 
-    private static Object withTransactionBegunAgain(Session session) {
-        MongoCollection<Document> collection = session.people(5);
+    private static Object withTransactionBegunAgain(Scenario scenario) {
+        MongoCollection<Document> collection = scenario.people(5);
         List<Object> attempts = new ArrayList<>();
-        session.failNext(1, "commitTransaction", "errorCode", 251, "errorLabels", List.of("TransientTransactionError"));
-        try (ClientSession inside = session.client.startSession()) {
+        scenario.failNext(1, "commitTransaction", "errorCode", 251, "errorLabels", List.of("TransientTransactionError"));
+        try (ClientSession inside = scenario.client.startSession()) {
             inside.withTransaction(() -> attempts.add(collection.updateOne(inside, Filters.eq(1), Updates.inc("age", 1))));
         }
-        return Session.list(attempts, collection.find(Filters.eq(1)).first());
+        return Scenario.list(attempts, collection.find(Filters.eq(1)).first());
     }
 
-    private static Object commitWhoseReplyIsLost(Session session) {
-        MongoCollection<Document> collection = session.people(5);
-        session.failNext(1, "commitTransaction", "closeConnection", true);
-        try (ClientSession inside = session.client.startSession()) {
+    private static Object commitWhoseReplyIsLost(Scenario scenario) {
+        MongoCollection<Document> collection = scenario.people(5);
+        scenario.failNext(1, "commitTransaction", "closeConnection", true);
+        try (ClientSession inside = scenario.client.startSession()) {
             inside.withTransaction(() -> collection.deleteOne(inside, Filters.eq(1)));
         }
-        return Session.contents(collection);
+        return Scenario.contents(collection);
     }
 
-    private static Object abortedTransaction(Session session) {
-        MongoCollection<Document> collection = session.people(5);
-        try (ClientSession inside = session.client.startSession()) {
+    private static Object abortedTransaction(Scenario scenario) {
+        MongoCollection<Document> collection = scenario.people(5);
+        try (ClientSession inside = scenario.client.startSession()) {
             inside.startTransaction();
             collection.deleteMany(inside, new Document());
             inside.abortTransaction();
         }
-        return Session.contents(collection);
+        return Scenario.contents(collection);
     }
 
-    private static Object errorInATransaction(Session session) {
-        MongoCollection<Document> collection = session.people(5);
+    private static Object errorInATransaction(Scenario scenario) {
+        MongoCollection<Document> collection = scenario.people(5);
         List<Object> seen = new ArrayList<>();
-        try (ClientSession inside = session.client.startSession()) {
+        try (ClientSession inside = scenario.client.startSession()) {
             inside.startTransaction();
-            seen.add(Session.caught(() -> collection.insertOne(inside, Session.doc("_id", 1))));
-            seen.add(Session.caught(() -> collection.insertOne(inside, Session.doc("_id", 30))));
+            seen.add(Scenario.caught(() -> collection.insertOne(inside, Scenario.doc("_id", 1))));
+            seen.add(Scenario.caught(() -> collection.insertOne(inside, Scenario.doc("_id", 30))));
         }
         seen.add(collection.countDocuments());
         return seen;
     }
 
-    private static Object writeConflict(Session session) {
-        MongoCollection<Document> collection = session.people(5);
-        try (ClientSession first = session.client.startSession(); ClientSession second = session.client.startSession()) {
+    private static Object writeConflict(Scenario scenario) {
+        MongoCollection<Document> collection = scenario.people(5);
+        try (ClientSession first = scenario.client.startSession(); ClientSession second = scenario.client.startSession()) {
             first.startTransaction();
             second.startTransaction();
             collection.updateOne(first, Filters.eq(1), Updates.set("by", 1));
-            Object conflict = Session.caught(() -> collection.updateOne(second, Filters.eq(1), Updates.set("by", 2)));
+            Object conflict = Scenario.caught(() -> collection.updateOne(second, Filters.eq(1), Updates.set("by", 2)));
             first.commitTransaction();
-            return Session.list(conflict, collection.find(Filters.eq(1)).first());
+            return Scenario.list(conflict, collection.find(Filters.eq(1)).first());
         }
     }
 
-    private static Object causalAndSnapshotSessions(Session session) {
-        MongoCollection<Document> collection = session.people(5);
+    private static Object causalAndSnapshotSessions(Scenario scenario) {
+        MongoCollection<Document> collection = scenario.people(5);
         MongoCollection<Document> majority = collection.withReadConcern(ReadConcern.MAJORITY).withWriteConcern(WriteConcern.MAJORITY);
         List<Object> seen = new ArrayList<>();
-        try (ClientSession causal = session.client.startSession(ClientSessionOptions.builder().causallyConsistent(true).build())) {
-            majority.insertOne(causal, Session.doc("_id", 40));
+        try (ClientSession causal = scenario.client.startSession(ClientSessionOptions.builder().causallyConsistent(true).build())) {
+            majority.insertOne(causal, Scenario.doc("_id", 40));
             seen.add(majority.find(causal, Filters.eq(40)).first());
         }
-        try (ClientSession snapshot = session.client.startSession(ClientSessionOptions.builder().snapshot(true).build())) {
+        try (ClientSession snapshot = scenario.client.startSession(ClientSessionOptions.builder().snapshot(true).build())) {
             seen.add(collection.countDocuments(snapshot));
             collection.deleteMany(new Document());
             seen.add(collection.countDocuments(snapshot));
@@ -136,40 +136,40 @@ final class SessionSteps {
         return seen;
     }
 
-    private static Object changeStreamOfACollection(Session session) {
-        MongoCollection<Document> collection = session.people(2);
+    private static Object changeStreamOfACollection(Scenario scenario) {
+        MongoCollection<Document> collection = scenario.people(2);
         try (MongoCursor<BsonDocument> stream = collection.watch().fullDocument(FullDocument.UPDATE_LOOKUP)
                 .maxAwaitTime(AWAITED, TimeUnit.MILLISECONDS).withDocumentClass(BsonDocument.class).iterator()) {
-            collection.insertOne(Session.doc("_id", 10));
+            collection.insertOne(Scenario.doc("_id", 10));
             collection.updateOne(Filters.eq(1), Updates.set("name", "Ada"));
-            collection.replaceOne(Filters.eq(0), Session.doc("new", true));
+            collection.replaceOne(Filters.eq(0), Scenario.doc("new", true));
             collection.deleteOne(Filters.eq(0));
             collection.drop();
-            return Session.list(take(stream, 6), Session.caught(stream::tryNext));
+            return Scenario.list(take(stream, 6), Scenario.caught(stream::tryNext));
         }
     }
 
-    private static Object changeStreamResumed(Session session) {
-        MongoCollection<Document> collection = session.people(1);
+    private static Object changeStreamResumed(Scenario scenario) {
+        MongoCollection<Document> collection = scenario.people(1);
         List<BsonDocument> changes;
-        try (MongoCursor<BsonDocument> stream = session.db.watch(INSERTS).maxAwaitTime(AWAITED, TimeUnit.MILLISECONDS)
+        try (MongoCursor<BsonDocument> stream = scenario.db.watch(INSERTS).maxAwaitTime(AWAITED, TimeUnit.MILLISECONDS)
                 .withDocumentClass(BsonDocument.class).iterator()) {
-            collection.insertMany(List.of(Session.doc("_id", 1), Session.doc("_id", 2), Session.doc("_id", 3)));
+            collection.insertMany(List.of(Scenario.doc("_id", 1), Scenario.doc("_id", 2), Scenario.doc("_id", 3)));
             changes = take(stream, 1);
         }
-        try (MongoCursor<BsonDocument> stream = session.db.watch(INSERTS).maxAwaitTime(AWAITED, TimeUnit.MILLISECONDS)
+        try (MongoCursor<BsonDocument> stream = scenario.db.watch(INSERTS).maxAwaitTime(AWAITED, TimeUnit.MILLISECONDS)
                 .resumeAfter(changes.get(0).getDocument("_id")).batchSize(1).withDocumentClass(BsonDocument.class).iterator()) {
-            session.failNext(1, "getMore", "closeConnection", true);
-            return Session.list(changes, take(stream, 2));
+            scenario.failNext(1, "getMore", "closeConnection", true);
+            return Scenario.list(changes, take(stream, 2));
         }
     }
 
-    private static Object changeStreamOfTheCluster(Session session) {
-        MongoCollection<Document> collection = session.people(1);
-        List<Bson> ours = List.of(Aggregates.match(Filters.eq("ns.db", session.db.getName())));
-        try (MongoCursor<BsonDocument> stream = session.client.watch(ours).maxAwaitTime(AWAITED, TimeUnit.MILLISECONDS)
+    private static Object changeStreamOfTheCluster(Scenario scenario) {
+        MongoCollection<Document> collection = scenario.people(1);
+        List<Bson> ours = List.of(Aggregates.match(Filters.eq("ns.db", scenario.db.getName())));
+        try (MongoCursor<BsonDocument> stream = scenario.client.watch(ours).maxAwaitTime(AWAITED, TimeUnit.MILLISECONDS)
                 .withDocumentClass(BsonDocument.class).iterator()) {
-            collection.insertMany(List.of(Session.doc("_id", 1), Session.doc("_id", 2)));
+            collection.insertMany(List.of(Scenario.doc("_id", 1), Scenario.doc("_id", 2)));
             return take(stream, 2);
         }
     }

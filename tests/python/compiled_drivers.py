@@ -1,6 +1,6 @@
-"""MongoDB's drivers for Go and Java behave the same with docward as with mongod: a session of each (`make drivers`).
+"""MongoDB's drivers for Go and Java behave the same with docward as with mongod: a scenario of each (`make drivers`).
 
-The sessions are tests/go and tests/java. They run on a replica set and on a standalone, with logins, TLS, compression,
+The scenarios are tests/go and tests/java. They run on a replica set and on a standalone, with logins, TLS, compression,
 rules, stepdowns and hand-overs.
 """
 
@@ -15,7 +15,7 @@ from bson import json_util
 from pymongo import MongoClient
 
 import servers
-import sessions
+import scenarios
 from pymongo_suite.suite import unrelated_rules
 
 RULES = """
@@ -35,7 +35,7 @@ class Go:
     WRITE, BULK, COMMAND = "mongo.WriteException", "mongo.BulkWriteException", "mongo.CommandError"
 
     def __init__(self):
-        self.program = built("go-session.sh")
+        self.program = built("go-scenario.sh")
 
     def command(self, mode, uri, database, authority=None):
         return [self.program, mode, uri + (f"&tlsCAFile={authority.certificate}" if authority else ""), database]
@@ -47,12 +47,12 @@ class Java:
     )
 
     def __init__(self):
-        self.class_path = built("java-session.sh")
+        self.class_path = built("java-scenario.sh")
 
     def command(self, mode, uri, database, authority=None):
         trust = {"": authority.store, "Password": PASSWORD} if authority else {}
         properties = [f"-Djavax.net.ssl.trustStore{name}={value}" for name, value in trust.items()]
-        return ["java", *properties, "-cp", self.class_path, "Session", mode, uri, database]
+        return ["java", *properties, "-cp", self.class_path, "Scenario", mode, uri, database]
 
 
 def built(script):
@@ -118,24 +118,24 @@ def protected(authority, tmp_path_factory):
         yield server
 
 
-def assert_same_session(language, direct, through, options, authority=None):
-    def session(uri, database):
-        return sessions.run(language.command("steps", uri, database, authority))
+def assert_same_scenario(language, direct, through, options, authority=None):
+    def scenario(uri, database):
+        return scenarios.run(language.command("steps", uri, database, authority))
 
     user = f"ada:{PASSWORD}@" if authority else ""
     ways = ((f"mongodb://{user}{each.address}/?{options}", [each.address]) for each in (direct, through))
-    sessions.compare(session, *ways, LEAST_STEPS)
+    scenarios.compare(scenario, *ways, LEAST_STEPS)
     assert not [line for line in through.log if "panicked" in line]
 
 
 def test_a_replica_set(language, mongod, proxy_factory):
-    assert_same_session(language, mongod, proxy_factory(unrelated_rules()), "replicaSet=rs0")
+    assert_same_scenario(language, mongod, proxy_factory(unrelated_rules()), "replicaSet=rs0")
 
 
 def test_a_standalone(language, standalone, proxy_factory):
     # `copies` and `tree` need a replica set.
     docward = proxy_factory(RULES.replace("*.", "elsewhere."), upstream=standalone.uri)
-    assert_same_session(language, standalone, docward, "retryWrites=true")
+    assert_same_scenario(language, standalone, docward, "retryWrites=true")
 
 
 @pytest.mark.parametrize("compressor", ["zstd", "zlib", "snappy"])
@@ -147,8 +147,8 @@ def test_compression(language, compressor, mongod, proxy_factory):
 
     docward = proxy_factory(unrelated_rules())
     before = compressed()
-    assert_same_session(language, mongod, docward, f"replicaSet=rs0&compressors={compressor}")
-    # The server's compressed bytes exceed those of one of the two sessions.
+    assert_same_scenario(language, mongod, docward, f"replicaSet=rs0&compressors={compressor}")
+    # The server's compressed bytes exceed those of one of the two scenarios.
     sent, received = (after - past for past, after in zip(before, compressed()))
     assert sent > 80_000_000 and received > 60_000_000, (sent, received)
 
@@ -161,13 +161,13 @@ def test_a_login_by_tls(language, mechanism, protected, authority, docward_facto
         *("--tls-certificate", authority.certificate, "--tls-key", authority.key),
         upstream=f"{protected.uri}&tls=true&tlsCAFile={authority.certificate}",
     )
-    assert_same_session(language, protected, docward, options, authority)
+    assert_same_scenario(language, protected, docward, options, authority)
 
 
 def test_rejections_and_rewriting(language, mongod, docward_factory):
     docward = docward_factory(RULES)
     uri = f"mongodb://{docward.address}/?replicaSet=rs0"
-    seen = sessions.run(language.command("rules", uri, "under_rules"))
+    seen = scenarios.run(language.command("rules", uri, "under_rules"))
     outcomes = {name: step["outcome"]["result"] for name, step in seen.items()}
 
     rejection, refusal = outcomes["rejected"], outcomes["rejected_by_the_server"]
@@ -207,12 +207,12 @@ def error_of(outcome):
 
 
 class Load:
-    """A session that works until `stop` is called."""
+    """A scenario that works until `stop` is called."""
 
     def __init__(self, command):
         self.child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         line = self.child.stdout.readline()
-        assert line and json_util.loads(line)["working"], "the session did not begin"
+        assert line and json_util.loads(line)["working"], "the scenario did not begin"
 
     def stop(self):
         try:

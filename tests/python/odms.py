@@ -16,7 +16,7 @@ from bson.int64 import Int64
 from pymongo import MongoClient
 
 import servers
-import sessions
+import scenarios
 from pymongo_suite.suite import unrelated_rules
 
 PROGRAMS = servers.REPOSITORY / "tests/odm"
@@ -38,7 +38,7 @@ def node(name):
 
 def java(name):
     # A compilation error does not skip the test.
-    return ["java", "-cp", installed("java-session.sh", "tests/odm/java", skipping=(77,)), f"With{name}"], {}
+    return ["java", "-cp", installed("java-scenario.sh", "tests/odm/java", skipping=(77,)), f"With{name}"], {}
 
 
 def installed(script, *arguments, skipping=(1, 77)):
@@ -70,7 +70,7 @@ class Odm:
     def run(self, uri, database, *also):
         """The results of its steps, by "model step"."""
         uri = f"{uri.split('?')[0]}?directConnection=true"
-        return sessions.run([*self.command, uri, database, *also], **self.environment)
+        return scenarios.run([*self.command, uri, database, *also], **self.environment)
 
 
 @pytest.fixture(scope="module", params=ODMS)
@@ -136,7 +136,7 @@ def rules():
 
 def test_no_result_differs_without_a_rule(odm, mongod, proxy_factory):
     through = proxy_factory(unrelated_rules())
-    sessions.compare(odm.run, *((each.uri, [each.address]) for each in (mongod, through)), LEAST_STEPS)
+    scenarios.compare(odm.run, *((each.uri, [each.address]) for each in (mongod, through)), LEAST_STEPS)
     assert not [line for line in through.log if "panicked" in line]
 
 

@@ -1,6 +1,6 @@
-"""Node's driver and mongosh behave the same with docward as with mongod: a scripted session of each.
+"""Node's driver and mongosh behave the same with docward as with mongod: a scripted scenario of each.
 
-The sessions are tests/node/session.js and tests/mongosh/session.js.
+The scenarios are tests/node/scenario.js and tests/mongosh/scenario.js.
 """
 
 import os
@@ -8,27 +8,27 @@ import os
 import pytest
 
 import servers
-import sessions
+import scenarios
 from pymongo_suite.suite import unrelated_rules
 
 
 def node(uri, database):
     modules = servers.script_output("node-driver.sh")
-    session = servers.REPOSITORY / "tests/node/session.js"
-    return sessions.run(["node", session, uri, database], NODE_PATH=modules)
+    scenario = servers.REPOSITORY / "tests/node/scenario.js"
+    return scenarios.run(["node", scenario, uri, database], NODE_PATH=modules)
 
 
 def mongosh(uri, database):
-    # The session's failpoints apply to this application name only.
-    uri = uri.replace("/?", f"/{database}?") + "&appName=mongosh-session"
-    session = servers.REPOSITORY / "tests/mongosh/session.js"
+    # The scenario's failpoints apply to this application name only.
+    uri = uri.replace("/?", f"/{database}?") + "&appName=mongosh-scenario"
+    scenario = servers.REPOSITORY / "tests/mongosh/scenario.js"
     shell = os.environ.get("MONGOSH") or servers.script_output("mongosh.sh")
-    return sessions.run([shell, "--quiet", "--norc", uri, "--file", session])
+    return scenarios.run([shell, "--quiet", "--norc", uri, "--file", scenario])
 
 
-@pytest.mark.parametrize("session, least_steps", [(node, 30), (mongosh, 20)])
-def test_a_session_is_the_same_through_docward(session, least_steps, mongod, proxy_factory):
+@pytest.mark.parametrize("scenario, least_steps", [(node, 30), (mongosh, 20)])
+def test_a_scenario_is_the_same_through_docward(scenario, least_steps, mongod, proxy_factory):
     proxy = proxy_factory(unrelated_rules())
     direct, through = ((f"mongodb://{each.address}/?replicaSet=rs0", [each.address]) for each in (mongod, proxy))
-    sessions.compare(session, direct, through, least_steps)
+    scenarios.compare(scenario, direct, through, least_steps)
     assert not [line for line in proxy.log if "panicked" in line]

@@ -14,12 +14,12 @@ from bson import json_util
 import servers
 from observe import Normalizer
 
-TIMEOUT = 5 * servers.TIMEOUT  # seconds; a session needs a quarter of a minute
+TIMEOUT = 5 * servers.TIMEOUT  # seconds; a scenario needs a quarter of a minute
 JSON = json_util.CANONICAL_JSON_OPTIONS
 
 
 def run(command, **environment):
-    """Runs a session; returns its output lines by step."""
+    """Runs a scenario; returns its output lines by step."""
     done = subprocess.run(
         command,
         env={**os.environ, **environment},
@@ -34,23 +34,23 @@ def run(command, **environment):
     return {each.pop("step"): each for each in steps}
 
 
-def compare(session, direct, through, least_steps):
-    """Runs `session(uri, database)` with two connection strings, each given with its addresses, and compares the results."""
+def compare(scenario, direct, through, least_steps):
+    """Runs `scenario(uri, database)` with two connection strings, each given with its addresses, and compares the results."""
     addresses = [*direct[1], *through[1]]
     seen = []
-    # The connections of a pool have docward's name, so failpoints for a session's commands must name it.
+    # The connections of a pool have docward's name, so failpoints for a scenario's commands must name it.
     pool = {"FAILPOINT_APP_NAME": "docward"} if servers.pool_size() else {}
     # Database names of equal length, because some replies contain the length.
     for (uri, _), database, environment in ((direct, "session_d", {}), (through, "session_t", pool)):
         with patch.dict(os.environ, environment):
-            steps = session(uri, database)
+            steps = scenario(uri, database)
         seen.append({name: as_text(step, database, addresses) for name, step in steps.items()})
     direct, through = seen
     assert len(direct) >= least_steps
     assert list(through) == list(direct)
     differences = []
     for name in direct:
-        # A step with the same error in both sessions would compare as equal.
+        # A step with the same error in both scenarios would compare as equal.
         broken = ("TypeError", "ReferenceError", "NullPointerException", "runtime.boundsError")
         assert not any(mistake in direct[name] for mistake in broken), direct[name]
         difference = difflib.unified_diff(

@@ -1,11 +1,11 @@
-// A session of mongosh, as used by people and scripts: `mongosh URI/DATABASE --file session.js`.
+// A scenario of mongosh, as used by people and scripts: `mongosh URI/DATABASE --file scenario.js`.
 //
 // Each step runs on an empty database; its result or error is printed as one line of Extended JSON. A direct run and
 // one through docward must print the same apart from ids and times.
 
 /* global db, EJSON, print, sleep */
 
-const APP_NAME = 'mongosh-session';
+const APP_NAME = 'mongosh-scenario';
 
 function people(count = 5) {
   const documents = [];

@@ -1,4 +1,4 @@
-// A session of MongoDB's driver for Node, as in applications: `node session.js URI DATABASE`.
+// A scenario of MongoDB's driver for Node, as in applications: `node scenario.js URI DATABASE`.
 //
 // Each step runs on an empty database and returns a result or an error. Each line of output is Extended JSON with the
 // result and every server reply that the driver received meanwhile. A direct run and one through docward must print
@@ -11,7 +11,7 @@ const { Readable } = require('node:stream');
 const { text, buffer } = require('node:stream/consumers');
 const { BSON, GridFSBucket, MongoClient } = require('mongodb');
 
-const APP_NAME = 'node-session';
+const APP_NAME = 'node-scenario';
 const LARGE = 100_000; // only the digest of larger batches is printed
 const [uri, databaseName] = process.argv.slice(2);
 
@@ -23,7 +23,7 @@ const people = async (db, count = 5) => {
 
 const contents = (collection) => collection.find().sort({ _id: 1 }).toArray();
 
-// Makes the server fail the next `times` commands with these names, from this session's client only.
+// Makes the server fail the next `times` commands with these names, from this scenario's client only.
 const failNext = (client, times, data) =>
   client.db('admin').command({ configureFailPoint: 'failCommand', mode: { times }, data: { appName: process.env.FAILPOINT_APP_NAME || APP_NAME, ...data } });
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the session of MongoDB's driver for Go (tests/go), whose modules `go` stores in the user's cache folder, and
+# Builds the scenario of MongoDB's driver for Go (tests/go), whose modules `go` stores in the user's cache folder, and
 # prints the program's path. Exits with 77 if Go is not installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,6 +13,6 @@ type -P go >/dev/null || skip "go $least or newer is needed, and there is none o
 present=$(go env GOVERSION)
 is_at_least "$least" "${present#go}" || skip "go $least or newer is needed, this is $present"
 
-program="$(scripts/target-folder.sh)/drivers/go-session"
+program="$(scripts/target-folder.sh)/drivers/go-scenario"
 go -C tests/go build -o "$program" . >&2
 echo "$program"

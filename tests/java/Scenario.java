@@ -19,27 +19,27 @@ import org.bson.json.JsonMode;
 import org.bson.json.JsonWriterSettings;
 
 /**
- * A session of MongoDB's driver for Java, as in applications.
+ * A scenario of MongoDB's driver for Java, as in applications.
  *
  * <pre>
- * Session steps URI DATABASE   runs the steps; a direct run and one through docward must print the same
+ * Scenario steps URI DATABASE   runs the steps; a direct run and one through docward must print the same
  *                              apart from ids and times
- * Session rules URI DATABASE   shows docward's rejections and rewriting to an application
- * Session load URI DATABASE    works until standard input ends; prints the number of operations and the errors
+ * Scenario rules URI DATABASE   shows docward's rejections and rewriting to an application
+ * Scenario load URI DATABASE    works until standard input ends; prints the number of operations and the errors
  * </pre>
  *
  * A step returns a result or an error. Each line of output is Extended JSON with the result and every server reply
  * that the driver received meanwhile.
  */
-final class Session {
-    static final String APPLICATION = "java-session"; // failpoints affect only this session's client
+final class Scenario {
+    static final String APPLICATION = "java-scenario"; // failpoints affect only this scenario's client
 
     private static final JsonWriterSettings CANONICAL =
             JsonWriterSettings.builder().outputMode(JsonMode.EXTENDED).build();
 
     /** Runs on an empty database. */
     interface Step {
-        Object run(Session session) throws Exception;
+        Object run(Scenario scenario) throws Exception;
     }
 
     final MongoClient client;
@@ -50,7 +50,7 @@ final class Session {
     private final AtomicInteger awaitedHeartbeats;
     private int heartbeatsBefore; // the step
 
-    private Session(MongoClient client, MongoClient unrecorded, String database, AtomicInteger awaitedHeartbeats) {
+    private Scenario(MongoClient client, MongoClient unrecorded, String database, AtomicInteger awaitedHeartbeats) {
         this.client = client;
         this.db = client.getDatabase(database);
         this.observer = unrecorded.getDatabase(database);
@@ -88,21 +88,21 @@ final class Session {
                         }))
                 .build();
         try (MongoClient client = MongoClients.create(settings); MongoClient unrecorded = MongoClients.create(uri)) {
-            Session session = new Session(client, unrecorded, database, awaited);
+            Scenario scenario = new Scenario(client, unrecorded, database, awaited);
             steps.forEach((name, step) -> {
-                session.db.drop();
+                scenario.db.drop();
                 recorder.take();
-                session.heartbeatsBefore = awaited.get();
-                Document line = new Document("step", name).append("outcome", outcome(session, step));
+                scenario.heartbeatsBefore = awaited.get();
+                Document line = new Document("step", name).append("outcome", outcome(scenario, step));
                 emit(line.append("replies", recorder.take()));
             });
-            session.db.drop();
+            scenario.db.drop();
         }
     }
 
-    private static Document outcome(Session session, Step step) {
+    private static Document outcome(Scenario scenario, Step step) {
         try {
-            return new Document("result", plain(step.run(session)));
+            return new Document("result", plain(step.run(scenario)));
         } catch (Exception error) {
             return new Document("error", Failure.of(error));
         }
@@ -115,7 +115,7 @@ final class Session {
 
     /** The driver's result objects as text, other values unchanged. */
     private static Object plain(Object value) {
-        if (value instanceof List<?> list) return list.stream().map(Session::plain).toList();
+        if (value instanceof List<?> list) return list.stream().map(Scenario::plain).toList();
         if (value == null || value instanceof Map || value instanceof Number || value instanceof Boolean) return value;
         return value.toString();
     }
@@ -159,7 +159,7 @@ final class Session {
         return collection.find().sort(Sorts.ascending("_id")).into(new ArrayList<>());
     }
 
-    /** Makes the server fail the next `times` commands with this name, from this session's client only. */
+    /** Makes the server fail the next `times` commands with this name, from this scenario's client only. */
     void failNext(int times, String command, Object... how) {
         String name = System.getenv().getOrDefault("FAILPOINT_APP_NAME", APPLICATION);
         Document data = doc("appName", name, "failCommands", List.of(command));

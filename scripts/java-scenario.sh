@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# java-session.sh [FOLDER]: compiles the session of MongoDB's driver for Java (tests/java), or another folder, whose
+# java-scenario.sh [FOLDER]: compiles the scenario of MongoDB's driver for Java (tests/java), or another folder, whose
 # libraries Maven stores in the user's cache folder, and prints the class path. Exits with 77 if Java or Maven is not
 # installed, or Maven cannot download the libraries.
 set -euo pipefail
