@@ -22,6 +22,7 @@ pub fn compare_numbers(one: Value<'_>, other: Value<'_>) -> Option<Ordering> {
 /// Returns whether the value is a number other than NaN and the infinities.
 pub fn is_finite(value: Value<'_>) -> bool {
     match value.kind {
+        Kind::Int32 | Kind::Int64 => true,
         Kind::Double => value.as_f64().is_some_and(f64::is_finite),
         _ => Exact::from_value(value).is_some_and(|exact| !exact.is_infinite),
     }

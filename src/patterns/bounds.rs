@@ -278,15 +278,15 @@ impl Bounds {
         match change(&statement.operation, field) {
             Change::Untouched | Change::Removed => Ok(None),
             Change::Set(value) | Change::Either(value) => Ok(self.check_value(value).map(|()| None)?),
-            Change::Incremented(amount) if is_finite(amount) && may_overflow(amount) => Err(Rejection::new(
+            Change::Incremented(amount) if !is_finite(amount) => {
+                Err(Rejection::new("its increment is not a finite number", "Use a number.").into())
+            }
+            Change::Incremented(amount) if may_overflow(amount) => Err(Rejection::new(
                 "its increment is so large that the sum could be infinite",
                 "Use an amount below 10^291.",
             )
             .into()),
-            Change::Incremented(amount) if is_finite(amount) => Ok(Some(amount)),
-            Change::Incremented(_) => {
-                Err(Rejection::new("its increment is not a finite number", "Use a number.").into())
-            }
+            Change::Incremented(amount) => Ok(Some(amount)),
             Change::Now => Err(self.out_of_range().into()),
             Change::Inside(written) | Change::Unclear(written) => {
                 let text = String::from_utf8_lossy;
