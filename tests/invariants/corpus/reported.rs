@@ -369,6 +369,23 @@ fn rejected_commands() -> Vec<Entry> {
             },
         },
         Entry {
+            name: "tree: a move whose statement the server rejects, in a transaction",
+            rules: &[TREE],
+            stored: vec![
+                doc! { "_id": "a", "path": null },
+                doc! { "_id": "b", "path": null },
+                doc! { "_id": "c", "parent": "b", "path": ",b," },
+            ],
+            steps: vec![transaction(plain(doc! { "update": "c", "updates": [{
+                "q": { "_id": "b" }, "u": { "$set": { "parent": "a" } }, "sort": { "_id": 1 },
+            }] }))],
+            must: "aborts the transaction, with the paths that docward has written",
+            holds: |seen| {
+                let codes: Vec<i32> = seen.replies.iter().map(|reply| reply.get_i32("code").unwrap_or(0)).collect();
+                codes == [40415, 251] && seen.stored.last() == Some(&doc! { "_id": "c", "parent": "b", "path": ",b," })
+            },
+        },
+        Entry {
             name: "an option of the wrong type in a later statement",
             rules: &["schema_version: { field: v, current: 3, minimum: 1 }"],
             stored: stored(),
