@@ -17,7 +17,7 @@ use crate::document::{Document, Kind, Value};
 /// mongod fails the upsert, so nothing is inserted.
 struct UpsertFails;
 
-/// What an operator does if there is no field at its path.
+/// The effect of an operator on a missing field.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Absent {
     Created,
@@ -237,7 +237,8 @@ impl<'s> Image<'s> {
         Ok(())
     }
 
-    /// Returns whether it is known that there is no array at a path that leads through an array at `depth`.
+    /// Returns whether the value at a path is known to be missing or not an array. The path leads through an array at
+    /// `depth`.
     fn has_no_array(&mut self, parts: &[&'s [u8]], depth: usize) -> bool {
         let (around, below) = parts.split_at_checked(depth).unwrap_or_default();
         let Some(ImageValue::Value(array)) = self.root.reach(around, false).map(|node| node.held()) else {
@@ -365,7 +366,7 @@ mod tests {
         check(doc! {"a": [[1]]}, doc! {"$set": {"a.1.$[]": 2}}, "c", "fails");
         check(doc! {"a": [{"b": 1}]}, doc! {"$set": {"a.0.b.$[]": 2}}, "c", "fails");
         check(doc! {"a": 5}, doc! {"$set": {"a.b.$[]": 2}}, "c", "fails");
-        // A name is no index of an array.
+        // A name cannot be an index of an array.
         check(doc! {"a": [{}]}, doc! {"$set": {"a.x": 2}}, "c", "fails");
         check(doc! {"a": [{}]}, doc! {"$pop": {"a.x": 1}}, "c", "fails");
         check(doc! {"a": 5}, doc! {"$pull": {"a.x": 1}}, "c", "fails");

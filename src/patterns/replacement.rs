@@ -367,11 +367,10 @@ impl Replacement {
         // Nor with a document around it, which is merged too.
         let is_around = |field: &Element<'_>| version.is_some_and(|version| version.is_below(field.key));
         let mut inside = Vec::new();
-        for (version, field) in version
-            .into_iter()
-            .flat_map(|version| document.elements().filter(is_around).map(move |field| (version, field)))
-        {
-            counting::beside(version, field.key, field.value, &mut inside)?;
+        if let Some(version) = version {
+            for field in document.elements().filter(is_around) {
+                counting::beside(version, field.key, field.value, &mut inside)?;
+            }
         }
         // The server treats an equal `_id` of another numeric type as the same, but rejects a $set of it.
         let is_same_id = |field: &Element<'_>| {

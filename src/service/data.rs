@@ -24,6 +24,7 @@ use super::pattern_work::PatternWork;
 use super::pause::Pause;
 use crate::command::Namespace;
 use crate::document::{Value, document};
+use crate::engine::lookup::Maximum;
 use crate::patterns::{DataCheck, Search};
 use crate::rules::{Mode, Rule, RuleId, RuleSet};
 
@@ -156,14 +157,11 @@ async fn search(
 }
 
 /// The documents with a number above the counter.
-async fn above_counter(
-    client: &Client,
-    (database, collection): &CollectionName,
-    search: &Search,
-) -> Result<(u64, Vec<Bson>), Error> {
+async fn above_counter(client: &Client, name: &CollectionName, search: &Search) -> Result<(u64, Vec<Bson>), Error> {
+    let (database, collection) = name;
     let Search::Counter { field, .. } = search else { return Ok((0, Vec::new())) };
     let Some(least) = counted(client, search).await? else { return Ok((0, Vec::new())) };
-    let above = numbers_above(field, least);
+    let above = numbers_above(name, field, least)?;
     let query = doc! {"find": collection, "filter": above.clone(), "projection": {"_id": 1}, "limit": EXAMPLES as i64};
     let reply = client.database(database).run_command(query).await?;
     let examples: Vec<Bson> = first_batch(&reply).filter_map(|found| found.get("_id").cloned()).collect();
@@ -175,10 +173,12 @@ async fn above_counter(
     Ok((whole(reply.get("n")).unwrap_or(0).unsigned_abs(), examples))
 }
 
-/// The filter for numbers above the last one of a counter to which it can be raised. Infinity has no next number, and an
-/// element of an array is not the document's number.
-fn numbers_above(field: &str, last: i64) -> Document {
-    doc! {field: {"$gt": last, "$lt": i64::MAX, "$not": {"$type": "array"}}}
+/// The filter for numbers above the last one of a counter, among those that count for it.
+fn numbers_above((database, collection): &CollectionName, field: &str, last: i64) -> Result<Document, Error> {
+    let (database, collection) = (database.clone(), collection.clone());
+    let counting = Maximum { database, collection, field: field.to_owned() }.filter();
+    let counting = Document::from_reader(counting.as_slice())?;
+    Ok(doc! {"$and": [counting, {field: {"$gt": last}}]})
 }
 
 /// The last number of a counter; `None` if docward will find it when it creates the counter.

@@ -379,7 +379,8 @@ fn rejected_without_need(
 ) -> bool {
     let index = usize::try_from(index).unwrap_or(0);
     let mut before = outcome.before.clone();
-    for at in (0..=index).filter(|at| *at == index || !rejected.contains(at)) {
+    let executed: Vec<usize> = (0..=index).filter(|at| *at == index || !rejected.contains(at)).collect();
+    for &at in &executed {
         let single = step.only(&[at]);
         let (answer, after) = both_sides.directly(collection, &before, &single);
         let failed = answer.reply.is_none_or(|reply| !errors(&reply).is_empty());
@@ -394,10 +395,9 @@ fn rejected_without_need(
             // An upsert that matched a document could have inserted one.
             let is_visible = !single.upserts() || after.len() > before.len();
             // What docward adds to the earlier statements may change the effect of this one.
-            let earlier: Vec<usize> = (0..=index).filter(|at| *at == index || !rejected.contains(at)).collect();
             return is_visible
                 && differs(&[], &before, &after)
-                && keeps(rules, &step.only(&earlier), &outcome.before, &after);
+                && keeps(rules, &step.only(&executed), &outcome.before, &after);
         }
         before = after;
     }

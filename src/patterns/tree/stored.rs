@@ -59,7 +59,7 @@ impl TreeFields {
     fn stages(&self, collection: &str) -> Vec<Document> {
         let separator = self.separator.to_string();
         let above = doc! {"$arrayElemAt": [format!("${PARENT}.{}", self.path), 0]};
-        // A parent whose own path is no text is a finding itself; it counts as a root here.
+        // A parent whose path is not a text is found by its own check. Here it counts as a root.
         let start = doc! {"$cond": [{"$eq": [{"$type": &above}, "string"]}, &above, &separator]};
         let id = doc! {"$arrayElemAt": [format!("${PARENT}._id"), 0]};
         let expected = doc! {"$cond": [

@@ -193,7 +193,7 @@ impl CollectionBackfill<'_> {
         self.filled.what = format!("the counter `{id}` to the largest `{field}`");
         let Some(last) = counted(self.client, &self.check.search).await? else { return Ok(()) };
         let largest = doc! {
-            "find": &self.name.1, "filter": numbers_above(field, last), "sort": {field: -1}, "limit": 1,
+            "find": &self.name.1, "filter": numbers_above(self.name, field, last)?, "sort": {field: -1}, "limit": 1,
             "projection": {"_id": 0, "n": {"$toLong": {"$ceil": format!("${field}")}}},
         };
         let reply = self.client.database(&self.name.0).run_command(largest).await?;
