@@ -131,11 +131,11 @@ async fn store_what_fits_into_no_entry() {
     assert!(of_large[1].get_str("unknown").unwrap().contains("no room"));
     assert_eq!(of_large[2].get_document("document").unwrap().get_i32("t").unwrap(), 1);
 
-    // The server's change stream cannot even report the change.
+    // The server's change stream cannot even report the change. It is a single one: the worker could already continue
+    // between two, and a second gap could include what is changed next.
     for (number, megabytes) in [(1, 6), (2, 7)] {
         let huge = doc! {"_id": "h".repeat(megabytes << 20)};
-        orders(&direct).insert_one(&huge).await.unwrap();
-        orders(&direct).update_one(huge, doc! {"$set": {"n": 1}}).await.unwrap();
+        orders(&direct).insert_one(huge).await.unwrap();
         let deadline = Instant::now() + LONG_TIMEOUT;
         while markers(&direct).await.len() < 1 + number && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(50)).await;
