@@ -116,6 +116,13 @@ impl NamespaceGlob {
         exact.then(|| (self.database.as_str(), self.collection.as_str()))
     }
 
+    /// A database and a collection that it matches: of an exact name this one.
+    #[must_use]
+    pub fn example(&self) -> (String, String) {
+        let example = |glob: &Glob| glob.as_str().replace('*', "x");
+        (example(&self.database), example(&self.collection))
+    }
+
     /// Whether it matches this namespace.
     #[must_use]
     pub fn matches(&self, database: &[u8], collection: &[u8]) -> bool {

@@ -13,12 +13,12 @@ use crate::rules::{Mode, Rule, RuleSet};
 /// Returns a warning for each pair, located at the violated rule.
 pub fn incompatible_rules(rules: &RuleSet) -> Vec<Diagnostic> {
     let mut known = HashSet::new();
-    let names = rules.rules().iter().flat_map(|rule| &rule.namespaces).map(|namespace| namespace.value.to_string());
+    let namespaces = rules.rules().iter().flat_map(|rule| &rule.namespaces);
+    // Any collection that the globs match will do.
+    let examples = namespaces.map(|namespace| namespace.value.example());
     let mut warnings = Vec::new();
-    for name in names.collect::<HashSet<_>>() {
-        // Any collection that the globs match will do.
-        let example = name.replace('*', "x");
-        let Some((database, collection)) = example.split_once('.') else { continue };
+    for (database, collection) in examples.collect::<HashSet<_>>() {
+        let (database, collection) = (database.as_str(), collection.as_str());
         let Some(found) = rules.rules_for(database, collection).filter(|found| found.ids().len() > 1) else { continue };
         for (violated, other, how) in found.iter().flat_map(|rule| undone(rule, found.iter())) {
             if known.insert((violated.id, other.id)) {

@@ -2,16 +2,17 @@
 //! compatible with MongoDB lack some of it, and would reject what docward sends.
 //!
 //! A hello shows the release and whether there is a replica set. `explain` shows whether the server accepts a pipeline
-//! or an operator: it executes nothing. Without the privileges for it, the release decides.
+//! or an operator: it executes nothing. A transaction that finds nothing and a change stream that is closed at once
+//! show whether it has these. Without the privileges for it, the release decides.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use bson::{Document, doc};
-use mongodb::Client;
+use bson::{Bson, Document, doc};
 use mongodb::error::{Error, ErrorKind};
+use mongodb::{Client, Database};
 use tokio::time::sleep;
 
 use super::MongoService;
@@ -92,7 +93,7 @@ async fn ask(client: &Client, needed: &[(&Rule, Requirement)]) -> Result<Vec<Unm
     let mut reasons: HashMap<Requirement, Option<String>> = HashMap::new();
     for (rule, needed) in needed.iter().filter(|(_, needed)| server.lacks(*needed).is_none()) {
         if !reasons.contains_key(needed) {
-            reasons.insert(*needed, explain_error(client, rule, *needed).await?);
+            reasons.insert(*needed, probe_error(client, rule, *needed).await?);
         }
         if let Some(Some(reason)) = reasons.get(needed) {
             let help = "use a server that supports it, or set the rule to `mode: disabled`";
@@ -142,46 +143,75 @@ impl Capabilities {
 }
 
 /// The server's reply if it does not accept what is needed; `None`: it does, or it cannot be known.
-async fn explain_error(client: &Client, rule: &Rule, needed: Requirement) -> Result<Option<String>, Error> {
-    let names = rule.namespaces.iter().find_map(|namespace| namespace.exact());
-    let (Some((database, collection)), Some(explained)) = (names, explained(needed)) else { return Ok(None) };
-    let mut command = explained(collection);
-    command = doc! { "explain": command, "verbosity": "queryPlanner" };
-    match client.database(database).run_command(command).await {
-        Ok(_) => Ok(None),
+async fn probe_error(client: &Client, rule: &Rule, needed: Requirement) -> Result<Option<String>, Error> {
+    let Some(namespace) = rule.namespaces.first() else { return Ok(None) };
+    let (database, collection) = namespace.value.example();
+    let database = &client.database(&database);
+    let probed = match needed {
+        // It has answered the hello.
+        Requirement::OwnConnection => Ok(()),
+        Requirement::Transactions => run_transaction(client, database, &collection).await,
+        Requirement::ChangeStreams => open_change_stream(database, &collection, doc! {}).await,
+        Requirement::PreImages => {
+            open_change_stream(database, &collection, doc! { "fullDocumentBeforeChange": "whenAvailable" }).await
+        }
+        Requirement::PipelineUpdates => explain_update(database, &collection, doc! { "$set": { "a": "$b" } }).await,
+        Requirement::Operator("$setField") => {
+            let set = doc! { "field": "a", "input": "$$ROOT", "value": 1 };
+            explain_projection(database, &collection, doc! { "$setField": set }).await
+        }
+        Requirement::Operator(name) => explain_projection(database, &collection, doc! { name: "$$ROOT" }).await,
+        Requirement::ServerTime => explain_projection(database, &collection, "$$NOW").await,
+    };
+    match probed {
+        Ok(()) => Ok(None),
         Err(error) if is_unauthorized(&error) => Ok(None),
         Err(error) if is_passing(&error) => Err(error),
         Err(error) => Ok(match &*error.kind {
-            ErrorKind::Command(error) if NO_EXPLAIN.contains(&error.code) => None,
             ErrorKind::Command(error) => Some(format!("the server replies: {} (code {})", error.message, error.code)),
             _ => None,
         }),
     }
 }
 
-/// A command on a collection that the server can only explain if it has what is needed.
-fn explained(needed: Requirement) -> Option<impl Fn(&str) -> Document> {
-    let (stages, updates) = match needed {
-        Requirement::PipelineUpdates => (vec![doc! { "$set": { "a": "$b" } }], true),
-        Requirement::Operator("$setField") => {
-            let set = doc! { "field": "a", "input": "$$ROOT", "value": 1 };
-            (vec![doc! { "$project": { "a": { "$setField": set } } }], false)
-        }
-        Requirement::Operator(name) => (vec![doc! { "$project": { "a": { name: "$$ROOT" } } }], false),
-        Requirement::ServerTime => (vec![doc! { "$project": { "a": "$$NOW" } }], false),
-        Requirement::OwnConnection
-        | Requirement::Transactions
-        | Requirement::ChangeStreams
-        | Requirement::PreImages => return None,
-    };
-    Some(move |collection: &str| match updates {
-        true => {
-            // No document has an _id in an empty list.
-            let update = doc! { "q": { "_id": { "$in": [] } }, "u": &stages };
-            doc! { "update": collection, "updates": [update] }
-        }
-        false => doc! { "aggregate": collection, "pipeline": &stages, "cursor": {} },
-    })
+async fn run_transaction(client: &Client, database: &Database, collection: &str) -> Result<(), Error> {
+    let mut session = client.start_session().await?;
+    session.start_transaction().await?;
+    let nothing = doc! { "find": collection, "filter": nothing(), "limit": 1, "singleBatch": true };
+    let found = database.run_command(nothing).session(&mut session).await;
+    // The server also ends it by itself.
+    let _ = session.abort_transaction().await;
+    found.map(drop)
+}
+
+async fn open_change_stream(database: &Database, collection: &str, options: Document) -> Result<(), Error> {
+    let pipeline = vec![doc! { "$changeStream": options }];
+    let command = doc! { "aggregate": collection, "pipeline": pipeline, "cursor": { "batchSize": 0 } };
+    // Dropping the cursor closes it on the server.
+    database.run_cursor_command(command).await.map(drop)
+}
+
+async fn explain_update(database: &Database, collection: &str, stage: Document) -> Result<(), Error> {
+    let update = doc! { "q": nothing(), "u": [stage] };
+    explain(database, doc! { "update": collection, "updates": [update] }).await
+}
+
+async fn explain_projection(database: &Database, collection: &str, value: impl Into<Bson>) -> Result<(), Error> {
+    let project = doc! { "$project": { "a": value } };
+    explain(database, doc! { "aggregate": collection, "pipeline": [project], "cursor": {} }).await
+}
+
+/// A command that the server can only explain if it has what is needed.
+async fn explain(database: &Database, command: Document) -> Result<(), Error> {
+    match database.run_command(doc! { "explain": command, "verbosity": "queryPlanner" }).await {
+        Err(error) if matches!(&*error.kind, ErrorKind::Command(error) if NO_EXPLAIN.contains(&error.code)) => Ok(()),
+        explained => explained.map(drop),
+    }
+}
+
+/// A filter that matches no document: none has an `_id` in an empty list.
+fn nothing() -> Document {
+    doc! { "_id": { "$in": [] } }
 }
 
 #[cfg(test)]

@@ -159,14 +159,16 @@ pub(super) fn rejects(rules: &[Rule], statement: &Statement, pattern: &str, reas
         return false;
     }
     // A bucket that is inserted has fields that `together` requires with others.
-    let is_of_bucket =
-        |rule: &Rule| rule.name() == "bucket" && named.iter().any(|field| rule.fields().iter().any(|own| own == field));
+    let is_of = |rule: &Rule| named.iter().any(|field| rule.fields().iter().any(|own| own == field));
+    let is_of_bucket = |rule: &Rule| rule.name() == "bucket" && is_of(rule);
     if pattern == "together" && reason.starts_with("as an upsert it could insert") && rules.iter().any(is_of_bucket) {
         return true;
     }
-    // A bucket that is inserted has a count, which may be out of the range of `bounds`.
-    let counts = rules.iter().any(is_of_bucket) && !statement.names(named.first().unwrap_or(&""));
-    if pattern == "bounds" && reason.contains("would be out of range") && counts {
+    // An inserted bucket has a count, and an inserted job the number of its attempts: they may be out of the range of
+    // `bounds`. `check` reports the two rules if every insert is.
+    let adds_number = |rule: &Rule| matches!(rule.name(), "bucket" | "queue") && is_of(rule);
+    let adds = rules.iter().any(adds_number) && !statement.names(named.first().unwrap_or(&""));
+    if pattern == "bounds" && reason.contains("would be out of range") && adds {
         return true;
     }
     let applies = |rule: &Rule| {

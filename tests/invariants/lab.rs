@@ -260,10 +260,20 @@ impl BothSides {
         }
     }
 
-    /// Removes the counters of assigned numbers.
-    pub(super) fn begin_counting(&mut self, collection: &str) {
-        let counter = doc! { "q": { "_id": collection }, "limit": 1 };
-        self.store.command(PROTECTED, doc! { "delete": "counters", "deletes": [counter] });
+    /// Removes the counter of assigned numbers. A case with a transaction gets a counter above all its stored numbers
+    /// instead: docward remembers the counter of the case before, so it would not store a number that the transaction
+    /// provides, and whoever removes a counter beside that transaction gets the number twice.
+    pub(super) fn begin_counting(&mut self, collection: &str, has_transaction: bool) {
+        const ABOVE_ALL: i32 = 100_000;
+        let counter = doc! { "_id": collection };
+        let command = match has_transaction {
+            false => doc! { "delete": "counters", "deletes": [{ "q": counter, "limit": 1 }] },
+            true => {
+                let above = doc! { "q": counter, "u": { "$max": { "seq": ABOVE_ALL } }, "upsert": true };
+                doc! { "update": "counters", "updates": [above] }
+            }
+        };
+        self.store.command(PROTECTED, command);
     }
 
     fn store_at(&mut self, database: &str, collection: &str, documents: &[Document]) {

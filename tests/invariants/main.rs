@@ -68,7 +68,8 @@ impl Run<'_> {
         self.both_sides.abort_open();
         self.both_sides.store(self.collection, &stored);
         if case.rules.iter().any(|rule| rule.counter()) {
-            self.both_sides.begin_counting(self.collection);
+            let has_transaction = case.steps.iter().any(|step| step.session.in_transaction());
+            self.both_sides.begin_counting(self.collection, has_transaction);
         }
         let mut is_aborted = false;
         for index in 0..case.steps.len() {

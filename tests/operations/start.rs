@@ -74,6 +74,38 @@ fn what_an_old_or_compatible_server_lacks_is_logged_with_the_rule() {
     docward.wait_for_log("and the server replies: $isNumber is not implemented (code 238000)");
 }
 
+/// Servers that are compatible with MongoDB name a replica set in their hello, whatever they have.
+#[test]
+fn a_compatible_server_without_transactions_or_change_streams_is_found() {
+    let refuse = |request| {
+        let body = Message::parse(&request).body().clone();
+        let is_stream = format!("{body}").contains("$changeStream");
+        let reply = match (body.contains_key("startTransaction"), is_stream) {
+            (true, _) => doc! { "ok": 0.0, "errmsg": "no such thing as a transaction", "code": 238 },
+            (_, true) => doc! { "ok": 0.0, "errmsg": "no such stage", "code": 40324 },
+            _ => doc! { "ok": 1.0 },
+        };
+        vec![reply_to(&request, reply)]
+    };
+    let mut hello = hello(17);
+    let peer = |hello: &Document| Peer::with_hello(hello.clone(), refuse);
+    hello.insert("msg", "isdbgrid");
+    let compatible = peer(&hello);
+    let docward = Docward::before(&compatible.uri()).rules(&TREE.replace("d.c", "\"*.c*\"")).start();
+    docward.wait_for_log("rule 'r' (tree) needs transactions (MongoDB 4.0 or later), and the server replies: no such");
+    let history = "version: 1\nrules: [{ name: r, namespace: d.c, history: { into: h, keep: 3 } }]\n";
+    let docward = Docward::before(&compatible.uri()).rules(history).start();
+    docward.wait_for_log("and the server replies: no such stage (code 40324)");
+}
+
+#[test]
+fn a_server_that_has_everything_lacks_nothing() {
+    let rules = &TREE.replace("]\n", ", { name: h, namespace: e.c, history: { into: h, keep: 3 } }]\n");
+    let before = Docward::before(&Mongod::shared().uri()).rules(rules);
+    let docward = before.environment("RUST_LOG", "info,docward::service::requirements=debug").start();
+    docward.wait_for_log("checked whether the server has what the rules need lacking=0");
+}
+
 /// The driver reports it as a server that cannot be reached, after which a retry would close the connection for ever.
 #[test]
 fn an_insert_that_needs_a_number_of_a_server_that_is_too_old_is_rejected() {
