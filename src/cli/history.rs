@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::connection::ConnectionOptions;
 use super::explain::{milliseconds_now, time};
 use super::output::print_line;
+use super::words::iso;
 use super::{EXIT_USAGE, Format, fail};
 use crate::document::{Document, OwnedValue};
 use crate::patterns::AnyPattern;
@@ -134,10 +135,6 @@ fn as_line(revision: &Revision) -> String {
 fn as_json(revision: &Revision) -> Value {
     let Revision { revision, at, operation, changed, unknown } = revision;
     json!({"revision": revision, "at": iso(*at), "operation": operation, "changed": changed, "unknown": unknown})
-}
-
-fn iso(milliseconds: i64) -> String {
-    shell::to_iso(milliseconds).unwrap_or_else(|| milliseconds.to_string())
 }
 
 async fn state(reader: &Reader<'_>, at: i64) -> Result<ExitCode, String> {

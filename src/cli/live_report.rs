@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use std::time::SystemTime;
 
 use super::logging;
+use super::words::iso;
 use crate::audit::{self, Example};
-use crate::proxy::LiveRule;
+use crate::proxy::{LiveRule, OverriddenMode};
 use crate::text::one_line;
 
 /// The most applications and examples of a rule in the text.
@@ -42,6 +43,13 @@ fn text(rules: &[&LiveRule]) -> String {
             date(rule.since)
         )
         .unwrap_or_default();
+    }
+    for (rule, found) in rules.iter().filter_map(|rule| Some((rule, rule.written.mode_override.as_ref()?))) {
+        let (name, mode) = (&rule.label.name, rule.written.mode);
+        let OverriddenMode { file_mode, until, reason, by, .. } = found;
+        let (until, by, reason) = (millisecond_date(*until), one_line(by), one_line(reason));
+        write!(out, "\nrule '{name}' has mode {mode} instead of {file_mode} until {until}, set by {by}: {reason}")
+            .unwrap_or_default();
     }
     for rule in rules {
         details(rule, &mut out);
@@ -81,8 +89,18 @@ fn in_words(counts: &audit::OutcomeCounts) -> String {
 /// One line for each outcome, application and example.
 fn log_lines(live: &LiveRule) {
     let (rule, mode, since) = (&live.label.name, live.written.mode, date(live.since));
+    // Only if another mode than the one in the file applies.
+    let override_until = live.written.mode_override.as_ref().map(|found| millisecond_date(found.until));
     for (outcome, statements) in &live.counts.outcomes {
-        tracing::info!(rule, mode, outcome, statements, since, "report: a rule's outcomes since it was first loaded");
+        tracing::info!(
+            rule,
+            mode,
+            override_until,
+            outcome,
+            statements,
+            since,
+            "report: a rule's outcomes since it was first loaded"
+        );
     }
     let examples = live.counts.tally.examples();
     if examples.is_empty() {
@@ -121,7 +139,9 @@ fn log_lines(live: &LiveRule) {
 
 /// In UTC, to the second.
 fn date(time: SystemTime) -> String {
-    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    let milliseconds = i64::try_from(seconds).unwrap_or(0).saturating_mul(1000);
-    bson::DateTime::from_millis(milliseconds).try_to_rfc3339_string().unwrap_or_default()
+    millisecond_date(time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs().saturating_mul(1000))
+}
+
+fn millisecond_date(milliseconds: u64) -> String {
+    iso(i64::try_from(milliseconds).unwrap_or(i64::MAX))
 }

@@ -9,13 +9,18 @@ use crate::engine::step::PermitRequest;
 use crate::engine::{AssumedLookup, ClientState, DryRun, DryRunOutcome, OutcomeKind, RuleOutcome};
 use crate::patterns::throttle::ThrottleLimits;
 use crate::rules::RuleSet;
-use crate::shell::{ShellError, render, render_lines};
+use crate::shell::{ShellError, render, render_lines, to_iso};
 
 /// The connection state of a client with this application name and user; `user` is "authDb.name".
 pub(super) fn client_state(app: Option<&str>, user: Option<&str>) -> ClientState {
     let users =
         user.and_then(|user| user.split_once('.')).map(|(database, name)| vec![(database.to_owned(), name.to_owned())]);
     ClientState { app_name: app.map(Into::into), users, ..ClientState::default() }
+}
+
+/// A time in milliseconds since 1970 UTC, as `2026-01-31T12:00:00Z` if it has that form.
+pub(super) fn iso(milliseconds: i64) -> String {
+    to_iso(milliseconds).unwrap_or_else(|| milliseconds.to_string())
 }
 
 /// A syntax error in a command, as a report. `name` replaces the file name.

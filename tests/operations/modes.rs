@@ -91,6 +91,9 @@ fn every_process_follows_an_override_and_it_expires() {
         metrics.contains(&format!("docward_rule_mode_overrides{{rule=\"{RULE}\",mode=\"shadow\"}} 1")),
         "{metrics}"
     );
+    processes[1].signal("USR1");
+    let line = processes[1].wait_for_log(&format!("rule '{RULE}' has mode shadow instead of enforce until 20"));
+    assert!(line.contains("incident 12"), "{line}");
     let listed = text(&mode(&processes[0], &["--list"]));
     assert!(listed.lines().any(|line| line.contains(RULE) && line.contains("enforce") && line.contains("incident 12")));
     // A process that starts now uses it from the first statement on.
