@@ -65,6 +65,16 @@ fn connections_are_listed_and_closed_also_while_they_wait() {
         assert!(client.closes_within(TIMEOUT), "{arguments:?}");
         assert_eq!(close(&docward, &idle["connection"]).status, 404);
 
+        // The users of a connection that somebody has seen are known after its next evaluated message.
+        let mut client = shop(&docward);
+        let update = doc! { "update": "c", "updates": [{ "q": { "_id": 0 }, "u": { "$set": { "n": 5 } } }] };
+        client.command("listed", update.clone());
+        let users = || of_shop(&docward).pop().map(|one| one["users"].clone());
+        let before = users();
+        client.command("listed", update);
+        assert_eq!((before, users()), (Some(Value::Null), Some(Value::Array(Vec::new()))), "{arguments:?}");
+        drop(client);
+
         // Commands that the server does not answer for a minute: one that streams through, and one with a rule.
         Mongod::shared().command(
             "listed",

@@ -169,6 +169,11 @@ impl<C: AsyncRead + AsyncWrite + Unpin> ClientHalf<C> {
         }
     }
 
+    /// Whether an operator has seen it in the list of connections.
+    pub(in crate::proxy) fn is_listed(&self) -> bool {
+        self.registration.as_ref().is_some_and(|registration| registration.is_listed())
+    }
+
     /// Who sent the latest request, if statements are measured.
     pub(in crate::proxy) fn sender(&self) -> Option<StatementSender<'_>> {
         Some(StatementSender { latest: &self.registration.as_ref()?.latest, client: &self.state })

@@ -40,6 +40,8 @@ struct ConnectionEntry {
     /// When it arrived.
     began: AtomicU64,
     closing: AtomicBool,
+    /// Somebody has looked at the list.
+    listed: AtomicBool,
     task: AtomicWaker,
 }
 
@@ -91,19 +93,22 @@ impl ConnectionTable {
             command: AtomicU64::new(0),
             began: AtomicU64::new(0),
             closing: AtomicBool::new(false),
+            listed: AtomicBool::new(false),
             task: AtomicWaker::new(),
         });
         self.part(entry.number).insert(entry.number, entry.clone());
         Box::new(Registration { table: self.clone(), entry, latest: LatestRequest::default() })
     }
 
-    /// Returns all connections.
+    /// Returns all connections. Those whose users are not known ask for them with their next message that a rule
+    /// evaluates.
     pub(in crate::proxy) fn list(&self, meter: &Meter) -> Vec<OpenConnection> {
         let now = meter.now();
         let names: Vec<&'static str> = command_names().collect();
         let mut all = Vec::new();
         for part in &self.0 {
             let entries: Vec<Arc<ConnectionEntry>> = lock(part).values().cloned().collect();
+            entries.iter().for_each(|entry| entry.listed.store(true, Ordering::Relaxed));
             all.extend(entries.iter().map(|entry| entry.describe(now, &names)));
         }
         all
@@ -188,6 +193,11 @@ impl Registration {
     pub(in crate::proxy) fn poll_closing(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.entry.task.register(cx.waker());
         if self.is_closing() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Whether it has been in a list of the connections.
+    pub(in crate::proxy) fn is_listed(&self) -> bool {
+        self.entry.listed.load(Ordering::Relaxed)
     }
 
     /// Whether the connection must close.

@@ -287,8 +287,8 @@ where
         Ok(())
     }
 
-    /// Asks the server for the users before outcomes are logged: for other than routine ones the log names them, which
-    /// are asked once after each login.
+    /// Asks the server for the users before outcomes are logged: for other than routine ones the log names them, and the
+    /// list of connections shows them to whoever looks at it. They are asked once after each login.
     async fn learn_users(
         &mut self,
         outcomes: &[RuleOutcome],
@@ -298,7 +298,8 @@ where
         if let Some(span) = &mut self.pending.span {
             span.add_decisions(outcomes);
         }
-        if self.client.state.users.is_none() && outcomes.iter().any(|one| !one.kind.is_routine()) {
+        let is_shown = || self.client.is_listed() || outcomes.iter().any(|one| !one.kind.is_routine());
+        if self.client.state.users.is_none() && is_shown() {
             let reply = self.exchange(users_question(request_id), waiting).await?;
             self.client.state.users = read_users(&reply);
             self.client.note_identity();
