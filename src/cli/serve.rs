@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
+use serde_json::json;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
@@ -20,6 +21,7 @@ use tokio::sync::oneshot;
 use super::active_rules::ActiveRules;
 use super::config_file::{AdminKeys, ConfigFile, LimitKeys};
 use super::connection::{ConnectionOptions, exit_code, start};
+use super::explain::milliseconds_now;
 use super::listening::ListenOptions;
 use super::live_report;
 use super::notices::notices;
@@ -28,6 +30,7 @@ use super::reload::{Certificates, Expiry, Reload, Reloadable, Rules};
 use super::telemetry::TelemetryConfig;
 use super::typed::Unquoted;
 use super::values::{self, AdminAddress, MemberEntry};
+use super::words::iso;
 use super::{EXIT_USAGE, LogFormat, fail, logging};
 use crate::config::Report;
 use crate::otlp::Endpoint;
@@ -404,17 +407,19 @@ fn notify_manager(states: &[NotifyState<'_>]) {
     }
 }
 
-/// Prints one line for each listener, after which clients can connect.
+/// Prints one line for each listener, after which clients can connect; an object with a JSON log, because containers
+/// often collect both streams.
 pub(super) fn announce<P: Interceptor>(proxy: &Proxy<P>, admin: Option<SocketAddr>) -> Result<()> {
+    let mut lines: Vec<String> = proxy.addresses().iter().map(|address| format!("listening on {address}")).collect();
+    lines.extend(proxy.query_address().map(|address| format!("listening on {address} for queries")));
+    lines.extend(admin.map(|address| format!("listening on {address} for administration")));
     let mut stdout = std::io::stdout().lock();
-    for address in proxy.addresses() {
-        writeln!(stdout, "listening on {address}").context("cannot print to stdout")?;
-    }
-    if let Some(address) = proxy.query_address() {
-        writeln!(stdout, "listening on {address} for queries").context("cannot print to stdout")?;
-    }
-    if let Some(address) = admin {
-        writeln!(stdout, "listening on {address} for administration").context("cannot print to stdout")?;
+    for message in lines {
+        let line = match logging::is_json() {
+            true => json!({"timestamp": iso(milliseconds_now()), "level": "INFO", "message": message}).to_string(),
+            false => message,
+        };
+        writeln!(stdout, "{line}").context("cannot print to stdout")?;
     }
     stdout.flush().context("cannot print to stdout")
 }

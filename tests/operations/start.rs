@@ -136,7 +136,7 @@ fn the_listener_opens_at_once_while_the_upstream_is_down() {
     assert!(line.contains(": connection refused; retrying in 10 s"), "{line}");
 }
 
-/// Also errors of the configuration, and those that end the process.
+/// Also the addresses on stdout, errors of the configuration, and those that end the process.
 #[test]
 fn every_line_of_a_json_log_is_an_object() {
     let uri = format!("mongodb://user:secret@127.0.0.1:{}/", free_port());
@@ -155,11 +155,13 @@ fn every_line_of_a_json_log_is_an_object() {
         .err()
         .expect("docward started");
     let lines = running.log();
-    let all = lines.iter().map(String::as_str).chain(wrong_rules.lines()).chain(wrong_flags.lines());
+    let output = running.output();
+    let all = output.iter().chain(&lines).map(String::as_str).chain(wrong_rules.lines()).chain(wrong_flags.lines());
     let read = |line: &str| serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}"));
     let found: Vec<Value> = all.map(read).collect();
     let has = |key: &str, value: &str| found.iter().any(|line| line[key] == value);
     assert!(has("code", "R0011") || has("code", "R0008") || found.iter().any(|line| line["line"] == 2), "{found:?}");
     assert!(found.iter().any(|line| line["message"].as_str().unwrap().contains("requires --admin")), "{found:?}");
+    assert!(found.iter().any(|line| line["message"].as_str().unwrap().starts_with("listening on ")), "{found:?}");
     assert!(found.iter().all(|line| line["timestamp"].is_string() && line["level"].is_string()), "{found:?}");
 }

@@ -25,6 +25,7 @@ pub struct Docward {
     process: ChildGuard,
     folder: TempDir,
     log: Lines,
+    output: Lines,
     addresses: Vec<String>,
     query_address: Option<String>,
     admin_address: Option<String>,
@@ -113,6 +114,11 @@ impl Docward {
         let new = self.folder.path().join(".rules.yaml.new");
         std::fs::write(&new, yaml).unwrap();
         std::fs::rename(&new, self.rules_file()).unwrap();
+    }
+
+    /// All lines of its output (stdout) so far.
+    pub fn output(&self) -> Vec<String> {
+        self.output.all()
     }
 
     /// All lines of its log (stderr) so far.
@@ -274,14 +280,15 @@ impl Builder {
         }
         let (mut addresses, mut query_address, mut admin_address) = (Vec::new(), None, None);
         for line in lines {
-            let rest = line.replacen(prefix, "", 1);
+            // In a JSON log it is the end of an object.
+            let rest = line.split_once(prefix).map_or("", |(_, rest)| rest.trim_end_matches(['"', '}']));
             match rest.split_once(' ') {
-                None => addresses.push(rest),
+                None => addresses.push(rest.to_owned()),
                 Some((address, "for queries")) => query_address = Some(address.to_owned()),
                 Some((address, _)) => admin_address = Some(address.to_owned()),
             }
         }
-        Ok(Docward { process, folder: self.folder, log, addresses, query_address, admin_address })
+        Ok(Docward { process, folder: self.folder, log, output, addresses, query_address, admin_address })
     }
 
     /// A long timeout for a client's first message, unless the test is about that: on a slow machine a client may
