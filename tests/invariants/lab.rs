@@ -262,7 +262,7 @@ impl BothSides {
 
     /// Removes the counter of assigned numbers. A case with a transaction gets a counter above all its stored numbers
     /// instead: docward remembers the counter of the case before, so it would not store a number that the transaction
-    /// provides, and whoever removes a counter beside that transaction gets the number twice.
+    /// provides, and an operator who removes a counter beside that transaction gets the number twice.
     pub(super) fn begin_counting(&mut self, collection: &str, has_transaction: bool) {
         const ABOVE_ALL: i32 = 100_000;
         let counter = doc! { "_id": collection };

@@ -288,7 +288,7 @@ where
     }
 
     /// Asks the server for the users before outcomes are logged: for other than routine ones the log names them, and the
-    /// list of connections shows them to whoever looks at it. They are asked once after each login.
+    /// list of connections shows them, once an operator has opened it. They are asked once after each login.
     async fn learn_users(
         &mut self,
         outcomes: &[RuleOutcome],
