@@ -4,6 +4,7 @@
 //! (kind-1 sections, arrays in the body, findAndModify, bulkWrite) and writes them back as the same command. This
 //! layer has no rules and no I/O. The next layers are `crate::rules` and `crate::engine`.
 
+mod array_filters;
 mod batch;
 mod catalogue;
 mod constants;

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::array_filters;
 use super::form::{StatementKind, WriteForm};
 use crate::document::{CowDocument, Document, Element, Kind, Value, Writer, edit};
 use smallvec::SmallVec;
@@ -378,12 +379,29 @@ impl<'a> Statement<'a> {
             // Some servers do not accept even an empty list with a pipeline. Those of a replacement are ignored by the
             // server, but rejected beside operators that do not use them.
             (Operation::Update(Update { array_filters: false, .. }), b"arrayFilters") => {}
+            (Operation::Update(update), b"arrayFilters") => self.write_array_filters(w, &update.modification, element),
             _ => w.element(element),
         }
     }
 }
 
 impl Statement<'_> {
+    /// Writes the array filters that the operators use after the changes of rules.
+    fn write_array_filters(&self, w: &mut Writer<'_>, modification: &Modification<'_>, element: Element<'_>) {
+        let own = self.source.get(self.form.names().update).and_then(Value::as_document);
+        let needed = match (own, modification) {
+            (Some(own), Modification::Operators(sent)) if modification.is_rewritten() => {
+                array_filters::needed(element.value, own, sent.as_document())
+            }
+            _ => None,
+        };
+        match needed {
+            Some(needed) if needed.clone().next().is_none() => {}
+            Some(needed) => w.array("arrayFilters", |a| needed.for_each(|filter| a.value(filter))),
+            None => w.element(element),
+        }
+    }
+
     /// Writes the fields that rules add: the filter of a findAndModify without query, and `upsert`.
     pub(super) fn write_added_fields(&self, w: &mut Writer<'_>) {
         let name = self.form.names().filter;

@@ -35,7 +35,10 @@ pub use operators::{
     PathOverlap, TouchedPaths, is_position, is_rename_source, is_rename_target, position, touch, touched,
     without_positions, write,
 };
-pub use pins::{equality, id_pins_agree, pinned_roots, pins_agree, pins_conflict, pins_field, pins_inside, uses_expr};
+pub use pins::{
+    equality, id_pins_agree, may_match_nothing, pinned_roots, pins_agree, pins_conflict, pins_field, pins_inside,
+    uses_expr,
+};
 
 /// The effect of a statement on one field of a stored document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -88,6 +88,36 @@ fn uses_expr_at(filter: Document<'_>, depth: usize) -> bool {
         })
 }
 
+/// Returns whether the server may see without any document that nothing matches the filter. An upsert then takes no
+/// equality from it (`$alwaysFalse`, `$all` of nothing; seen on 6.0, `$in` of nothing may follow in later versions).
+pub fn may_match_nothing(filter: Document<'_>) -> bool {
+    matches_nothing(filter, 0)
+}
+
+fn matches_nothing(filter: Document<'_>, depth: usize) -> bool {
+    let matches_none = |element: Element<'_>| {
+        let branches = || element.value.as_array().unwrap_or(Document::EMPTY).values().filter_map(Value::as_document);
+        match element.key {
+            b"$alwaysFalse" => true,
+            b"$and" => branches().any(|branch| matches_nothing(branch, depth + 1)),
+            b"$or" => branches().all(|branch| matches_nothing(branch, depth + 1)),
+            // A negation of what always matches.
+            b"$nor" => branches().any(|branch| branch.elements().all(|element| element.key.starts_with(b"$"))),
+            _ => operators(element.value).is_some_and(excludes_all),
+        }
+    };
+    depth > MAX_DEPTH || filter.elements().any(matches_none)
+}
+
+/// Whether operators of one path may be seen to exclude every value.
+fn excludes_all(operators: Document<'_>) -> bool {
+    operators.elements().any(|operator| match operator.key {
+        b"$in" | b"$all" => operator.value.as_array().is_some_and(Document::is_empty),
+        b"$not" => operator.value.as_document().is_some_and(|negated| negated.get("$nin").is_some()),
+        _ => false,
+    })
+}
+
 fn selected<'f>(filter: Document<'f>, is_wanted: impl Fn(&PinnedPath<'f>) -> bool) -> Pins<'f> {
     pins(filter).into_iter().filter(is_wanted).collect()
 }

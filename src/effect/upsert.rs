@@ -10,7 +10,7 @@ use super::arithmetic::{new_array, sum, zero_like};
 use super::image::{Image, Inserted, stored_fields};
 use super::node::{ImageNode, ImageValue, PathState};
 use super::operators::position;
-use super::pins::{PinnedPath, Pins, agree, pins, uses_expr};
+use super::pins::{PinnedPath, Pins, agree, may_match_nothing, pins, uses_expr};
 use crate::command::Modification;
 use crate::document::{Document, Kind, Value};
 
@@ -41,7 +41,11 @@ pub(super) fn of_upsert<'s>(filter: Document<'s>, modification: &'s Modification
         return None;
     }
     match modification {
-        Modification::Replacement(document) => Some(of_replacement(filter, document.as_document()).into()),
+        Modification::Replacement(document) => {
+            let document = document.as_document();
+            let without_filter = may_match_nothing(filter).then(|| Image::of_document(document));
+            Inserted::of_images(std::iter::once(of_replacement(filter, document)).chain(without_filter))
+        }
         Modification::Operators(operators) => Inserted::of_images(
             images_of_pins(filter).filter_map(|image| image.with_operators(operators.as_document()).ok()),
         ),
@@ -88,7 +92,8 @@ fn images_of_pins<'s>(filter: Document<'s>) -> impl Iterator<Item = Image<'s>> {
         same.by_ref().for_each(|other| other.value = None);
     }
     let choices = if free.len() > MOST_CHOICES { 0 } else { free.len() };
-    (0..1_usize << choices).filter_map(move |choice| {
+    let without_filter = may_match_nothing(filter).then(|| Image::of_pins(Pins::new()));
+    let images = (0..1_usize << choices).filter_map(move |choice| {
         let taken = || free.iter().take(choices).enumerate().filter(|(index, _)| choice >> index & 1 == 1);
         let taken: Pins<'s> = taken().map(|(_, pin)| PinnedPath { certain: true, ..*pin }).collect();
         if !agree(&taken) {
@@ -97,7 +102,8 @@ fn images_of_pins<'s>(filter: Document<'s>) -> impl Iterator<Item = Image<'s>> {
         let mut image = Image::of_pins(certain.iter().copied().chain(taken).collect());
         free.iter().skip(choices).for_each(|pin| image.may_hold(pin.path));
         Some(image)
-    })
+    });
+    images.chain(without_filter)
 }
 
 impl<'s> Image<'s> {

@@ -387,6 +387,24 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         }
     }
 
+    /// Whether the statement is an upsert that is sent in stages. With conditions it must distinguish a missing document
+    /// from one that fails a condition. With a number for the insert only it must know whether it inserts. The server
+    /// rejects an upsert whose filter has `$expr`, whatever it matches.
+    pub(super) fn is_staged_upsert(&self) -> bool {
+        let Operation::Update(update) = &self.statement.operation else { return false };
+        let differs = || self.numbered_by.iter().any(|rule| rule.numbers.inserts_apart(&self.statement.operation));
+        update.upsert && (!update.conditions.is_empty() || differs()) && !effect::uses_expr(update.filter.as_document())
+    }
+
+    /// Returns the statement as it is sent at first: an upsert in stages without `upsert`.
+    pub(super) fn first_sent(&self) -> Cow<'_, Statement<'a>> {
+        if self.is_staged_upsert() {
+            Cow::Owned(self.statement.without_upsert())
+        } else {
+            Cow::Borrowed(&self.statement)
+        }
+    }
+
     /// Assigns a number to the statement, or only to its insert.
     pub(super) fn assign(&mut self, rule: NumberRule<'r>, number: i64) {
         if rule.numbers.inserts_apart(&self.statement.operation) {

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use super::ClientState;
 use super::applicable_rules::applicable_rules;
 use super::batch_evaluation::BatchEvaluation;
+use super::evaluation::Evaluated;
 use super::message_error::MessageError;
 use super::message_plan::{Incoming, Unplanned, reject_command, require_users, with_fields, write_with_fields};
 use super::outcome::RuleOutcomes;
@@ -53,7 +54,8 @@ impl<'f> Incoming<'f> {
                 {
                     return Ok(reject_command(command, rejected, evaluated.statement.kind_name(), namespace));
                 }
-                batch.encode_body(&inner, evaluated.iter().map(|evaluated| &evaluated.statement))
+                let statements: Vec<_> = evaluated.iter().map(Evaluated::first_sent).collect();
+                batch.encode_body(&inner, statements.iter().map(AsRef::as_ref))
             }
             None => CowDocument::build(|w| write_with_fields(w, inner.body, &changes)),
         };

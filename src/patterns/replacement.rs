@@ -31,7 +31,7 @@ use crate::command::{Modification, Namespace, Operation, Statement, StatementKin
 use crate::config::keys::{Boolean, Constraint, Declaration, DeclaredScalar, Keys, Keywords, Setting};
 use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, Element, Kind, OwnedValue, Path, PathLookup, Value, Writer, edit};
-use crate::effect::{equality, is_empty_timestamp, is_same_number, pinned_roots};
+use crate::effect::{equality, is_empty_timestamp, is_same_number, may_match_nothing, pinned_roots};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -376,7 +376,12 @@ impl Replacement {
         let is_same_id = |field: &Element<'_>| {
             field.key == b"_id" && equality(filter, "_id").is_some_and(|pinned| is_same_number(pinned, field.value))
         };
-        let id = document.elements().find(is_same_id).filter(|id| update.upsert && !is_redundant_id(id));
+        // An upsert takes it from its filter, unless the server sees that nothing matches this.
+        let is_inserted = |id: &Element<'_>| match is_redundant_id(id) {
+            true => may_match_nothing(filter),
+            false => is_same_id(id),
+        };
+        let id = document.elements().find(|field| update.upsert && is_inserted(field));
         let is_written = |field: &Element<'_>| {
             !is_redundant_id(field) && !is_version(field) && !is_around(field) && !is_same_id(field)
         };

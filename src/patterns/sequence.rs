@@ -229,9 +229,16 @@ impl Sequence {
             PathLookup::Blocked(kind) => return self.no_room(kind),
             PathLookup::Missing => None,
         };
-        let pinned = effect::equality(update.filter.as_document(), self.field().as_str()).filter(|_| update.upsert);
+        let filter = update.filter.as_document();
+        // If the equalities contradict each other, only `_id` is inserted, as by the client's replacement.
+        let is_inserted = |value: &Value<'_>| update.upsert && !self.is_no_number(*value) && effect::pins_agree(filter);
+        let pinned = effect::equality(filter, self.field().as_str()).filter(is_inserted);
         let verdict = match (own, pinned) {
-            (Some(value), _) if self.is_replaced(value) && pinned.is_none() => self.keep(update),
+            (Some(value), _) if self.is_replaced(value) && pinned.is_none() => match self.keep(update, true) {
+                // A document without a number gets the client's.
+                Verdict::Rewrite(rewrite) => Verdict::ContainsNumbers(Some(rewrite.operation)),
+                other => other,
+            },
             (Some(value), _) if self.provided == Provided::Keep => provides(value),
             (Some(value), _) => self.only_stored(update, Some(value)),
             (None, Some(_)) if self.provided != Provided::Keep => match self.keep_stored(update) {
@@ -244,7 +251,7 @@ impl Sequence {
                 Verdict::Rewrite(rewrite) => Verdict::ContainsNumbers(Some(self.inserting(rewrite.operation, value))),
                 other => other,
             },
-            (None, None) => self.keep(update),
+            (None, None) => self.keep(update, false),
         };
         match (verdict, literal::operator_field(document)) {
             (verdict @ (Verdict::Forward | Verdict::ContainsNumbers(None) | Verdict::Reject(_)), _)
@@ -253,9 +260,9 @@ impl Sequence {
         }
     }
 
-    /// Keeps the stored number; a replacement that may insert gets one.
-    fn keep<'a>(&self, update: &Update<'a>) -> Verdict<'a> {
-        let assigns = self.on_upsert || self.provided == Provided::Replace;
+    /// Keeps the stored number. A replacement that may insert gets one, if upserts do or if it replaces the client's.
+    fn keep<'a>(&self, update: &Update<'a>, has_own: bool) -> Verdict<'a> {
+        let assigns = self.on_upsert || has_own && self.provided == Provided::Replace;
         if update.upsert && self.is_filled_by_filter(update) {
             return self.unclear();
         }
@@ -267,8 +274,12 @@ impl Sequence {
     fn is_filled_by_filter(&self, update: &Update<'_>) -> bool {
         let modification = Modification::Operators(Document::EMPTY.into());
         let operation = Operation::Update(Update { modification, ..update.clone() });
-        let inserted = effect::inserted(&operation);
-        !self.is_id() && inserted.is_some_and(|inserted| inserted.at(self.field()).may_be_there())
+        let is_taken = !self.is_id() && effect::pins_agree(update.filter.as_document());
+        let Some(inserted) = effect::inserted(&operation).filter(|_| is_taken) else { return false };
+        match inserted.at(self.field()) {
+            ImageValue::Value(value) => !self.is_no_number(value),
+            held => held.may_be_there(),
+        }
     }
 
     fn keep_stored<'a>(&self, update: &Update<'a>) -> Verdict<'a> {
@@ -370,7 +381,20 @@ impl Sequence {
             ImageValue::Missing if self.on_upsert => self.upsert_verdict(update),
             ImageValue::Blocked(kind) if self.on_upsert => self.no_room(kind),
             ImageValue::Missing | ImageValue::Blocked(_) => writes(),
-            _ if self.provided == Provided::Keep && !number.is_some_and(|value| self.is_replaced(value)) => writes(),
+            _ if self.on_upsert && inserted.images().any(|image| is_missing(image.at(self.field()))) => {
+                Verdict::reject(
+                    format!(
+                        "as an upsert, depending on the server, it could insert a document without '{}'",
+                        self.field()
+                    ),
+                    format!("Leave '{}' out of the filter, or write the filter without alternatives.", self.field()),
+                )
+            }
+            _ if self.provided == Provided::Keep
+                && (self.is_pinned_id(update) || !number.is_some_and(|value| self.is_replaced(value))) =>
+            {
+                writes()
+            }
             _ if number.is_some_and(|value| self.is_replaced(value)) && self.is_replaceable(update) => {
                 self.upsert_verdict(update)
             }
@@ -393,8 +417,12 @@ impl Sequence {
             }
             PathOverlap::Inside | PathOverlap::Around | PathOverlap::Positional => false,
         });
-        let pinned = || effect::equality(update.filter.as_document(), self.field().as_str()).is_some();
-        is_removable && !(self.is_id() && pinned())
+        is_removable && !self.is_pinned_id(update)
+    }
+
+    /// Returns whether the client itself names the `_id` that the upsert inserts. No driver generates such an id.
+    fn is_pinned_id(&self, update: &Update<'_>) -> bool {
+        self.is_id() && effect::equality(update.filter.as_document(), "_id").is_some()
     }
 
     fn upsert_verdict<'a>(&self, update: &Update<'a>) -> Verdict<'a> {
@@ -455,6 +483,10 @@ impl Sequence {
             "Leave the field out. A replacement may contain the stored number.",
         )
     }
+}
+
+fn is_missing(value: ImageValue<'_>) -> bool {
+    matches!(value, ImageValue::Missing)
 }
 
 /// Returns the verdict for a client's value: it passes, and the sequence does not assign its whole numbers again.

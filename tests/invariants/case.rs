@@ -103,7 +103,14 @@ impl Step {
     pub(super) fn to(&self, collection: &str) -> Document {
         let mut fields = self.command.clone();
         let name = self.name().to_owned();
-        fields.insert(name, collection);
+        match fields.get_mut(&name) {
+            // An explained command.
+            Some(Bson::Document(inner)) => {
+                let name = inner.keys().next().cloned().unwrap_or_default();
+                inner.insert(name, collection);
+            }
+            _ => _ = fields.insert(name, collection),
+        }
         fields
     }
 

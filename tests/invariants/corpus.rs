@@ -100,8 +100,8 @@ fn find_and_modify(query: Document, update: Document) -> Step {
     plain(doc! { "findAndModify": "c", "query": query, "update": update })
 }
 
-fn many(filter: Document, change: Document) -> Step {
-    plain(doc! { "update": "c", "updates": [{ "q": filter, "u": change, "multi": true }] })
+fn many(filter: Document, change: impl Into<Bson>) -> Step {
+    plain(doc! { "update": "c", "updates": [{ "q": filter, "u": change.into(), "multi": true }] })
 }
 
 fn delete_many(filter: Document) -> Step {

@@ -176,6 +176,16 @@ impl Errors<'_> {
                 let is_other = |stored: &Document| around.is_some_and(|around| stored.get_document(around).is_err());
                 rule.policy == Policy::Merge && statement.replacement().is_some() && self.before.iter().any(is_other)
             }
+            // Documented for `bounds`: a claim cannot increment an attempt number that is no number.
+            (Rule::Queue(_), Some(14), None) => {
+                let is_bounded = |field: &String| {
+                    self.rules.iter().any(|rule| rule.name() == "bounds" && rule.fields().contains(field))
+                };
+                let is_none =
+                    |stored: &Document, field: &str| at(stored, field).is_some_and(|value| as_number(value).is_none());
+                let mut fields = rule.fields().into_iter().filter(is_bounded);
+                fields.any(|field| self.before.iter().any(|stored| is_none(stored, &field)))
+            }
             // Documented for pipelines of constants, which are read as operators.
             (_, Some(IMMUTABLE), None) => statement.upsert && statement.is_pipeline() && statement.touches("_id"),
             // Documented: a push finds no bucket with room, and the new one has a value that another document has.

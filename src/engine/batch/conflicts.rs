@@ -12,7 +12,6 @@ use super::super::rejection_text::RejectedBy;
 use super::{BatchJob, Group, UpsertStage, commands};
 use crate::command::{Operation, Reply, WriteForm};
 use crate::document::{CowDocument, Document, Value};
-use crate::effect::uses_expr;
 
 /// Maximum attempts of an insert that collides with documents which are deleted before the match check.
 const MAX_INSERTS: u32 = 4;
@@ -47,15 +46,8 @@ impl<'f> BatchJob<'f> {
         self.evaluated.get(index).is_some_and(checks)
     }
 
-    /// Whether the statement is an upsert that is sent in stages. With conditions it must distinguish a missing document
-    /// from one that fails a condition. With a number for the insert only it must know whether it inserts. The server
-    /// rejects an upsert whose filter has `$expr`, whatever it matches.
     pub(super) fn is_staged_upsert(&self, index: usize) -> bool {
-        let Some(evaluated) = self.evaluated.get(index) else { return false };
-        let Operation::Update(update) = &evaluated.statement.operation else { return false };
-        let differs =
-            || evaluated.numbered_by.iter().any(|rule| rule.numbers.inserts_apart(&evaluated.statement.operation));
-        update.upsert && (!update.conditions.is_empty() || differs()) && !uses_expr(update.filter.as_document())
+        self.evaluated.get(index).is_some_and(Evaluated::is_staged_upsert)
     }
 
     /// Returns the statement whose reply requires a match check, if it does.

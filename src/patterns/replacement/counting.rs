@@ -174,10 +174,16 @@ pub(super) fn counting<'a>(update: &Update<'a>, version_field: &Path, stored: St
         let is_other = if stored == StoredKind::Number { "$nor" } else { "$or" };
         w.array(is_other, |a| {
             a.nested(|w| w.nested(version_field.as_str(), |w| is_of(w, &NO_NUMBERS)));
-            a.nested(|w| w.integer(version_field.as_str(), i64::MAX));
+            a.nested(|w| w.nested(version_field.as_str(), is_largest_long));
         });
     }));
     Some(Operation::Update(update))
+}
+
+/// Writes the condition that a value is the largest long. A decimal can be equal to it.
+fn is_largest_long(w: &mut Writer<'_>) {
+    w.integer("$eq", i64::MAX);
+    w.string("$type", "long");
 }
 
 /// Returns the kind of the version of a stored document.
@@ -276,7 +282,13 @@ fn write_counted(w: &mut Writer<'_>, path: &str, end: usize) {
     let reference = format!("${}", path.get(..end).unwrap_or(path));
     let Some(rest) = path.get(end + 1..) else {
         w.array("$cond", |a| {
-            a.nested(|w| w.string("$isNumber", &reference));
+            a.nested(|w| {
+                w.array("$and", |a| {
+                    a.nested(|w| w.string("$isNumber", &reference));
+                    // The sum would be a double.
+                    a.nested(|w| write_is_no_largest_long(w, &reference));
+                });
+            });
             a.nested(|w| {
                 w.array("$add", |a| {
                     a.string(&reference);
@@ -310,5 +322,23 @@ fn write_counted(w: &mut Writer<'_>, path: &str, end: usize) {
             });
         });
         a.string(&reference);
+    });
+}
+
+/// Writes the expression that a value is not the largest long.
+fn write_is_no_largest_long(w: &mut Writer<'_>, reference: &str) {
+    w.array("$or", |a| {
+        a.nested(|w| {
+            w.array("$ne", |a| {
+                a.string(reference);
+                a.slot().integer(i64::MAX);
+            });
+        });
+        a.nested(|w| {
+            w.array("$ne", |a| {
+                a.nested(|w| w.string("$type", reference));
+                a.string("long");
+            });
+        });
     });
 }

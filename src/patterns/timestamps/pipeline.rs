@@ -9,6 +9,8 @@
 //! therefore written by an expression, which replaces any other value there with a document.
 
 use super::super::literal;
+use super::expressions::{cond, failure, field, has_type};
+use super::increment::write_add;
 use super::settings::{TimestampBytes, TimestampScope, TimestampType};
 use super::template::{Filling, NUMBER_HOLE, TEXT_HOLE, Template, VALUE_HOLE};
 use super::writes::{Child, NewValue, PathChange, PathWrite, PathWrites, WriteTree};
@@ -335,91 +337,4 @@ fn value_after(put: NewValue<'_>) -> (Value<'_>, bool) {
         NewValue::Nothing => (REMOVE, false),
         NewValue::Now => (NOW, false),
     }
-}
-
-/// Writes the effect of `$inc`: a missing field becomes the amount. The statement fails if the field is not a number or
-/// the sum of integers overflows 64 bits.
-fn write_add(slot: ValueSlot<'_>, path: &str, amount: Value<'_>) {
-    let sum = |w: &mut Writer<'_>| {
-        w.array("$add", |a| {
-            field(a.slot(), path);
-            a.value(amount);
-        });
-    };
-    slot.nested(|w| {
-        w.nested("$switch", |w| {
-            w.array("branches", |a| {
-                a.nested(|w| {
-                    w.nested("case", |w| has_type(w, |slot| field(slot, path), "missing"));
-                    w.value("then", amount);
-                });
-                a.nested(|w| {
-                    w.nested("case", |w| {
-                        w.array("$and", |a| {
-                            a.nested(|w| field(w.slot("$isNumber"), path));
-                            a.nested(|w| {
-                                w.array("$or", |a| {
-                                    for inexact in ["double", "decimal"] {
-                                        a.nested(|w| has_type(w, |slot| field(slot, path), inexact));
-                                    }
-                                    a.nested(|w| {
-                                        w.array("$ne", |a| {
-                                            a.nested(|w| w.nested("$type", sum));
-                                            let kept = if amount.kind == Kind::Double { "missing" } else { "double" };
-                                            a.string(kept);
-                                        });
-                                    });
-                                });
-                            });
-                        });
-                    });
-                    w.nested("then", sum);
-                });
-            });
-            failure(
-                w.slot("default"),
-                &format!("cannot increment field '{path}', which is too large or of type "),
-                path,
-            );
-        });
-    });
-}
-
-fn has_type(w: &mut Writer<'_>, of: impl FnOnce(ValueSlot<'_>), type_name: &str) {
-    w.array("$eq", |a| {
-        a.nested(|w| of(w.slot("$type")));
-        a.string(type_name);
-    });
-}
-
-/// Writes an expression that fails with a text. `$toInt` of a string fails, and the server quotes the string. It
-/// depends on the document, so that the optimizer does not evaluate it in advance.
-fn failure(slot: ValueSlot<'_>, text: &str, path: &str) {
-    slot.nested(|w| {
-        w.nested("$toInt", |w| {
-            w.array("$concat", |a| {
-                a.string(format!("docward: {text}"));
-                a.nested(|w| field(w.slot("$type"), path));
-            });
-        });
-    });
-}
-
-fn cond(
-    slot: ValueSlot<'_>,
-    test: impl FnOnce(ValueSlot<'_>),
-    then: impl FnOnce(ValueSlot<'_>),
-    otherwise: impl FnOnce(ValueSlot<'_>),
-) {
-    slot.nested(|w| {
-        w.array("$cond", |a| {
-            test(a.slot());
-            then(a.slot());
-            otherwise(a.slot());
-        });
-    });
-}
-
-fn field(slot: ValueSlot<'_>, path: &str) {
-    slot.prefixed("$", path);
 }

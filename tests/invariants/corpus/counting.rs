@@ -43,7 +43,7 @@ fn are_counted(seen: &Seen) -> bool {
         1.into(),
         vec![Bson::Int32(1)].into(),
         i64::MAX.into(),
-        decimal("9223372036854775807"),
+        decimal("9223372036854775808"),
     ];
     let counted = counted.map(Some);
     noted(seen) && versions(seen, "version") == counted

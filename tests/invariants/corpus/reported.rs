@@ -143,7 +143,9 @@ pub(super) fn entries() -> Vec<Entry> {
         holds: |seen| seen.code() == 9 && seen.stored == [doc! { "_id": 1, "n": 5 }],
     });
     entries.extend(buckets());
-    entries.extend(trees());
+    entries.extend(
+        [trees(), sequences(), never_matching(), increments(), array_filters(), explained()].into_iter().flatten(),
+    );
     entries.extend(numbers());
     entries.extend(merges());
     entries.extend(rejected_commands());
@@ -404,6 +406,247 @@ fn rejected_commands() -> Vec<Entry> {
             },
         },
     ]
+}
+
+const PROVIDED_REPLACED: &str = "sequence: { field: no, counter: COLLECTION, collection: counters, provided: replace }";
+
+/// The numbers of the stored documents are different.
+fn has_own_numbers(seen: &Seen) -> bool {
+    let mut numbers: Vec<_> = seen.stored.iter().filter_map(|one| one.get_i32("no").ok()).collect();
+    let count = numbers.len();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers.len() == count
+}
+
+fn sequences() -> Vec<Entry> {
+    let new = |id: i32| insert(vec![doc! { "_id": id }]);
+    vec![
+        Entry {
+            name: "sequence: a replacement with a number of its own, where there is none",
+            rules: &[PROVIDED_REPLACED],
+            stored: vec![doc! { "_id": 1 }],
+            steps: vec![new(2), update(doc! { "_id": 1 }, doc! { "no": 2 }), new(3), new(4)],
+            must: "its number is not assigned again",
+            holds: |seen| seen.stored.len() == 4 && has_own_numbers(seen),
+        },
+        Entry {
+            name: "sequence: an upsert by replacement without a number, where upserts get none",
+            rules: &[PROVIDED_REPLACED],
+            stored: vec![doc! { "_id": 1 }],
+            steps: vec![upsert(doc! { "_id": 1 }, doc! { "a": 2 }), upsert(doc! { "_id": 2 }, doc! { "a": 2 })],
+            must: "gets none",
+            holds: |seen| seen.stored == [doc! { "_id": 1, "a": 2 }, doc! { "_id": 2, "a": 2 }],
+        },
+        Entry {
+            name: "sequence: a replacing upsert whose filter has null as the number",
+            rules: &[SEQUENCE_UPSERT],
+            stored: vec![],
+            steps: vec![upsert(doc! { "_id": 1, "no": null }, doc! { "b": 1 })],
+            must: "gets a number",
+            holds: |seen| seen.one() == doc! { "_id": 1, "b": 1, "no": 1 },
+        },
+        Entry {
+            name: "sequence: a replacing upsert whose filter has two numbers",
+            rules: &[SEQUENCE_UPSERT],
+            stored: vec![],
+            steps: vec![
+                upsert(doc! { "_id": 1, "$and": [{ "no": 60 }, { "no": 61 }] }, doc! { "b": 1 }),
+                upsert(doc! { "_id": 2, "no": { "$all": [60, 60] } }, doc! { "b": 1 }),
+            ],
+            must: "gets a number",
+            holds: |seen| seen.stored.len() == 2 && seen.stored.iter().all(|one| one.contains_key("no")),
+        },
+        Entry {
+            name: "sequence: an upsert whose filter may or may not have a number",
+            rules: &[SEQUENCE_UPSERT],
+            stored: vec![],
+            steps: vec![upsert(doc! { "_id": 1, "$or": [{ "no": 60 }, { "no": 60 }] }, doc! { "$set": { "b": 1 } })],
+            must: "inserts no document without a number",
+            holds: |seen| seen.stored.iter().all(|one| one.contains_key("no")),
+        },
+        Entry {
+            name: "versions: a pipeline beside the largest long",
+            rules: &[VERSIONED],
+            stored: vec![
+                doc! { "_id": 1, "b": "s", "v": i64::MAX },
+                doc! { "_id": 2, "v": decimal("9223372036854775807") },
+            ],
+            steps: vec![
+                many(doc! {}, vec![doc! { "$set": { "a": { "$toUpper": "$b" } } }]),
+                many(doc! { "_id": 2 }, doc! { "$set": { "a": 1 } }),
+            ],
+            must: "leaves it, and counts an equal decimal",
+            holds: |seen| {
+                seen.stored[0].get("v") == Some(&i64::MAX.into())
+                    && seen.stored[1].get("v") == Some(&decimal("9223372036854775809"))
+            },
+        },
+        Entry {
+            name: "sequence: an upsert by an ObjectId that the client names",
+            rules: &["sequence: { field: _id, counter: COLLECTION, collection: counters, replace_generated: true }"],
+            stored: vec![],
+            steps: vec![upsert(doc! { "_id": bson::oid::ObjectId::new() }, doc! { "$set": { "a": 2 } })],
+            must: "inserts it",
+            holds: |seen| seen.code() == 0 && is(seen, "a", 2) && seen.one().get_object_id("_id").is_ok(),
+        },
+        Entry {
+            name: "sequence: an upsert by replacement with a number that is replaced",
+            rules: &[PROVIDED_REPLACED],
+            stored: vec![],
+            steps: vec![new(2), upsert(doc! { "_id": 1 }, doc! { "no": 1 })],
+            must: "gets the next number",
+            holds: |seen| seen.stored.first() == Some(&doc! { "_id": 1, "no": 2 }),
+        },
+    ]
+}
+
+const NEVER: [fn() -> Document; 3] = [
+    || doc! { "zq": { "$all": [] } },
+    || doc! { "$alwaysFalse": 1 },
+    || doc! { "$or": [{ "$and": [{ "zq": { "$all": [] } }] }] },
+];
+
+/// The server takes no equality from a filter of which it sees that nothing matches it.
+fn never_matching() -> Vec<Entry> {
+    type Case = (&'static [&'static str], Document, Document, &'static str, fn(&Seen) -> bool);
+    const TOGETHER: &str = "together: [t1, t2]";
+    let cases: Vec<Case> = vec![
+        (&["replacement: { policy: merge }"], doc! {}, doc! { "_id": 1, "b": 1 }, "inserts the client's _id", |seen| {
+            seen.one() == doc! { "_id": 1, "b": 1 }
+        }),
+        (
+            &["schema_version: { field: sv, current: 3, minimum: 2 }"],
+            doc! { "sv": 3 },
+            doc! { "$set": { "b": 1 } },
+            "inserts nothing without a version",
+            |seen| seen.code() == 121 && seen.stored.is_empty(),
+        ),
+        (
+            &["bounds: { field: n, min: 0, max: 10 }"],
+            doc! { "n": 3 },
+            doc! { "$inc": { "n": -2 } },
+            "inserts nothing out of range",
+            |seen| seen.code() == 121 && seen.stored.is_empty(),
+        ),
+        (&[TOGETHER], doc! { "t1": 3 }, doc! { "$setOnInsert": { "t2": 1 } }, "inserts not only one", |seen| {
+            seen.code() == 121 && seen.stored.is_empty()
+        }),
+        (&[SEQUENCE_UPSERT], doc! { "no": 3 }, doc! { "$set": { "b": 1 } }, "inserts a number or nothing", |seen| {
+            seen.stored.iter().all(|one| one.contains_key("no"))
+        }),
+        (&[QUEUE], doc! { "locked": false, "try": 0 }, doc! { "$setOnInsert": { "b": 1 } }, "inserts a job", |seen| {
+            seen.stored.iter().all(|one| one.contains_key("locked") && one.contains_key("try"))
+        }),
+        (&[BUCKET], doc! { "messages": [1, 2] }, doc! { "$set": { "b": 1 } }, "inserts no wrong count", |seen| {
+            seen.stored
+                .iter()
+                .all(|one| one.get_array("messages").map_or(0, Vec::len) as i32 == one.get_i32("count").unwrap_or(0))
+        }),
+    ];
+    let entry = |(rules, pins, change, must, holds): &Case, never: fn() -> Document| {
+        let mut filter = doc! { "_id": 1 };
+        filter.extend(pins.clone());
+        filter.extend(never());
+        Entry {
+            name: "an upsert whose filter never matches",
+            rules,
+            stored: vec![],
+            steps: vec![upsert(filter, change.clone())],
+            must,
+            holds: *holds,
+        }
+    };
+    cases.iter().flat_map(|case| NEVER.map(|never| entry(case, never))).collect()
+}
+
+/// Increments through a pipeline of `timestamps`.
+fn increments() -> Vec<Entry> {
+    let increment = |stored: Bson, amount: Bson, rules, must, holds| Entry {
+        name: "timestamps: an increment with numbers of two types",
+        rules,
+        stored: vec![doc! { "_id": 1, "n": stored }],
+        steps: vec![update(doc! { "_id": 1 }, doc! { "$inc": { "n": amount }, "$set": { "s": 4_i64 } })],
+        must,
+        holds,
+    };
+    let bounded: &[&str] = &["bounds: { field: n, min: 0, max: 10 }", FIELDS];
+    let alone: &[&str] = &[FIELDS];
+    let as_directly = "stores what the server stores";
+    vec![
+        increment(decimal("6"), 0.1.into(), alone, as_directly, |seen| is(seen, "n", decimal("6.100000000000000"))),
+        increment(0.1.into(), decimal("0.1"), alone, as_directly, |seen| is(seen, "n", decimal("0.200000000000000"))),
+        increment(9_007_199_254_740_993_i64.into(), 0.1.into(), alone, as_directly, |seen| {
+            is(seen, "n", 9_007_199_254_740_992.0)
+        }),
+        increment(0.1.into(), 9_007_199_254_740_993_i64.into(), alone, as_directly, |seen| {
+            is(seen, "n", 9_007_199_254_740_992.0)
+        }),
+        increment(decimal("9.9"), 0.1.into(), bounded, "stays in range", |seen| {
+            is(seen, "n", decimal("10.000000000000000"))
+        }),
+        increment(decimal("0.1"), (-0.1).into(), bounded, "stays in range", |seen| is(seen, "n", decimal("0E-15"))),
+    ]
+}
+
+/// Array filters of which only stale writes, or none of the client's, use one.
+fn array_filters() -> Vec<Entry> {
+    let late = |set: Document, filters: Vec<Document>| {
+        plain(doc! { "update": "c", "updates": [{ "q": { "_id": 1 }, "u": { "$set": set }, "arrayFilters": filters }] })
+    };
+    let stored = || vec![doc! { "_id": 1, "b": [1, 5], "c": [1, 5], "lm": 7_i64 }];
+    vec![
+        Entry {
+            name: "timestamps: a stale write with array filters",
+            rules: &[WHOLE],
+            stored: stored(),
+            steps: vec![late(doc! { "s": 6_i64, "b.$[t]": 11 }, vec![doc! { "t": { "$gte": 2 } }])],
+            must: "changes nothing",
+            holds: |seen| seen.code() == 0 && is(seen, "lm", 7_i64) && seen.last().get("n") == Some(&1.into()),
+        },
+        Entry {
+            name: "timestamps: a write with array filters that is not stale",
+            rules: &[WHOLE],
+            stored: stored(),
+            steps: vec![late(
+                doc! { "s": 8_i64, "b.$[t]": 11, "c.$[u]": 12 },
+                vec![doc! { "t": { "$gte": 2 } }, doc! { "$or": [{ "u": 1 }, { "u": 9 }] }],
+            )],
+            must: "is executed",
+            holds: |seen| {
+                is(seen, "b", vec![Bson::Int32(1), 11.into()]) && is(seen, "c", vec![Bson::Int32(12), 5.into()])
+            },
+        },
+        Entry {
+            name: "timestamps: an array filter that the client does not use",
+            rules: &[WHOLE],
+            stored: stored(),
+            steps: vec![late(doc! { "s": 6_i64, "b.$[t]": 11 }, vec![doc! { "t": 5 }, doc! { "u": 5 }])],
+            must: "fails as without a rule",
+            holds: |seen| seen.code() == 9,
+        },
+    ]
+}
+
+fn explained() -> Vec<Entry> {
+    let explain = |update: Document| {
+        let update = doc! { "q": { "_id": 1 }, "u": update, "upsert": true };
+        plain(doc! { "explain": { "update": "c", "updates": [update] }, "verbosity": "queryPlanner" })
+    };
+    let sizes: &[&str] = &["limits: { document: 220B }"];
+    let changes = [
+        (sizes, doc! { "$set": { "ev": [1] } }),
+        (&["bounds: { field: n, max: 9 }"][..], doc! { "$inc": { "n": 1.5 } }),
+    ];
+    let entry = |(rules, change): (&'static [&'static str], Document)| Entry {
+        name: "explain: an upsert with a condition of docward",
+        rules,
+        stored: vec![doc! { "_id": 1 }],
+        steps: vec![explain(change)],
+        must: "shows the plan of what is sent first",
+        holds: |seen| seen.code() == 0 && seen.last().contains_key("queryPlanner"),
+    };
+    changes.into_iter().map(entry).collect()
 }
 
 fn unique_sku() -> Step {
