@@ -3,7 +3,7 @@
 use super::WrittenBy;
 use super::items::{AddedValues, item_count};
 use super::operators::{Write, is_rename_source, on_insert, position, touched};
-use super::pins::{PinnedPath, pins};
+use super::pins::{PinnedPath, may_match_nothing, pins};
 use crate::command::{Modification, Operation, Update};
 use crate::document::{Document, Kind, Value};
 
@@ -174,15 +174,13 @@ fn of_upsert(update: &Update<'_>) -> Option<usize> {
     let filter = update.filter.as_document();
     match update.modification.meaning() {
         Modification::Replacement(document) => {
-            let id = pins(filter).into_iter().find(|pin| pin.path == b"_id");
-            let id = match id {
-                Some(pin) => {
-                    let own = element_length("_id".len()) + pinned_length(pin.value?);
-                    // A server that finds no equality generates the `_id`.
-                    Some(if pin.certain { own } else { own.max(GENERATED_ID) })
-                }
-                None => None,
-            };
+            let mut id = None;
+            for pin in pins(filter).iter().filter(|pin| pin.path == b"_id") {
+                let own = element_length("_id".len()) + pinned_length(pin.value?);
+                // A server that finds no equality generates the `_id`.
+                let is_certain = pin.certain && !may_match_nothing(filter);
+                id = id.max(Some(if is_certain { own } else { own.max(GENERATED_ID) }));
+            }
             Some(with_id(document.as_document(), id))
         }
         Modification::Operators(operators) => {

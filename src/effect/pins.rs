@@ -62,7 +62,7 @@ pub fn pins_agree(filter: Document<'_>) -> bool {
 
 /// Returns whether every version of the server fails to build a document from the equalities.
 pub fn pins_conflict(filter: Document<'_>) -> bool {
-    !agree(&selected(filter, |pin| pin.certain))
+    !agree(&selected(filter, |pin| pin.certain)) && !may_match_nothing(filter)
 }
 
 /// Returns the same as `pins_agree` for `_id` only, the one field that an upsert by replacement takes from its filter.

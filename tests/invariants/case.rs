@@ -312,7 +312,13 @@ pub(super) fn first(path: &str) -> &str {
     path.split('.').next().unwrap_or(path)
 }
 
+/// The field of a condition that never matches.
+pub(super) const NEVER: &str = "zq";
+
 fn pinned<'a>(filter: &'a Document, field: &str) -> Option<&'a Bson> {
+    if filter.contains_key(NEVER) || filter.contains_key("$alwaysFalse") {
+        return None;
+    }
     let direct = filter.get(field).and_then(|condition| match condition {
         Bson::Document(operators) if operators.keys().any(|key| key.starts_with('$')) => {
             let equal = |name: &str| {

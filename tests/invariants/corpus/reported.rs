@@ -557,7 +557,20 @@ fn never_matching() -> Vec<Entry> {
             holds: *holds,
         }
     };
-    cases.iter().flat_map(|case| NEVER.map(|never| entry(case, never))).collect()
+    let push = |never: fn() -> Document| {
+        let mut filter = doc! { "o": 1 };
+        filter.extend(never());
+        Entry {
+            name: "bucket: a push whose filter never matches",
+            rules: &[BUCKET],
+            stored: vec![],
+            steps: vec![update(filter, doc! { "$push": { "messages": 1 } })],
+            must: "opens no bucket without an owner",
+            holds: |seen| seen.stored.is_empty(),
+        }
+    };
+    let upserts = cases.iter().flat_map(|case| NEVER.map(|never| entry(case, never)));
+    upserts.chain(NEVER.map(push)).collect()
 }
 
 /// Increments through a pipeline of `timestamps`.

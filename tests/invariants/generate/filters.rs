@@ -2,6 +2,7 @@
 
 use bson::{Bson, Document, Regex, doc};
 
+use super::super::case::NEVER;
 use super::super::values::{at, equal, id, put, small_number};
 use super::Generator;
 
@@ -24,6 +25,13 @@ impl Generator<'_> {
         for _ in 0..others {
             let condition = self.condition();
             filter = self.joined(filter, condition);
+        }
+        // The server sees that it matches nothing, and takes no equality from it.
+        match self.dice.below(if upsert { 100 } else { 400 }) {
+            0 => _ = filter.insert(NEVER, doc! { "$all": [] }),
+            1 => _ = filter.insert("$alwaysFalse", 1),
+            2 => _ = filter.insert(NEVER, doc! { "$in": [] }),
+            _ => {}
         }
         filter
     }

@@ -320,7 +320,14 @@ impl Generator {
         if self.chance(25) {
             return self.upsert_inside();
         }
-        let filter = self.filter(0);
+        let mut filter = self.filter(0);
+        match self.below(60) {
+            0 => _ = filter.insert("zq", doc! { "$all": [] }),
+            1 => _ = filter.insert("$alwaysFalse", 1),
+            2 => _ = filter.insert("$and", vec![doc! { "zq": { "$all": [] } }]),
+            3 => _ = filter.insert("zq", doc! { "$in": [] }),
+            _ => {}
+        }
         let collation = self.chance(5).then(|| doc! { "locale": "en", "strength": 2 });
         Statement { collation, upsert: true, ..self.statement(filter) }
     }
