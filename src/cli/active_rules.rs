@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
@@ -25,6 +26,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// The rules in use and their overrides.
 pub(super) struct ActiveRules {
     current: Arc<ArcSwap<RuleSet>>,
+    changed: Notify,
     /// Stores the overrides; `None`: they belong to this process.
     service: Option<Arc<MongoService>>,
     overrides: Mutex<Overrides>,
@@ -54,12 +56,22 @@ impl Overrides {
 impl ActiveRules {
     /// `rules` are those of the files. With a `service`, overrides are kept on the server.
     pub(super) fn new(rules: Arc<RuleSet>, service: Option<Arc<MongoService>>) -> Self {
-        Self { current: Arc::new(ArcSwap::new(rules)), service, overrides: Mutex::default() }
+        Self { current: Arc::new(ArcSwap::new(rules)), changed: Notify::new(), service, overrides: Mutex::default() }
     }
 
     /// The rules in use, for the proxy.
     pub(super) fn current(&self) -> Arc<ArcSwap<RuleSet>> {
         self.current.clone()
+    }
+
+    /// Waits until other rules are in use.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    fn store(&self, rules: Arc<RuleSet>) {
+        self.current.store(rules);
+        self.changed.notify_one();
     }
 
     /// Uses the rules of a reload, with the overrides that are still valid.
@@ -72,9 +84,12 @@ impl ActiveRules {
             tracing::warn!(rule, mode, until, by = found.by, "the reload keeps the override of the rule's mode");
         }
         for rule in valid.keys().filter(|rule| !applied.contains_key(*rule)) {
-            tracing::warn!(rule, "the reload ends the override of a rule's mode: the rule is not loaded or conflicts");
+            tracing::warn!(
+                rule,
+                "after the reload, the override of a rule's mode has no effect: the rule is not loaded or conflicts"
+            );
         }
-        self.current.store(combined);
+        self.store(combined);
     }
 
     /// Reads the stored overrides once, before the listeners open.
@@ -202,7 +217,7 @@ impl ActiveRules {
         let rules = self.current.load_full();
         let (combined, applied) = overrides.combine(&rules, &valid);
         if applied != before {
-            self.current.store(combined);
+            self.store(combined);
         }
         for (rule, found) in applied.iter().filter(|(rule, found)| before.get(*rule) != Some(found)) {
             let ModeOverride { mode, until, reason, by, shared } = &**found;

@@ -125,6 +125,14 @@ impl ConfigFile {
         })
     }
 
+    /// Reads the log format in the file at `path`, whatever else is wrong in it.
+    pub(super) fn log_format_of(path: &Path) -> Option<LogFormat> {
+        match Self::read_in_part(path, |_, _| {}) {
+            Ok(file) => file.log_format,
+            Err(errors) => errors.partial?.log_format,
+        }
+    }
+
     pub(super) fn upstream(&self) -> ConnectionString {
         self.upstream.clone().unwrap_or_default()
     }

@@ -122,7 +122,11 @@ struct LimitArguments {
 pub(super) fn run(arguments: Arguments, log_format: Option<LogFormat>) -> ExitCode {
     let connection = arguments.connection.clone();
     let settings = settings(arguments);
-    let from_file = settings.as_ref().ok().and_then(|settings| settings.log_format);
+    let from_file = match &settings {
+        Ok(settings) => settings.log_format,
+        // Its mistakes are reported in the format that it names.
+        Err(_) => connection.config().and_then(ConfigFile::log_format_of),
+    };
     logging::start(log_format.or(from_file).unwrap_or_default());
     start(settings, Builder::new_multi_thread(), async |settings, rules| {
         // Overrides of modes are kept where docward has a connection of its own.
@@ -357,6 +361,12 @@ async fn serve(
         }
         std::future::pending().await
     };
+    let counts = async {
+        loop {
+            observer.note_loaded();
+            active.changed().await;
+        }
+    };
     let (draining, drained) = oneshot::channel::<()>();
     let shutdown = async {
         wait_for_signal(&mut terminate, &mut interrupt, "draining").await;
@@ -379,6 +389,7 @@ async fn serve(
         () = access::watch(&service, &rules) => {}
         () = requirements::watch(&service, &rules) => {}
         () = reports => {}
+        () = counts => {}
     }
     live_report::log(&observer.report().1);
     telemetry.end(drain_deadline.get()).await;

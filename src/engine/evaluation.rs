@@ -247,6 +247,8 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                     self.statement = self.statement.with(operation);
                 }
                 self.changed_by = Some(rule);
+                // It is rejected if there is no number.
+                outcomes.keep_open(rule);
                 let numbered = NumberRule::new(rule);
                 // A stored document may get the client's own number.
                 self.provides_number

@@ -87,7 +87,10 @@ impl Pattern for Copies {
     fn requirements(&self) -> Vec<Requirement> {
         let rejects = self.entries.iter().any(|entry| entry.on_delete == OnOriginalDelete::Reject);
         let transactions = rejects.then_some(Requirement::Transactions);
-        [Requirement::OwnConnection, Requirement::ChangeStreams].into_iter().chain(transactions).collect()
+        [Requirement::OwnConnection, Requirement::PipelineUpdates, Requirement::ChangeStreams]
+            .into_iter()
+            .chain(transactions)
+            .collect()
     }
 
     fn tolerates_unsupported(&self) -> bool {

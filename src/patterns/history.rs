@@ -140,7 +140,7 @@ impl Pattern for History {
     }
 
     fn requirements(&self) -> Vec<Requirement> {
-        vec![Requirement::OwnConnection, Requirement::PreImages]
+        vec![Requirement::OwnConnection, Requirement::PipelineUpdates, Requirement::PreImages]
     }
 
     fn applicability(&self, _: StatementKind, namespace: Namespace<'_>) -> Applicability {

@@ -192,6 +192,7 @@ impl Timestamps {
         if !writes_protected {
             return Ok(match time {
                 Some(time) => {
+                    pinned.require_certain()?;
                     let operators = Modification::Operators(self.timestamped_on_insert(operators, &pinned, time));
                     Verdict::rewrite(remade(update, update.filter.clone(), operators, true))
                 }
@@ -220,6 +221,7 @@ impl Timestamps {
             });
         }
         if let Some(obstacle) = changes.obstacle {
+            pinned.require_certain()?;
             return Ok(match update.multi {
                 true => Verdict::Unsupported(obstacle),
                 false => Verdict::procedure(OperatorsProcedure::new(self, &changes.protected, &on_insert)),

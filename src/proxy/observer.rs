@@ -42,6 +42,11 @@ impl<P: Interceptor> Observer<P> {
         (rules, report)
     }
 
+    /// Begins to count for the current rules. Without it, counts begin with the first outcome of any rule.
+    pub fn note_loaded(&self) {
+        self.process.rules.outcomes.note_loaded(&*self.rules());
+    }
+
     /// Returns the current rules.
     #[must_use]
     pub fn rules(&self) -> Arc<P> {

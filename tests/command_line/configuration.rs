@@ -45,6 +45,18 @@ fn all_errors_are_reported_together_with_their_positions() {
 }
 
 #[test]
+fn mistakes_are_reported_in_the_log_format_that_the_file_names() {
+    let (_folder, path) = folder("log_format: json\nlistn: x\n");
+    let output = docward(&["serve", "--config", &path]);
+    assert_eq!(output.status.code(), Some(64));
+    let shown = text(&output.stderr);
+    assert!(shown.contains("`listn`"), "{shown}");
+    for line in shown.lines() {
+        serde_json::from_str::<serde_json::Value>(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    }
+}
+
+#[test]
 fn check_reads_the_files_that_the_configuration_names() {
     for (configuration, code, words) in [
         ("rules: [good.yaml]\n", 0, "1 rule is fine"),

@@ -28,6 +28,7 @@ const REJECTIONS: &[(&str, &str)] = &[
     // Limits: an upsert by an `$or` of equal branches, which some servers treat as one equality.
     ("together", "as an upsert, depending on the server, it could insert"),
     ("sequence", "as an upsert, depending on the server, it could insert"),
+    ("timestamps", "as an upsert, depending on the server, it could insert"),
     // Limits: only the attempt or `locked: false` shows that no worker has the job.
     ("queue", "its filter has neither"),
     ("queue", "it replaces a job without"),

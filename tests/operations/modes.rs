@@ -177,7 +177,7 @@ fn a_reload_keeps_an_override_and_names_removed_rules() {
     docward.rewrite_rules(&format!("version: 1\nrules:\n{other}"));
     let line = docward.wait_for_log("rules that no longer apply");
     assert!(line.contains(RULE), "{line}");
-    docward.wait_for_log("the reload ends the override");
+    docward.wait_for_log("after the reload, the override of a rule's mode has no effect");
     mode(&docward, &[RULE, "--clear"]);
 }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use bson::{Document, doc};
 use serde_json::Value;
 use support::frame::Message;
+use support::http::get;
 use support::mongod::{Kind, Mongod};
 use support::process::free_port;
 use support::proxy::Docward;
@@ -111,7 +112,7 @@ fn a_server_that_has_everything_lacks_nothing() {
 fn an_insert_that_needs_a_number_of_a_server_that_is_too_old_is_rejected() {
     let old = Peer::with_hello(hello(8), |request| vec![reply_to(&request, doc! { "n": 1, "ok": 1.0 })]);
     for rules in [SEQUENCE, &SEQUENCE.replace("counter: c", "strategy: optimistic")] {
-        let docward = Docward::before(&old.uri()).rules(rules).start();
+        let docward = Docward::before(&old.uri()).rules(rules).admin().start();
         docward.wait_for_log(
             "rule 'r' (sequence) needs docward's own connection (MongoDB 4.4 or later), and the server is older (its \
              maxWireVersion is 8); upgrade the server",
@@ -124,7 +125,31 @@ fn an_insert_that_needs_a_number_of_a_server_that_is_too_old_is_rejected() {
             assert!(error.contains("'r'") && error.contains(expected), "{error}");
         }
         assert_eq!(client.command("d", doc! { "find": "c" }).get_i32("n").unwrap(), 1);
+        // Nothing was rewritten.
+        let metrics = get(&docward.admin_address(), "/metrics").body;
+        let counts = |outcome| format!("docward_rule_statements_total{{rule=\"r\",outcome=\"{outcome}\"}} 2");
+        assert!(metrics.contains(&counts("reject")) && !metrics.contains(&counts("rewrite")), "{metrics}");
     }
+}
+
+#[test]
+fn rules_count_from_their_load_on() {
+    let docward = Docward::before(&Mongod::shared().uri()).rules(BOUNDS).admin().start();
+    let loaded = milliseconds();
+    std::thread::sleep(Duration::from_millis(1500));
+    let since = || get(&docward.admin_address(), "/api/rules").json()["rules"][0]["since"].as_i64().unwrap();
+    assert!(since() < loaded + 1000, "{} {loaded}", since());
+    docward.rewrite_rules(&BOUNDS.replace("min: 0", "min: 1"));
+    docward.signal("HUP");
+    docward.wait_for_log("rules loaded");
+    let loaded = milliseconds();
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!((loaded - 1000..loaded + 1000).contains(&since()), "{} {loaded}", since());
+}
+
+/// The time since 1970.
+fn milliseconds() -> i64 {
+    bson::DateTime::now().timestamp_millis()
 }
 
 #[test]

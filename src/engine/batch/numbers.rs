@@ -166,7 +166,9 @@ impl<'f> BatchJob<'f> {
         let reason = format!("no number could be reserved for it: {text}");
         let hint = "Ask the DBA to correct this: docward reserves numbers as its own user (--service).";
         let rejection = Rejection::new(reason, hint);
-        port.add_outcome(rule, self.batch.namespace(&evaluated.statement), OutcomeKind::Reject, Some(&rejection));
+        let namespace = self.batch.namespace(&evaluated.statement);
+        let text = (rejection.reason.as_str(), rejection.hint.as_str());
+        port.outcomes(|outcomes| outcomes.settle(rule, namespace, OutcomeKind::Reject, text, (1, true)));
         evaluated.rejected = Some(RejectedBy::new(rule, rejection));
     }
 

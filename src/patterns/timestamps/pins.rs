@@ -14,6 +14,8 @@ use crate::effect::{ImageValue, inserted};
 #[derive(Debug, Default)]
 pub(super) struct Pinned {
     pub(super) paths: Vec<String>,
+    /// One of them that only some servers insert.
+    uncertain: Option<String>,
     /// Whether the filter gives the `_id`: then the `_id` cannot show whether the document is inserted or stored.
     pub(super) id: bool,
 }
@@ -21,6 +23,20 @@ pub(super) struct Pinned {
 impl Pinned {
     pub(super) fn at(&self, time: TimestampBytes) -> Vec<FieldTimestamp<'_>> {
         self.paths.iter().map(|path| FieldTimestamp { path, time }).collect()
+    }
+
+    /// Checks that every server inserts them: operators set their timestamps in any case.
+    ///
+    /// # Errors
+    /// Some servers insert a field and others do not.
+    pub(super) fn require_certain(&self) -> Result<(), Rejection> {
+        match &self.uncertain {
+            None => Ok(()),
+            Some(path) => Err(Rejection::new(
+                format!("as an upsert, depending on the server, it could insert the protected field '{path}' from its filter"),
+                "Write the filter without alternatives, or do not upsert.",
+            )),
+        }
     }
 }
 
@@ -32,7 +48,7 @@ impl Timestamps {
     pub(super) fn pinned(&self, update: &Update<'_>, is_written: impl Fn(&[u8]) -> bool) -> Result<Pinned, Rejection> {
         let filter = update.filter.as_document();
         if !update.upsert || pins_only_id(filter) {
-            return Ok(Pinned { paths: Vec::new(), id: true });
+            return Ok(Pinned { id: true, ..Pinned::default() });
         }
         // The operators' own writes are known, so only the filter is evaluated.
         let nothing = Modification::Operators(CowDocument::from(Document::EMPTY));
@@ -54,8 +70,13 @@ impl Timestamps {
             }
         };
         let own = |path: &&str| *path != "_id" && !is_written(path.as_bytes());
+        let paths: Vec<String> = pinned.into_iter().filter(own).map(str::to_owned).collect();
+        let is_uncertain =
+            |path: &&String| Path::parse(path).is_some_and(|path| matches!(inserted.at(&path), ImageValue::Unknown));
+        let per_field = self.per == TimestampScope::Field;
         Ok(Pinned {
-            paths: pinned.into_iter().filter(own).map(str::to_owned).collect(),
+            uncertain: paths.iter().find(is_uncertain).filter(|_| per_field).cloned(),
+            paths,
             id: names.contains(&b"_id".as_slice()),
         })
     }

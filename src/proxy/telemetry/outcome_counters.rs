@@ -53,6 +53,11 @@ impl OutcomeCounters {
         Self { in_full, ..Self::default() }
     }
 
+    /// Begins to count for the rules of `policy`.
+    pub(in crate::proxy) fn note_loaded<P: Interceptor>(&self, policy: &P) {
+        self.register.lock().unwrap_or_else(PoisonError::into_inner).load(policy);
+    }
+
     /// Counts the outcomes of a plan of `policy` for the whole message `frame`.
     pub(in crate::proxy) fn publish<P: Interceptor>(
         &self,

@@ -144,7 +144,7 @@ pub(super) fn entries() -> Vec<Entry> {
     });
     entries.extend(buckets());
     entries.extend(
-        [trees(), sequences(), never_matching(), increments(), array_filters(), explained()].into_iter().flatten(),
+        [trees(), sequences(), never_matching(), increments(), uncertain_pins(), array_filters(), explained()].into_iter().flatten(),
     );
     entries.extend(numbers());
     entries.extend(merges());
@@ -538,6 +538,12 @@ fn never_matching() -> Vec<Entry> {
         (&[QUEUE], doc! { "locked": false, "try": 0 }, doc! { "$setOnInsert": { "b": 1 } }, "inserts a job", |seen| {
             seen.stored.iter().all(|one| one.contains_key("locked") && one.contains_key("try"))
         }),
+        (&[FIELDS], doc! { "a": 3 }, doc! { "$set": { "s": 4_i64 } }, "sets no time of a missing field", |seen| {
+            seen.stored.iter().all(|one| one.contains_key("a") || at(one, "lm.a").is_none())
+        }),
+        (&[COPIES], doc! { "f.n": 3 }, doc! { "$setOnInsert": { "f.id": 1 } }, "inserts no key alone", |seen| {
+            seen.stored.iter().all(|one| at(one, "f.id").is_none() || at(one, "f.n").is_some())
+        }),
         (&[BUCKET], doc! { "messages": [1, 2] }, doc! { "$set": { "b": 1 } }, "inserts no wrong count", |seen| {
             seen.stored
                 .iter()
@@ -573,6 +579,8 @@ fn never_matching() -> Vec<Entry> {
     upserts.chain(NEVER.map(push)).collect()
 }
 
+const COPIES: &str = "copies: [{ into: protected.COLLECTION, key: f.id, fields: { n: f.n } }]";
+
 /// Increments through a pipeline of `timestamps`.
 fn increments() -> Vec<Entry> {
     let increment = |stored: Bson, amount: Bson, rules, must, holds| Entry {
@@ -599,6 +607,23 @@ fn increments() -> Vec<Entry> {
             is(seen, "n", decimal("10.000000000000000"))
         }),
         increment(decimal("0.1"), (-0.1).into(), bounded, "stays in range", |seen| is(seen, "n", decimal("0E-15"))),
+    ]
+}
+
+/// A time of a field that the server does not insert would discard an older write to it later.
+fn uncertain_pins() -> Vec<Entry> {
+    let upserted = |change: Document| Entry {
+        name: "timestamps: an upsert by a double negation",
+        rules: &[FIELDS],
+        stored: vec![],
+        steps: vec![upsert(doc! { "m.x": { "$not": { "$not": { "$eq": 1 } } } }, change)],
+        must: "sets no time of a missing field",
+        holds: |seen| seen.stored.iter().all(|one| at(one, "m.x").is_some() || at(one, "lm.m.x").is_none()),
+    };
+    vec![
+        upserted(doc! { "$set": { "z": 1, "s": 4_i64 } }),
+        upserted(doc! { "$set": { "a": 1, "s": 4_i64 } }),
+        upserted(doc! { "$set": { "a": 1, "s": 4_i64 }, "$push": { "p": { "$each": [1], "$sort": 1 } } }),
     ]
 }
 
