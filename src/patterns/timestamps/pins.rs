@@ -33,7 +33,9 @@ impl Pinned {
         match &self.uncertain {
             None => Ok(()),
             Some(path) => Err(Rejection::new(
-                format!("as an upsert, depending on the server, it could insert the protected field '{path}' from its filter"),
+                format!(
+                    "as an upsert, depending on the server, it could insert the protected field '{path}' from its filter"
+                ),
                 "Write the filter without alternatives, or do not upsert.",
             )),
         }

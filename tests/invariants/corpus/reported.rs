@@ -144,7 +144,9 @@ pub(super) fn entries() -> Vec<Entry> {
     });
     entries.extend(buckets());
     entries.extend(
-        [trees(), sequences(), never_matching(), increments(), uncertain_pins(), array_filters(), explained()].into_iter().flatten(),
+        [trees(), sequences(), never_matching(), increments(), uncertain_pins(), array_filters(), explained()]
+            .into_iter()
+            .flatten(),
     );
     entries.extend(numbers());
     entries.extend(merges());
