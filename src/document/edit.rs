@@ -20,6 +20,25 @@ pub fn without(document: Document<'_>, key: &str) -> Vec<u8> {
     out
 }
 
+/// Returns `document` without the field at `path`. Documents around it stay.
+pub fn without_path(document: Document<'_>, path: &Path) -> Vec<u8> {
+    let mut out = Vec::with_capacity(document.as_bytes().len());
+    Writer::document(&mut out, |w| write_without(w, document, path.as_str()));
+    out
+}
+
+/// The path comes from a rule, so the rule bounds this recursion.
+fn write_without(w: &mut Writer<'_>, document: Document<'_>, path: &str) {
+    let (name, below) = path.split_once('.').map_or((path, None), |(name, below)| (name, Some(below)));
+    for element in document.elements() {
+        match (element.key == name.as_bytes(), below, element.value.as_document()) {
+            (true, None, _) => {}
+            (true, Some(below), Some(nested)) => w.nested(name, |w| write_without(w, nested, below)),
+            _ => w.element(element),
+        }
+    }
+}
+
 /// Returns `document` with `extra` fields appended.
 pub fn append(document: Document<'_>, extra: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut out = Vec::with_capacity(document.as_bytes().len() + 64);

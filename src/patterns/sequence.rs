@@ -234,11 +234,7 @@ impl Sequence {
         let is_inserted = |value: &Value<'_>| update.upsert && !self.is_no_number(*value) && effect::pins_agree(filter);
         let pinned = effect::equality(filter, self.field().as_str()).filter(is_inserted);
         let verdict = match (own, pinned) {
-            (Some(value), _) if self.is_replaced(value) && pinned.is_none() => match self.keep(update, true) {
-                // A document without a number gets the client's.
-                Verdict::Rewrite(rewrite) => Verdict::ContainsNumbers(Some(rewrite.operation)),
-                other => other,
-            },
+            (Some(value), _) if self.is_replaced(value) && pinned.is_none() => self.keep_instead(update),
             (Some(value), _) if self.provided == Provided::Keep => provides(value),
             (Some(value), _) => self.only_stored(update, Some(value)),
             (None, Some(_)) if self.provided != Provided::Keep => match self.keep_stored(update) {
@@ -257,6 +253,23 @@ impl Sequence {
             (verdict @ (Verdict::Forward | Verdict::ContainsNumbers(None) | Verdict::Reject(_)), _)
             | (verdict, None) => verdict,
             (_, Some(rejection)) => Verdict::Reject(rejection),
+        }
+    }
+
+    /// Keeps the stored number instead of the client's.
+    fn keep_instead<'a>(&self, update: &Update<'a>) -> Verdict<'a> {
+        let without_number = match &update.modification {
+            Modification::Replacement(document) if !self.is_id() => {
+                let without = edit::without_path(document.as_document(), self.field());
+                Some(Modification::Replacement(CowDocument::from_writer(without)))
+            }
+            _ => None,
+        };
+        match (self.keep(update, true), without_number) {
+            (Verdict::Rewrite(_), Some(modification)) => self.keep_stored(&Update { modification, ..update.clone() }),
+            // A document without a number gets the client's.
+            (Verdict::Rewrite(rewrite), None) => Verdict::ContainsNumbers(Some(rewrite.operation)),
+            (other, _) => other,
         }
     }
 
