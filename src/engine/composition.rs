@@ -152,6 +152,16 @@ mod tests {
     }
 
     #[test]
+    fn increments_of_another_rule_without_a_condition_are_reported() {
+        let reports = |bounds: &str, other: &str| found(&[bounds, other]).len() == 1;
+        const REJECT: &str = "bounds: { field: try, max: 9, policy: reject }";
+        const BUCKET: &str = "bucket: { array: messages, count: try, limit: 3 }";
+        assert!(reports(REJECT, "queue: { lease: 5m }") && reports(REJECT, BUCKET));
+        assert!(!reports("bounds: { field: try, max: 9 }", "queue: { lease: 5m }"));
+        assert!(!reports("bounds: { field: n, max: 9, policy: reject }", "queue: { lease: 5m }"));
+    }
+
+    #[test]
     fn bounds_on_a_version_are_reported() {
         let reports = |bounds: &str| found(&["replacement: { version: a.n }", bounds]).len() == 1;
         assert!(reports("bounds: { field: a.n, max: 9 }") && reports("bounds: { field: a, min: 0 }"));

@@ -156,6 +156,11 @@ impl Pattern for Bounds {
         if sequence.map(|(field, _)| field).or(version).filter(is_nested).is_some() {
             return Some("one field lies inside the other, so both cannot be numbers");
         }
+        if self.policy == BoundsPolicy::Reject && other.incremented_field().is_some_and(|field| is_same(&field)) {
+            return Some(
+                "it requires a condition for each increment, and the other rule increments the field without one",
+            );
+        }
         if let Some((_, first)) = sequence.filter(|(field, _)| is_same(field)) {
             if self.max.is_some() {
                 return Some("the sequence assigns numbers above the maximum, too");

@@ -117,6 +117,10 @@ impl Pattern for Bucket {
         checks
     }
 
+    fn incremented_field(&self) -> Option<&Path> {
+        Some(&self.count)
+    }
+
     fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {
         applicability_for_content(kind)
     }

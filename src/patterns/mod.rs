@@ -382,6 +382,11 @@ pub trait Pattern {
         None
     }
 
+    /// Returns the field that the rule itself increments in clients' statements.
+    fn incremented_field(&self) -> Option<&Path> {
+        None
+    }
+
     /// Returns whether a delete removes documents that its filter does not match.
     fn cascades(&self) -> bool {
         false

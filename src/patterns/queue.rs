@@ -101,6 +101,10 @@ impl Pattern for Queue {
         true
     }
 
+    fn incremented_field(&self) -> Option<&Path> {
+        Some(&self.attempts)
+    }
+
     fn conflict_with(&self, other: &AnyPattern) -> Option<&'static str> {
         other.cascades().then_some("the delete of a node also deletes jobs below it that other workers have")
     }
