@@ -23,9 +23,10 @@ use crate::rules::{Mode, Rule, RuleId, RuleSet};
 
 /// Pause before the check is repeated if no server answered or the rules changed.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
-/// NamespaceNotFound, CommandNotFound, CommandNotSupported, CommandNotSupportedOnView, NotImplemented: the server cannot
-/// explain the statement, whatever it contains.
-const NO_EXPLAIN: [i32; 5] = [26, 59, 115, 166, 238];
+/// CommandNotFound, CommandNotSupported, NotImplemented: the server cannot explain the statement, whatever it contains.
+const NO_EXPLAIN: [i32; 3] = [59, 115, 238];
+/// NamespaceNotFound, InvalidNamespace, CommandNotSupportedOnView: this collection cannot show it.
+const OTHER_COLLECTION: [i32; 3] = [26, 73, 166];
 
 /// A rule and what the server lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -168,6 +169,7 @@ async fn probe_error(client: &Client, rule: &Rule, needed: Requirement) -> Resul
         Err(error) if is_unauthorized(&error) => Ok(None),
         Err(error) if is_passing(&error) => Err(error),
         Err(error) => Ok(match &*error.kind {
+            ErrorKind::Command(error) if OTHER_COLLECTION.contains(&error.code) => None,
             ErrorKind::Command(error) => Some(format!("the server replies: {} (code {})", error.message, error.code)),
             _ => None,
         }),
