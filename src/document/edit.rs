@@ -11,19 +11,10 @@ pub fn set(document: Document<'_>, path: &Path, value: Value<'_>) -> Vec<u8> {
     out
 }
 
-/// Returns `document` without the top-level field `key`.
-pub fn without(document: Document<'_>, key: &str) -> Vec<u8> {
-    let mut out = Vec::with_capacity(document.as_bytes().len());
-    Writer::document(&mut out, |w| {
-        document.elements().filter(|element| element.key != key.as_bytes()).for_each(|element| w.element(element));
-    });
-    out
-}
-
 /// Returns `document` without the field at `path`. Documents around it stay.
-pub fn without_path(document: Document<'_>, path: &Path) -> Vec<u8> {
+pub fn without(document: Document<'_>, path: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(document.as_bytes().len());
-    Writer::document(&mut out, |w| write_without(w, document, path.as_str()));
+    Writer::document(&mut out, |w| write_without(w, document, path));
     out
 }
 

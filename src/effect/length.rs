@@ -174,11 +174,12 @@ fn of_upsert(update: &Update<'_>) -> Option<usize> {
     let filter = update.filter.as_document();
     match update.modification.meaning() {
         Modification::Replacement(document) => {
+            let may_match_nothing = may_match_nothing(filter);
             let mut id = None;
             for pin in pins(filter).iter().filter(|pin| pin.path == b"_id") {
                 let own = element_length("_id".len()) + pinned_length(pin.value?);
                 // A server that finds no equality generates the `_id`.
-                let is_certain = pin.certain && !may_match_nothing(filter);
+                let is_certain = pin.certain && !may_match_nothing;
                 id = id.max(Some(if is_certain { own } else { own.max(GENERATED_ID) }));
             }
             Some(with_id(document.as_document(), id))

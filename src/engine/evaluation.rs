@@ -247,7 +247,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                     self.statement = self.statement.with(operation);
                 }
                 self.changed_by = Some(rule);
-                // It is rejected if there is no number.
+                // Without a number the statement is rejected.
                 outcomes.keep_open(rule);
                 let numbered = NumberRule::new(rule);
                 // A stored document may get the client's own number.

@@ -258,17 +258,14 @@ impl Sequence {
 
     /// Keeps the stored number instead of the client's.
     fn keep_instead<'a>(&self, update: &Update<'a>) -> Verdict<'a> {
-        let without_number = match &update.modification {
-            Modification::Replacement(document) if !self.is_id() => {
-                let without = edit::without_path(document.as_document(), self.field());
-                Some(Modification::Replacement(CowDocument::from_writer(without)))
+        match (self.keep(update, true), &update.modification) {
+            (Verdict::Rewrite(_), Modification::Replacement(document)) => {
+                let without = edit::without(document.as_document(), self.field().as_str());
+                let modification = Modification::Replacement(CowDocument::from_writer(without));
+                self.keep_stored(&Update { modification, ..update.clone() })
             }
-            _ => None,
-        };
-        match (self.keep(update, true), without_number) {
-            (Verdict::Rewrite(_), Some(modification)) => self.keep_stored(&Update { modification, ..update.clone() }),
             // A document without a number gets the client's.
-            (Verdict::Rewrite(rewrite), None) => Verdict::ContainsNumbers(Some(rewrite.operation)),
+            (Verdict::Rewrite(rewrite), _) => Verdict::ContainsNumbers(Some(rewrite.operation)),
             (other, _) => other,
         }
     }
@@ -394,7 +391,9 @@ impl Sequence {
             ImageValue::Missing if self.on_upsert => self.upsert_verdict(update),
             ImageValue::Blocked(kind) if self.on_upsert => self.no_room(kind),
             ImageValue::Missing | ImageValue::Blocked(_) => writes(),
-            _ if self.on_upsert && inserted.images().any(|image| is_missing(image.at(self.field()))) => {
+            _ if self.on_upsert
+                && inserted.images().any(|image| matches!(image.at(self.field()), ImageValue::Missing)) =>
+            {
                 Verdict::reject(
                     format!(
                         "as an upsert, depending on the server, it could insert a document without '{}'",
@@ -496,10 +495,6 @@ impl Sequence {
             "Leave the field out. A replacement may contain the stored number.",
         )
     }
-}
-
-fn is_missing(value: ImageValue<'_>) -> bool {
-    matches!(value, ImageValue::Missing)
 }
 
 /// Returns the verdict for a client's value: it passes, and the sequence does not assign its whole numbers again.

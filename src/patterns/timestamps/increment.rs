@@ -58,11 +58,12 @@ pub(super) fn write_add(slot: ValueSlot<'_>, path: &str, amount: Value<'_>) {
 /// double to a decimal of 15 digits. `$add` converts exactly (`SafeNum`, `ExpressionAdd`; compared on 6.0).
 fn write_sum(slot: ValueSlot<'_>, path: &str, amount: Value<'_>) {
     let is_long = amount.as_raw_i64().is_some_and(|amount| amount.unsigned_abs() > EXACT_IN_DOUBLE);
-    let (stored_types, of_stored, of_amount): (&[&str], [Option<&str>; 2], [Option<&str>; 2]) = match amount.kind {
-        Kind::Double => (&["decimal", "long"], [None, Some("$toDouble")], [Some("$toDecimal"), None]),
-        Kind::Decimal128 => (&["double"], [Some("$toDecimal"), None], [None, None]),
-        Kind::Int64 if is_long => (&["double"], [None, None], [Some("$toDouble"), None]),
-        _ => (&[], [None, None], [None, None]),
+    // The stored types that need a conversion: of the stored value, or of the amount.
+    let conversions: &[(&str, Option<&str>, Option<&str>)] = match amount.kind {
+        Kind::Double => &[("decimal", None, Some("$toDecimal")), ("long", Some("$toDouble"), None)],
+        Kind::Decimal128 => &[("double", Some("$toDecimal"), None)],
+        Kind::Int64 if is_long => &[("double", None, Some("$toDouble"))],
+        _ => &[],
     };
     let converted = |slot: ValueSlot<'_>, conversion: Option<&str>, write: &dyn Fn(ValueSlot<'_>)| match conversion {
         Some(conversion) => slot.nested(|w| write(w.slot(conversion))),
@@ -76,16 +77,16 @@ fn write_sum(slot: ValueSlot<'_>, path: &str, amount: Value<'_>) {
             });
         });
     };
-    if stored_types.is_empty() {
+    if conversions.is_empty() {
         return sum(slot, None, None);
     }
     slot.nested(|w| {
         w.nested("$switch", |w| {
             w.array("branches", |a| {
-                for ((stored, of_stored), of_amount) in stored_types.iter().zip(of_stored).zip(of_amount) {
+                for (stored, of_stored, of_amount) in conversions {
                     a.nested(|w| {
                         w.nested("case", |w| has_type(w, |slot| field(slot, path), stored));
-                        sum(w.slot("then"), of_stored, of_amount);
+                        sum(w.slot("then"), *of_stored, *of_amount);
                     });
                 }
             });
