@@ -218,8 +218,9 @@ impl<'a> Statement<'a> {
     }
 
     /// Returns the same statement with a filter that matches the same documents, but from which an upsert takes only
-    /// this `_id`. A replacement takes the same from its filter.
-    pub fn pinned_by_id(&self, id: Option<Value<'_>>) -> Self {
+    /// this `_id`. A replacement takes the same from its filter. `never`: the filter's conditions that the server may
+    /// see to match nothing; it then takes no `_id` either.
+    pub fn pinned_by_id(&self, id: Option<Value<'_>>, never: Document<'_>) -> Self {
         let Operation::Update(update) = &self.operation else { return self.clone() };
         let filter = CowDocument::build(|w| {
             id.into_iter().for_each(|id| w.value("_id", id));
@@ -228,6 +229,9 @@ impl<'a> Statement<'a> {
                 a.value(Value::document(update.filter.as_document()));
                 a.value(Value::document(matches_nothing().as_document()));
             });
+            if !never.is_empty() {
+                w.array("$and", |a| a.value(Value::document(never)));
+            }
         });
         self.with(Operation::Update(Update { filter, ..update.clone() }))
     }

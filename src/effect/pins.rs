@@ -94,19 +94,25 @@ pub fn may_match_nothing(filter: Document<'_>) -> bool {
     matches_nothing(filter, 0)
 }
 
+/// Returns the top-level conditions of the filter for which [`may_match_nothing`] is true.
+pub fn never_matching(filter: Document<'_>) -> impl Iterator<Item = Element<'_>> {
+    filter.elements().filter(|element| matches_none(element, 0))
+}
+
 fn matches_nothing(filter: Document<'_>, depth: usize) -> bool {
-    let matches_none = |element: Element<'_>| {
-        let branches = || element.value.as_array().unwrap_or(Document::EMPTY).values().filter_map(Value::as_document);
-        match element.key {
-            b"$alwaysFalse" => true,
-            b"$and" => branches().any(|branch| matches_nothing(branch, depth + 1)),
-            b"$or" => branches().all(|branch| matches_nothing(branch, depth + 1)),
-            // A negation of what always matches.
-            b"$nor" => branches().any(|branch| branch.elements().all(|element| element.key.starts_with(b"$"))),
-            _ => operators(element.value).is_some_and(excludes_all),
-        }
-    };
-    depth > MAX_DEPTH || filter.elements().any(matches_none)
+    depth > MAX_DEPTH || filter.elements().any(|element| matches_none(&element, depth))
+}
+
+fn matches_none(condition: &Element<'_>, depth: usize) -> bool {
+    let branches = || condition.value.as_array().unwrap_or(Document::EMPTY).values().filter_map(Value::as_document);
+    match condition.key {
+        b"$alwaysFalse" => true,
+        b"$and" => branches().any(|branch| matches_nothing(branch, depth + 1)),
+        b"$or" => branches().all(|branch| matches_nothing(branch, depth + 1)),
+        // A negation of what always matches.
+        b"$nor" => branches().any(|branch| branch.elements().all(|element| element.key.starts_with(b"$"))),
+        _ => operators(condition.value).is_some_and(excludes_all),
+    }
 }
 
 /// Whether operators of one path may be seen to exclude every value.

@@ -385,7 +385,9 @@ impl<'r, 'a> Evaluated<'r, 'a> {
             own.zip(pinned).is_some_and(|(own, pinned)| own != pinned && effect::is_same_number(own, pinned));
         // If the `_id` values conflict, a replacement fails too.
         if effect::id_pins_agree(filter) && (is_other_type || !effect::pins_agree(filter)) {
-            self.statement = self.statement.pinned_by_id(pinned.filter(|_| !is_other_type));
+            let never = CowDocument::build(|w| effect::never_matching(filter).for_each(|one| w.element(one)));
+            let pinned = pinned.filter(|_| !is_other_type);
+            self.statement = self.statement.pinned_by_id(pinned, never.as_document());
         }
     }
 

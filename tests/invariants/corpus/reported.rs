@@ -581,7 +581,20 @@ fn never_matching() -> Vec<Entry> {
             holds: |seen| seen.stored.is_empty(),
         }
     };
+    let replaced = |never: fn() -> Document| {
+        let mut filter = doc! { "_id": 1, "b": { "$all": [1, 2] } };
+        filter.extend(never());
+        Entry {
+            name: "timestamps: a replacing upsert with another _id than a filter that never matches",
+            rules: &["timestamps: { source: at, per: document, without_source: clock }"],
+            stored: vec![],
+            steps: vec![upsert(filter, doc! { "_id": 2 })],
+            must: "inserts the client's _id",
+            holds: |seen| seen.stored.len() == 1 && seen.stored[0].get("_id") == Some(&2.into()),
+        }
+    };
     let upserts = cases.iter().flat_map(|case| NEVER.map(|never| entry(case, never)));
+    let upserts = upserts.chain(NEVER.map(replaced));
     upserts.chain(NEVER.map(push)).collect()
 }
 
