@@ -6,7 +6,7 @@ use super::Command;
 use super::batch::WriteBatch;
 use super::form::WriteForm;
 use super::statement::Statement;
-use crate::document::{CowDocument, OwnedValue, Value, Writer};
+use crate::document::{CowDocument, Value, Writer};
 use crate::wire::op_msg::{self, MORE_TO_COME};
 
 /// A statement of a part, with its index in the client's batch.
@@ -42,7 +42,7 @@ pub struct OwnTransaction {
 impl OwnTransaction {
     /// Writes the session fields of a command of this transaction.
     pub fn write(&self, w: &mut Writer<'_>) {
-        w.nested("lsid", |w| w.value("id", OwnedValue::uuid(self.session).as_value()));
+        w.nested("lsid", |w| w.slot("id").uuid(self.session));
         w.slot("txnNumber").int64(self.number);
         w.boolean("autocommit", false);
         if !self.begun {

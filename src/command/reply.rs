@@ -22,6 +22,7 @@ struct ReplyFields<'a> {
     modified: Option<Value<'a>>,
     upserted: Option<Value<'a>>,
     write_errors: Option<Value<'a>>,
+    write_concern_error: Option<Value<'a>>,
     cursor: Option<Value<'a>>,
 }
 
@@ -35,6 +36,7 @@ impl<'a> ReplyFields<'a> {
                 b"nModified" => fields.modified = Some(value),
                 b"ok" => fields.ok = Some(value),
                 b"upserted" => fields.upserted = Some(value),
+                b"writeConcernError" => fields.write_concern_error = Some(value),
                 b"writeErrors" => fields.write_errors = Some(value),
                 _ => {}
             }
@@ -86,6 +88,11 @@ impl<'a> Reply<'a> {
     /// Returns the array `writeErrors` as the document that encodes it; empty if it is missing.
     pub fn write_errors(&self) -> Document<'a> {
         self.fields.write_errors.and_then(Value::as_array).unwrap_or(Document::EMPTY)
+    }
+
+    /// Returns `writeConcernError`.
+    pub fn write_concern_error(&self) -> Option<Value<'a>> {
+        self.fields.write_concern_error
     }
 
     pub fn cursor(&self) -> Option<Document<'a>> {

@@ -199,6 +199,14 @@ impl<'b> ValueSlot<'b> {
         self.out.extend_from_slice(&number.to_le_bytes());
     }
 
+    pub fn uuid(mut self, uuid: [u8; 16]) {
+        const UUID: u8 = 4;
+        self.kind(Kind::Binary);
+        self.out.extend_from_slice(&16_u32.to_le_bytes());
+        self.out.push(UUID);
+        self.out.extend_from_slice(&uuid);
+    }
+
     /// Writes an int32 if the number fits, otherwise an int64.
     pub fn integer(self, number: i64) {
         match i32::try_from(number) {

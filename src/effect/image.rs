@@ -53,7 +53,16 @@ impl<'s> Inserted<'s> {
 
     /// Returns what is known of the value at `path`, whichever of the possible documents is added.
     pub fn at(&self, path: &Path) -> ImageValue<'_> {
-        self.others.iter().fold(self.first.at(path), |held, other| held.or(other.at(path)))
+        self.held(path.as_str().as_bytes())
+    }
+
+    /// Returns the same of a top-level field.
+    pub fn at_root(&self, name: &[u8]) -> ImageValue<'_> {
+        self.held(name)
+    }
+
+    fn held(&self, path: &[u8]) -> ImageValue<'_> {
+        self.others.iter().fold(self.first.held(path), |held, other| held.or(other.held(path)))
     }
 }
 
@@ -91,11 +100,14 @@ impl<'s> Image<'s> {
 
     /// Returns the value of the document at `path`.
     pub fn at(&self, path: &Path) -> ImageValue<'_> {
+        self.held(path.as_str().as_bytes())
+    }
+
+    fn held(&self, path: &[u8]) -> ImageValue<'_> {
         if self.unpredictable {
             return ImageValue::Unknown;
         }
-        let mut node = &self.root;
-        let mut rest = path.as_str().as_bytes();
+        let (mut node, mut rest) = (&self.root, path);
         loop {
             match node {
                 ImageNode::Value(value) => return held_below(*value, rest),

@@ -36,9 +36,9 @@ pub use operators::{
     without_positions, write,
 };
 pub use pins::{
-    equality, id_pins_agree, may_match_nothing, never_matching, pinned_roots, pins_agree, pins_conflict, pins_field,
-    pins_inside, uses_expr,
+    equality, id_pins_agree, may_match_nothing, never_matching, pins_agree, pins_field, pins_inside, uses_expr,
 };
+pub use upsert::Equalities;
 
 /// The effect of a statement on one field of a stored document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -26,7 +26,12 @@ pub(super) struct PinnedPath<'f> {
     pub(super) certain: bool,
 }
 
-impl PinnedPath<'_> {
+impl<'f> PinnedPath<'f> {
+    /// Returns the name of the top-level field.
+    pub(super) fn root(&self) -> &'f [u8] {
+        self.path.split(|byte| *byte == b'.').next().unwrap_or(self.path)
+    }
+
     /// Returns whether both are on one path or one is inside the other.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
         paths_overlap(self.path, other.path)
@@ -48,21 +53,11 @@ pub(super) fn pins(filter: Document<'_>) -> Pins<'_> {
     pins
 }
 
-/// Returns the top-level fields that an upsert by operators takes, or may take, from its filter.
-pub fn pinned_roots(filter: Document<'_>) -> impl Iterator<Item = &[u8]> {
-    pins(filter).into_iter().map(|pin| pin.path.split(|byte| *byte == b'.').next().unwrap_or(pin.path))
-}
-
 /// Returns whether the server can build a document from the equalities. It fails if two are on one path or one is
 /// inside the other (54, NotSingleValueField; seen on 6.0 also if both are the same). If one of the two is uncertain,
 /// only some versions of the server can build it.
 pub fn pins_agree(filter: Document<'_>) -> bool {
     agree(&pins(filter))
-}
-
-/// Returns whether every version of the server fails to build a document from the equalities.
-pub fn pins_conflict(filter: Document<'_>) -> bool {
-    !agree(&selected(filter, |pin| pin.certain)) && !may_match_nothing(filter)
 }
 
 /// Returns the same as `pins_agree` for `_id` only, the one field that an upsert by replacement takes from its filter.

@@ -6,6 +6,8 @@
 
 use std::borrow::Cow;
 
+use smallvec::SmallVec;
+
 use super::arithmetic::{new_array, sum, zero_like};
 use super::image::{Image, Inserted, stored_fields};
 use super::node::{ImageNode, ImageValue, PathState};
@@ -37,21 +39,20 @@ impl Absent {
 
 /// Returns the document of an upsert, or `None` if the server fails it.
 pub(super) fn of_upsert<'s>(filter: Document<'s>, modification: &'s Modification<'_>) -> Option<Inserted<'s>> {
-    if uses_expr(filter) {
-        return None;
-    }
     match modification {
+        Modification::Replacement(_) if uses_expr(filter) => None,
         Modification::Replacement(document) => {
             let document = document.as_document();
             let without_filter = may_match_nothing(filter).then(|| Image::of_document(document));
             Inserted::of_images(std::iter::once(of_replacement(filter, document)).chain(without_filter))
         }
-        Modification::Operators(operators) => Inserted::of_images(
-            images_of_pins(filter).filter_map(|image| image.with_operators(operators.as_document()).ok()),
-        ),
+        Modification::Operators(operators) => {
+            let images = Equalities::of(filter)?.images();
+            Inserted::of_images(images.filter_map(|image| image.with_operators(operators.as_document()).ok()))
+        }
         Modification::Pipeline(pipeline) => of_upsert(filter, &pipeline.meaning),
         Modification::ClientPipeline(_) => {
-            Inserted::of_images(images_of_pins(filter).map(|image| Image { unpredictable: true, ..image }))
+            Inserted::of_images(Equalities::of(filter)?.images().map(|image| Image { unpredictable: true, ..image }))
         }
     }
 }
@@ -81,29 +82,68 @@ impl<'s> ImageNode<'s> {
 /// The server takes each equality that is not certain or leaves it. If there are more, their fields are unknown.
 const MOST_CHOICES: usize = 4;
 
-/// Returns the documents that the server may build from the equalities of the filter; first that of the certain ones.
-fn images_of_pins<'s>(filter: Document<'s>) -> impl Iterator<Item = Image<'s>> {
-    let (mut certain, uncertain): (Pins<'s>, Pins<'s>) = pins(filter).into_iter().partition(|pin| pin.certain);
-    // If a certain equality overlaps another one, the server does not take the other, or fails, or takes one of both.
-    let overlaps = |pin: &PinnedPath<'s>| certain.iter().any(|other| pin.overlaps(other));
-    let (either, free): (Pins<'s>, Pins<'s>) = uncertain.into_iter().partition(overlaps);
-    for pin in either {
-        let mut same = certain.iter_mut().filter(|other| other.path == pin.path && pin.may_equal(other));
-        same.by_ref().for_each(|other| other.value = None);
+/// What an upsert by operators takes from its filter.
+#[derive(Debug)]
+pub struct Equalities<'s> {
+    pins: Pins<'s>,
+    /// Of [`may_match_nothing`].
+    may_match_nothing: bool,
+}
+
+impl<'s> Equalities<'s> {
+    /// Returns `None` for a filter with `$expr`: the server rejects an upsert with it.
+    pub fn of(filter: Document<'s>) -> Option<Self> {
+        let taken = || Self { pins: pins(filter), may_match_nothing: may_match_nothing(filter) };
+        (!uses_expr(filter)).then(taken)
     }
-    let choices = if free.len() > MOST_CHOICES { 0 } else { free.len() };
-    let without_filter = may_match_nothing(filter).then(|| Image::of_pins(Pins::new()));
-    let images = (0..1_usize << choices).filter_map(move |choice| {
-        let taken = || free.iter().take(choices).enumerate().filter(|(index, _)| choice >> index & 1 == 1);
-        let taken: Pins<'s> = taken().map(|(_, pin)| PinnedPath { certain: true, ..*pin }).collect();
-        if !agree(&taken) {
-            return None;
+
+    /// Returns the names of the top-level fields that the inserted document has, or may have, from the filter.
+    pub fn roots(&self) -> impl Iterator<Item = &'s [u8]> {
+        self.pins.iter().map(PinnedPath::root)
+    }
+
+    /// Returns whether every version of the server fails to build a document from them.
+    pub fn conflict(&self) -> bool {
+        let certain: Pins<'s> = self.pins.iter().copied().filter(|pin| pin.certain).collect();
+        !agree(&certain) && !self.may_match_nothing
+    }
+
+    /// Returns the document that they make, before any operator; `None` if the server cannot build one.
+    pub fn document(&self) -> Option<Inserted<'s>> {
+        Inserted::of_images(self.images())
+    }
+
+    /// Returns the documents that the server may build; first that of the certain equalities.
+    fn images(&self) -> impl Iterator<Item = Image<'s>> + use<'s> {
+        let (mut certain, uncertain): (Pins<'s>, Pins<'s>) = self.pins.iter().copied().partition(|pin| pin.certain);
+        // If a certain equality overlaps another one, the server does not take the other, or fails, or takes one of both.
+        let overlaps = |pin: &PinnedPath<'s>| certain.iter().any(|other| pin.overlaps(other));
+        let (either, free): (Pins<'s>, Pins<'s>) = uncertain.into_iter().partition(overlaps);
+        for pin in either {
+            let mut same = certain.iter_mut().filter(|other| other.path == pin.path && pin.may_equal(other));
+            same.by_ref().for_each(|other| other.value = None);
         }
-        let mut image = Image::of_pins(certain.iter().copied().chain(taken).collect());
-        free.iter().skip(choices).for_each(|pin| image.may_hold(pin.path));
-        Some(image)
-    });
-    images.chain(without_filter)
+        let choices = if free.len() > MOST_CHOICES { 0 } else { free.len() };
+        let without_filter = self.may_match_nothing.then(|| Image::of_pins(Pins::new()));
+        let images = (0..1_usize << choices).filter_map(move |choice| {
+            let taken = || free.iter().take(choices).enumerate().filter(|(index, _)| choice >> index & 1 == 1);
+            let taken: Pins<'s> = taken().map(|(_, pin)| PinnedPath { certain: true, ..*pin }).collect();
+            if !agree(&taken) {
+                return None;
+            }
+            let mut image = Image::of_pins(certain.iter().copied().chain(taken).collect());
+            free.iter().skip(choices).for_each(|pin| image.may_hold(pin.path));
+            Some(image)
+        });
+        images.chain(without_filter)
+    }
+}
+
+impl<'s> Inserted<'s> {
+    /// Returns the document after operators; `None` if the server fails them.
+    pub fn updated(&self, operators: Document<'s>) -> Option<Self> {
+        Self::of_images(self.images().filter_map(|image| image.clone().with_operators(operators).ok()))
+    }
 }
 
 impl<'s> Image<'s> {
@@ -298,7 +338,7 @@ impl<'s> Image<'s> {
     }
 }
 
-fn parts(path: &[u8]) -> Vec<&[u8]> {
+fn parts(path: &[u8]) -> SmallVec<[&[u8]; 4]> {
     path.split(|byte| *byte == b'.').collect()
 }
 

@@ -3,7 +3,6 @@
 
 use crate::command::own::{self, CommandSession, Find};
 use crate::command::{Command, Namespace, Reply};
-use crate::document::CowDocument;
 use crate::patterns::collation::write_simple_collation;
 use crate::patterns::{CollectionQuery, CommandVerdict, WholeCommand};
 
@@ -16,8 +15,8 @@ pub(super) fn question(
     namespace: Namespace<'_>,
     collection_query: &dyn CollectionQuery,
 ) -> Vec<u8> {
-    let filter = CowDocument::from_writer(collection_query.filter());
-    let fields = CowDocument::from_writer(collection_query.fields());
+    let filter = collection_query.filter();
+    let fields = collection_query.fields();
     let found = Find { namespace, filter: filter.as_document(), projection: fields.as_document(), limit: LIMIT };
     own::find(command, CommandSession::Read, found, write_simple_collation)
 }

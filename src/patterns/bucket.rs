@@ -23,10 +23,8 @@ use super::{
 use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update, code};
 use crate::config::keys::{Declaration, Keys, Setting, WholeNumber};
 use crate::config::{Code, MapReader, Node, ReadContext};
-use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, edit, paths_overlap};
-use crate::effect::{
-    ImageValue, Inserted, PathOverlap, equality, inserted, pinned_roots, pins_conflict, touch, touched,
-};
+use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, Writer, edit, paths_overlap};
+use crate::effect::{Equalities, ImageValue, Inserted, PathOverlap, equality, inserted, touch, touched};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -321,7 +319,7 @@ impl Bucket {
         if !counts {
             return Verdict::Forward;
         }
-        let modification = Modification::Operators(self.counted(operators, 0));
+        let modification = Modification::Operators(self.counted(operators, 0, None));
         Verdict::rewrite(Operation::Update(Update { modification, ..update.clone() }))
     }
 
@@ -343,8 +341,7 @@ impl Bucket {
         match (length, image.at(&self.count)) {
             (Some(length), ImageValue::Value(count)) if count.as_whole() == Some(length) => Ok(Verdict::Forward),
             (Some(length), ImageValue::Missing) => {
-                let count = Some(OwnedValue::integer(length));
-                let modification = Modification::Operators(self.with_new_fields(operators, &image, count, now));
+                let modification = Modification::Operators(self.with_new_fields(operators, &image, length, now));
                 Ok(Verdict::rewrite(Operation::Update(Update { modification, ..update.clone() })))
             }
             _ => Err(Rejection::new(
@@ -368,12 +365,11 @@ impl Bucket {
         if update.multi {
             return Err(Rejection::new("it would push into several buckets at once", "Use updateOne."));
         }
-        let seed = with_operators(update, Document::EMPTY.into(), true);
-        let seed = inserted(&seed);
         let filter = update.filter.as_document();
+        let equalities = Equalities::of(filter);
+        let seed = equalities.as_ref().and_then(Equalities::document);
         let names_id = filter.elements().any(|element| element.key == b"_id" || element.key.starts_with(b"_id."));
-        let pinned_id = Path::parse("_id").and_then(|id| seed.as_ref().map(|seed| seed.at(&id)));
-        let selected = match pinned_id {
+        let selected = match seed.as_ref().map(|seed| seed.at_root(b"_id")) {
             None | Some(ImageValue::Missing) if !names_id => None,
             Some(ImageValue::Unknown) if !names_id => Some("docward cannot tell which bucket its filter selects"),
             _ => Some("it selects a bucket by _id, and that bucket may be full"),
@@ -381,28 +377,32 @@ impl Bucket {
         if let Some(reason) = selected {
             return Err(Rejection::new(reason, "Filter by the owner's fields instead of _id."));
         }
-        let counted = self.counted(operators, pushed);
+        let stored = || self.push_to_stored(update, self.counted(operators, pushed, None), pushed);
         let checks_version = || versions.iter().any(|version| equality(filter, version.as_str()).is_some());
         if !update.upsert && (self.has_room_condition(update, pushed) || checks_version()) {
-            return Ok(self.push_to_stored(update, counted, pushed));
+            return Ok(stored());
         }
-        let opening = with_operators(update, counted.clone(), true);
-        let is_valid_upsert = !pins_conflict(filter);
-        let image = inserted(&opening).filter(|_| is_valid_upsert);
+        // The server rejects two operators on one path.
+        let is_named = |opened: &Path| touched(operators).any(|(_, path, _)| touch(opened, path) != PathOverlap::Apart);
+        let is_missing = |opened: &Path| seed.as_ref().is_some_and(|seed| seed.at(opened) == ImageValue::Missing);
+        let opened = self.opened.as_ref().filter(|opened| is_missing(opened) && !is_named(opened));
+        let opening = self.counted(operators, pushed, opened.map(|opened| (opened, now)));
+        let is_valid_upsert = equalities.as_ref().is_some_and(|equalities| !equalities.conflict());
+        let seed = seed.as_ref().filter(|_| is_valid_upsert);
+        let image = seed.and_then(|seed| seed.updated(opening.as_document()));
         // Only the increment of the count makes it an error, because the filter contains the count.
-        let pins_count = || is_valid_upsert && inserted(&Operation::Update(update.clone())).is_some();
-        let is_known = |root: &[u8]| {
-            let root = std::str::from_utf8(root).ok().and_then(Path::parse);
-            root.is_some_and(|root| seed.as_ref().is_some_and(|seed| seed.at(&root) != ImageValue::Unknown))
-        };
-        let pins = || pinned_roots(filter);
-        let seeds = update.upsert || filter.is_empty() || (pins().next().is_some() && pins().all(is_known));
+        let pins_count = || seed.is_some_and(|seed| seed.updated(operators).is_some());
+        // The server inserts no field without a name.
+        let is_known =
+            |root: &[u8]| !root.is_empty() && seed.is_some_and(|seed| seed.at_root(root) != ImageValue::Unknown);
+        let pins = || equalities.iter().flat_map(Equalities::roots);
+        let opens = update.upsert || filter.is_empty() || (pins().next().is_some() && pins().all(is_known));
         match image {
             // The server fails the insert, but the client's filter may match a full bucket.
-            None if update.upsert && !pins_count() => Ok(self.push_to_stored(update, counted, pushed)),
-            Some(image) if self.holds_only_pushed(seed.as_ref(), &image, pushed) && seeds => {
-                let operators = self.with_new_fields(counted.as_document(), &image, None, now);
-                Ok(self.push_to_any(update, operators, pushed))
+            None if update.upsert && !pins_count() => Ok(stored()),
+            Some(image) if self.holds_only_pushed(seed, &image, pushed) && opens => {
+                drop(image);
+                Ok(self.push_to_any(update, opening, pushed))
             }
             _ if update.upsert => Err(Rejection::new(
                 format!(
@@ -411,7 +411,7 @@ impl Bucket {
                 ),
                 format!("Leave '{}' and '{}' out of the filter.", self.count, self.array),
             )),
-            _ => Ok(self.push_to_stored(update, counted, pushed)),
+            _ => Ok(stored()),
         }
     }
 
@@ -425,8 +425,9 @@ impl Bucket {
         is_empty && matches!(image.at(&self.count), ImageValue::Value(count) if count.as_whole() == Some(pushed))
     }
 
-    /// Returns the operators with the count of the pushed elements, which replaces the client's own count.
-    fn counted<'a>(&self, operators: Document<'_>, pushed: i64) -> CowDocument<'a> {
+    /// Returns the operators with the count of the pushed elements, which replaces the client's own count, and with the
+    /// time of a bucket that is opened.
+    fn counted<'a>(&self, operators: Document<'_>, pushed: i64, opened: Option<(&Path, i64)>) -> CowDocument<'a> {
         let ours = |path: &[u8]| touch(&self.count, path) != PathOverlap::Apart;
         let fields = |name: &str| operators.get(name).and_then(Value::as_document).unwrap_or(Document::EMPTY);
         let on_insert = || fields("$setOnInsert").elements().filter(|field| !ours(field.key));
@@ -438,18 +439,21 @@ impl Bucket {
                 fields("$inc").elements().filter(|field| !ours(field.key)).for_each(|field| w.element(field));
                 w.integer(self.count.as_str(), pushed);
             });
-            if on_insert().next().is_some() {
-                w.nested("$setOnInsert", |w| on_insert().for_each(|field| w.element(field)));
+            if opened.is_some() || on_insert().next().is_some() {
+                w.nested("$setOnInsert", |w| {
+                    on_insert().for_each(|field| w.element(field));
+                    write_time(w, opened);
+                });
             }
         })
     }
 
-    /// Returns the operators with the fields that a new bucket lacks: its count, if given, and its time.
+    /// Returns the operators with the count of a new bucket, and its time if it has none.
     fn with_new_fields<'a>(
         &self,
         operators: Document<'_>,
         image: &Inserted<'_>,
-        count: Option<OwnedValue>,
+        count: i64,
         now: i64,
     ) -> CowDocument<'a> {
         // The server rejects two operators on one path.
@@ -458,17 +462,10 @@ impl Bucket {
         let on_insert = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
         CowDocument::build(|w| {
             operators.elements().filter(|one| one.key != b"$setOnInsert").for_each(|one| w.element(one));
-            if opened.is_none() && count.is_none() && on_insert.is_empty() {
-                return;
-            }
             w.nested("$setOnInsert", |w| {
                 w.elements(on_insert);
-                if let Some(count) = &count {
-                    w.value(self.count.as_str(), count.as_value());
-                }
-                if let Some(opened) = opened {
-                    w.value(opened.as_str(), OwnedValue::date(now).as_value());
-                }
+                w.integer(self.count.as_str(), count);
+                write_time(w, opened.map(|opened| (opened, now)));
             });
         })
     }
@@ -490,6 +487,12 @@ fn no_room(field: &Path, kind: Kind) -> Rejection {
 
 fn with_operators<'a>(update: &Update<'a>, operators: CowDocument<'a>, upsert: bool) -> Operation<'a> {
     Operation::Update(Update { modification: Modification::Operators(operators), upsert, ..update.clone() })
+}
+
+fn write_time(w: &mut Writer<'_>, opened: Option<(&Path, i64)>) {
+    if let Some((opened, now)) = opened {
+        w.value(opened.as_str(), OwnedValue::date(now).as_value());
+    }
 }
 
 /// Returns how many elements a `$push` adds.

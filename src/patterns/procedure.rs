@@ -8,7 +8,7 @@ use std::fmt::Debug;
 
 use super::{Collection, NoEffect, Rejection};
 use crate::command::Operation;
-use crate::document::Document;
+use crate::document::{CowDocument, Document};
 
 /// The field that is set and unset again to cause a write conflict. It is never visible outside the transaction.
 pub(super) const TOUCH: &str = "_docward_touch";
@@ -47,21 +47,21 @@ pub enum ActionResult<'r> {
     Done,
 }
 
-/// The next action in the transaction. Documents are BSON as `document::document` writes it.
+/// The next action in the transaction.
 #[derive(Debug)]
 pub enum NextAction<'a> {
     /// Finds the documents that the client's statement would change.
-    Select { limit: i32, fields: Vec<u8> },
+    Select { limit: i32, fields: CowDocument<'static> },
     /// Finds documents of the statement's collection.
-    Find { filter: Vec<u8>, limit: i32, fields: Vec<u8> },
+    Find { filter: CowDocument<'static>, limit: i32, fields: CowDocument<'static> },
     /// Runs further statements on that collection, as the update command takes them.
-    Update(Vec<Vec<u8>>),
+    Update(Vec<CowDocument<'static>>),
     /// Finds documents of another collection, with that collection's collation.
-    FindIn { collection: Collection, filter: Vec<u8>, limit: i32, fields: Vec<u8> },
+    FindIn { collection: Collection, filter: CowDocument<'static>, limit: i32, fields: CowDocument<'static> },
     /// Runs statements on another collection, as the update command takes them.
-    UpdateIn { collection: Collection, statements: Vec<Vec<u8>> },
+    UpdateIn { collection: Collection, statements: Vec<CowDocument<'static>> },
     /// Runs further statements on the statement's collection, as the delete command takes them.
-    Delete(Vec<Vec<u8>>),
+    Delete(Vec<CowDocument<'static>>),
     /// Runs the client's statement in this form. If several rules have procedures, the next rule's procedure runs
     /// first. If the statement matches nothing, the transaction is aborted, the client gets that reply, and `next` is
     /// not called again.

@@ -31,7 +31,7 @@ use crate::command::{Modification, Namespace, Operation, Statement, StatementKin
 use crate::config::keys::{Boolean, Constraint, Declaration, DeclaredScalar, Keys, Keywords, Setting};
 use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, Element, Kind, OwnedValue, Path, PathLookup, Value, Writer, edit};
-use crate::effect::{equality, is_empty_timestamp, is_same_number, may_match_nothing, pinned_roots};
+use crate::effect::{Equalities, equality, is_empty_timestamp, is_same_number, may_match_nothing};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -398,10 +398,8 @@ impl Replacement {
             let has_version = version.is_some_and(|version| version.root().as_bytes() == *root);
             *root != b"_id" && (has_version || document.get(root).is_none())
         };
-        let mut pinned = pinned_roots(filter).filter(is_missing);
-        if update.upsert
-            && let Some(root) = pinned.next()
-        {
+        let equalities = Equalities::of(filter).filter(|_| update.upsert);
+        if let Some(root) = equalities.and_then(|equalities| equalities.roots().find(is_missing)) {
             let field = String::from_utf8_lossy(root);
             return Err(Rejection::new(
                 format!("it is an upsert with '{field}' in the filter but not in the document"),

@@ -6,7 +6,7 @@ use super::input::WholeCommand;
 use super::procedure::Procedure;
 use super::rejection::{NoEffect, Rejection};
 use crate::command::Operation;
-use crate::document::{Document, OwnedValue};
+use crate::document::{CowDocument, Document, OwnedValue};
 
 /// The result of evaluating a statement.
 #[derive(Debug, Clone)]
@@ -141,10 +141,10 @@ pub enum CommandVerdict {
 /// The documents that a pattern needs before it can evaluate a command.
 pub trait CollectionQuery: std::fmt::Debug + Send + Sync {
     /// Returns the filter for these documents, as BSON.
-    fn filter(&self) -> Vec<u8>;
+    fn filter(&self) -> CowDocument<'static>;
 
     /// Returns the projection, as BSON.
-    fn fields(&self) -> Vec<u8>;
+    fn fields(&self) -> CowDocument<'static>;
 
     /// Returns the verdict, which is not `Query`. `found` is also empty if the documents could not be read.
     fn conclude(&self, command: &WholeCommand<'_>, found: &[Document<'_>]) -> CommandVerdict;

@@ -14,7 +14,6 @@ use super::progress::PlayerProgress;
 use super::stream::{Dispatched, RecordedStream, StreamContext};
 use super::{ReplayTarget, TargetError};
 use crate::command::Reply;
-use crate::document::OwnedValue;
 use crate::replay::{Action, ReplayTally, Speed, TargetReply};
 
 /// KiB of actions that wait to be sent.
@@ -139,7 +138,7 @@ impl Player {
             for part in sessions.chunks(SESSIONS) {
                 let reply = connection.command("admin", |w| {
                     w.array("killSessions", |a| {
-                        part.iter().for_each(|id| a.nested(|w| w.value("id", OwnedValue::uuid(*id).as_value())));
+                        part.iter().for_each(|id| a.nested(|w| w.slot("id").uuid(*id)));
                     });
                 });
                 let ended = reply.await.is_ok_and(|reply| Reply::parse(&reply).is_ok_and(|reply| reply.is_ok()));

@@ -170,8 +170,9 @@ pub(super) fn rejects(rules: &[Rule], statement: &Statement, pattern: &str, reas
     // `bounds`. `check` reports the two rules if every insert is.
     let adds_number = |rule: &Rule| matches!(rule.name(), "bucket" | "queue") && is_of(rule);
     let adds = rules.iter().any(adds_number) && !statement.names(named.first().unwrap_or(&""));
-    let is_of_bounds =
-        reason.contains("would be out of range") || reason.contains("without the condition that keeps it");
+    let is_of_bounds = ["would be out of range", "would take", "without the condition that keeps it"]
+        .iter()
+        .any(|one| reason.contains(one));
     if pattern == "bounds" && is_of_bounds && adds {
         return true;
     }

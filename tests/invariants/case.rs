@@ -315,8 +315,13 @@ pub(super) fn first(path: &str) -> &str {
 /// The field of a condition that never matches.
 pub(super) const NEVER: &str = "zq";
 
+/// Whether the generator has added a condition that never matches.
+pub(super) fn never_matches(filter: &Document) -> bool {
+    filter.contains_key(NEVER) || filter.contains_key("$alwaysFalse")
+}
+
 fn pinned<'a>(filter: &'a Document, field: &str) -> Option<&'a Bson> {
-    if filter.contains_key(NEVER) || filter.contains_key("$alwaysFalse") {
+    if never_matches(filter) {
         return None;
     }
     let direct = filter.get(field).and_then(|condition| match condition {

@@ -3,7 +3,7 @@
 
 use bson::{Bson, Document};
 
-use super::case::{Kind, Statement};
+use super::case::{Kind, Statement, never_matches};
 use super::rules::Change;
 use super::values::{at, put, related};
 
@@ -12,7 +12,7 @@ use super::values::{at, put, related};
 pub(super) fn stored_later(change: &Change<'_>) -> Option<Vec<Document>> {
     let [statement] = change.statements else { return None };
     let has_operators = statement.replacement().is_none() && !statement.is_pipeline();
-    if statement.kind != Kind::Update || !has_operators {
+    if statement.kind != Kind::Update || !has_operators || never_matches(&statement.filter) {
         return None;
     }
     let is_new = |document: &Document| change.earlier(document).is_none();

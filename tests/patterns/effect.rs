@@ -9,8 +9,8 @@ use bson::{Bson, Document as Bsons, RawDocumentBuf, doc};
 use docward::command::{Command, Modification, Operation, WriteBatch, WriteForm};
 use docward::document::{Document, Path, Value};
 use docward::effect::{
-    Change, IdLength, ImageValue, Inserted, InsertedLength, change, equality, growths, inserted, inserted_items,
-    inserted_length, items, pins_agree, pins_conflict, stored_id_length,
+    Change, Equalities, IdLength, ImageValue, Inserted, InsertedLength, change, equality, growths, inserted,
+    inserted_items, inserted_length, items, pins_agree, stored_id_length,
 };
 use generate::{Generator, Statement};
 use support::driver::scaled;
@@ -126,7 +126,8 @@ fn an_upsert_inserts_what_the_model_predicts() {
                 }
                 let Some(after) = value_of(reply) else { return };
                 made += 1;
-                if by_operators && pins_conflict(update.filter.as_document()) {
+                let filter = update.filter.as_document();
+                if by_operators && Equalities::of(filter).is_some_and(|equalities| equalities.conflict()) {
                     fail("the model finds a conflict in the filter".to_owned());
                 }
                 let raw = bytes(&after);

@@ -29,11 +29,11 @@ impl<'f> BatchJob<'f> {
 
 impl TransactionCommands<'_, '_> {
     /// Returns a find for the documents that the statement would change, with its filter and sort.
-    pub(super) fn select(&self, statement: &Statement<'_>, limit: i32, fields: &[u8]) -> Vec<u8> {
+    pub(super) fn select(&self, statement: &Statement<'_>, limit: i32, fields: Document<'_>) -> Vec<u8> {
         let filter = match &statement.operation {
             Operation::Update(update) => update.selection(),
             Operation::Delete(delete) => Cow::Borrowed(&delete.filter),
-            Operation::Insert(_) => return self.find(statement, Document::EMPTY.as_bytes(), limit, fields),
+            Operation::Insert(_) => return self.find(statement, Document::EMPTY, limit, fields),
         };
         let constants = self.job.command.body.get("let");
         self.query(self.job.batch.namespace(statement), filter.as_document(), limit, fields, |w| {
@@ -50,7 +50,7 @@ impl TransactionCommands<'_, '_> {
 
     /// Returns a find for one document that matches the client's own filter, without the rules' conditions.
     pub(super) fn matching(&self, statement: &Statement<'_>, fields: &[&str], measured: &[Measured]) -> Vec<u8> {
-        let fields = crate::document::document(|w| {
+        let fields = CowDocument::build(|w| {
             w.int32("_id", 1);
             fields.iter().filter(|field| **field != "_id").for_each(|field| w.int32(field, 1));
             for (index, value) in measured.iter().enumerate() {
@@ -60,7 +60,7 @@ impl TransactionCommands<'_, '_> {
                 }
             }
         });
-        self.select(&statement.without_conditions(), 1, &fields)
+        self.select(&statement.without_conditions(), 1, fields.as_document())
     }
 
     /// Returns an update command that checks many filters at once: the update fails for each statement whose own
@@ -79,17 +79,27 @@ impl TransactionCommands<'_, '_> {
         })
     }
 
-    pub(super) fn find(&self, statement: &Statement<'_>, filter: &[u8], limit: i32, fields: &[u8]) -> Vec<u8> {
-        let filter = CowDocument::from_writer(filter.to_vec());
-        self.query(self.job.batch.namespace(statement), filter.as_document(), limit, fields, |w| {
+    pub(super) fn find(
+        &self,
+        statement: &Statement<'_>,
+        filter: Document<'_>,
+        limit: i32,
+        fields: Document<'_>,
+    ) -> Vec<u8> {
+        self.query(self.job.batch.namespace(statement), filter, limit, fields, |w| {
             write_simple_collation(w);
         })
     }
 
     /// Returns a find in another collection.
-    pub(super) fn find_in(&self, collection: &Collection, filter: &[u8], limit: i32, fields: &[u8]) -> Vec<u8> {
-        let filter = CowDocument::from_writer(filter.to_vec());
-        self.query(collection.namespace(), filter.as_document(), limit, fields, |_| {})
+    pub(super) fn find_in(
+        &self,
+        collection: &Collection,
+        filter: Document<'_>,
+        limit: i32,
+        fields: Document<'_>,
+    ) -> Vec<u8> {
+        self.query(collection.namespace(), filter, limit, fields, |_| {})
     }
 
     fn query(
@@ -97,11 +107,10 @@ impl TransactionCommands<'_, '_> {
         namespace: Namespace<'_>,
         filter: Document<'_>,
         limit: i32,
-        fields: &[u8],
+        fields: Document<'_>,
         more: impl FnOnce(&mut Writer<'_>),
     ) -> Vec<u8> {
-        let fields = CowDocument::from_writer(fields.to_vec());
-        let find = Find { namespace, filter, projection: fields.as_document(), limit };
+        let find = Find { namespace, filter, projection: fields, limit };
         self.command(namespace.database, |w| {
             find.write(w);
             more(w);
@@ -109,22 +118,28 @@ impl TransactionCommands<'_, '_> {
     }
 
     /// Returns an update or delete command with these statements, in order.
-    pub(super) fn write(&self, statement: &Statement<'_>, name: &str, list: &str, statements: &[Vec<u8>]) -> Vec<u8> {
+    pub(super) fn write(
+        &self,
+        statement: &Statement<'_>,
+        name: &str,
+        list: &str,
+        statements: &[CowDocument<'static>],
+    ) -> Vec<u8> {
         self.change(self.job.batch.namespace(statement), name, list, statements)
     }
 
     /// Returns an update command for another collection.
-    pub(super) fn update_in(&self, collection: &Collection, statements: &[Vec<u8>]) -> Vec<u8> {
+    pub(super) fn update_in(&self, collection: &Collection, statements: &[CowDocument<'static>]) -> Vec<u8> {
         self.change(collection.namespace(), "update", "updates", statements)
     }
 
-    fn change(&self, namespace: Namespace<'_>, name: &str, list: &str, statements: &[Vec<u8>]) -> Vec<u8> {
+    fn change(&self, namespace: Namespace<'_>, name: &str, list: &str, statements: &[CowDocument<'static>]) -> Vec<u8> {
         let Namespace { database, collection } = namespace;
         self.command(database, |w| {
             w.string(name, collection);
             w.array(list, |a| {
                 for statement in statements {
-                    a.value(Value::document(CowDocument::from_writer(statement.clone()).as_document()));
+                    a.value(Value::document(statement.as_document()));
                 }
             });
         })
@@ -209,7 +224,7 @@ pub(super) fn as_retryable_write(reply: &Reply<'_>) -> Vec<u8> {
 /// Returns the reply to a statement with the write concern error of the commit. The server marks every commit as
 /// retryable; the label is kept only if a retried write gets the same reply (`repeatable`).
 pub(super) fn with_write_concern_error(applied: &[u8], commit: &Reply<'_>, repeatable: bool) -> Option<Vec<u8>> {
-    let error = commit.body.get("writeConcernError")?;
+    let error = commit.write_concern_error()?;
     let applied = Reply::parse(applied).ok()?;
     Some(applied.with_body(applied.message.header.response_to, |w| {
         w.elements(applied.body);

@@ -202,7 +202,7 @@ impl<'f> BatchJob<'f> {
     /// Returns the command's time limit, from the client or a rule, or what remains of it.
     pub(super) fn max_time(&self) -> Option<Duration> {
         let changed = self.batch.body_changes.iter().find(|(name, _)| *name == MAX_TIME);
-        let value = changed.map(|(_, value)| value.as_value()).or_else(|| self.command.body.get(MAX_TIME))?;
+        let value = changed.map(|(_, value)| value.as_value()).or_else(|| self.command.max_time())?;
         let milliseconds = u64::try_from(value.as_integer()?).ok()?;
         (milliseconds > 0).then(|| Duration::from_millis(milliseconds))
     }

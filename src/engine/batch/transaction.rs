@@ -16,7 +16,7 @@ use super::super::rejection_text::RejectedBy;
 use super::super::step::Step;
 use super::{BatchJob, Group, commands, conflicts, limits};
 use crate::command::{EncodeOptions, OwnTransaction, Reply, Statement, StatementPart, WriteForm, code};
-use crate::document::{Document, Value};
+use crate::document::Value;
 use crate::patterns::Rejection;
 use crate::patterns::procedure::{ActionResult, NextAction, ProcedureRun};
 use crate::rules::Rule;
@@ -169,15 +169,15 @@ impl<'f> BatchJob<'f> {
             let (commands, statement) = (self.commands(transaction.own), &transaction.statement);
             action = match action {
                 NextAction::Select { limit, fields } => {
-                    let find = commands.select(statement, limit, &fields);
+                    let find = commands.select(statement, limit, fields.as_document());
                     self.find(transaction, find, port).await?
                 }
                 NextAction::Find { filter, limit, fields } => {
-                    let find = commands.find(statement, &filter, limit, &fields);
+                    let find = commands.find(statement, filter.as_document(), limit, fields.as_document());
                     self.find(transaction, find, port).await?
                 }
                 NextAction::FindIn { collection, filter, limit, fields } => {
-                    let find = commands.find_in(&collection, &filter, limit, &fields);
+                    let find = commands.find_in(&collection, filter.as_document(), limit, fields.as_document());
                     self.find(transaction, find, port).await?
                 }
                 NextAction::UpdateIn { collection, statements } => {
@@ -240,8 +240,9 @@ impl<'f> BatchJob<'f> {
         let Some(reply) = transaction.accept(&frame)? else {
             return Box::pin(self.take_failure(transaction, SentCommands::Change, frame, port)).await;
         };
-        if let Some(errors) = reply.body.get("writeErrors") {
-            let text = first_message(errors).unwrap_or("no reason given");
+        if let Some(error) = reply.write_errors().first() {
+            let text = error.value.as_document().and_then(|error| error.get("errmsg")?.as_str());
+            let text = text.unwrap_or("no reason given");
             let reason = format!("the server rejected a write that the rule adds: {text}");
             return self.give_up(transaction, Rejection::new(reason, "Report this to the DBA."), port).await;
         }
@@ -416,11 +417,6 @@ pub(super) fn last(reason: &str) -> AttemptEnd {
 
 pub(super) fn error_code(reply: &Reply<'_>) -> Option<i32> {
     reply.body.get("code").and_then(Value::as_i32)
-}
-
-fn first_message(errors: Value<'_>) -> Option<&str> {
-    let errors: Document<'_> = errors.as_array()?;
-    errors.values().next()?.as_document()?.get("errmsg")?.as_str()
 }
 
 /// Whether the command's transaction no longer exists.

@@ -66,6 +66,9 @@ impl Bucket {
     }
 
     pub(super) fn has_room_condition(&self, update: &Update<'_>, pushed: i64) -> bool {
+        if update.conditions.is_empty() {
+            return false;
+        }
         let room = self.room(pushed);
         update.conditions.iter().any(|known| known.as_document().as_bytes() == room.as_document().as_bytes())
     }

@@ -6,7 +6,7 @@
 
 use super::settings::CopiesEntry;
 use crate::command::{Delete, Operation};
-use crate::document::{Document, OwnedValue, document};
+use crate::document::{CowDocument, Document, OwnedValue};
 use crate::patterns::Collection;
 use crate::patterns::Rejection;
 use crate::patterns::copies::is_reference;
@@ -95,7 +95,7 @@ impl OriginalDeleteRun {
             return NextAction::Apply(self.pinned(operation));
         };
         self.stage = ReleaseStage::References(number);
-        let filter = document(|w| {
+        let filter = CowDocument::build(|w| {
             let ids = self.ids.iter().filter(|id| is_reference(id.as_value()));
             w.nested(entry.key.as_str(), |w| w.array("$in", |a| ids.for_each(|id| a.value(id.as_value()))));
             // A reference that is deleted together with its original does not count.
@@ -147,7 +147,7 @@ impl ProcedureRun for ReferenceWriteRun {
         match (self.stage, result) {
             (HoldStage::Start, _) => {
                 self.stage = HoldStage::Originals;
-                let filter = document(|w| {
+                let filter = CowDocument::build(|w| {
                     w.nested("_id", |w| w.array("$in", |a| keys.iter().for_each(|key| a.value(key.as_value()))));
                 });
                 let limit = i32::try_from(keys.len()).unwrap_or(i32::MAX);
@@ -170,9 +170,9 @@ impl ProcedureRun for ReferenceWriteRun {
 }
 
 /// Returns statements that change a document and change it back. There are two because mongod skips a no-op.
-fn touch(id: &OwnedValue) -> [Vec<u8>; 2] {
+fn touch(id: &OwnedValue) -> [CowDocument<'static>; 2] {
     ["$set", "$unset"].map(|operator| {
-        document(|w| {
+        CowDocument::build(|w| {
             w.nested("q", |w| w.nested("_id", |w| w.value("$eq", id.as_value())));
             w.nested("u", |w| w.nested(operator, |w| w.int32(TOUCH, 1)));
         })
@@ -183,6 +183,6 @@ fn ids(found: &[Document<'_>]) -> impl Iterator<Item = OwnedValue> {
     found.iter().filter_map(|document| document.get("_id").map(OwnedValue::from))
 }
 
-fn ids_only() -> Vec<u8> {
-    document(|w| w.int32("_id", 1))
+fn ids_only() -> CowDocument<'static> {
+    CowDocument::build(|w| w.int32("_id", 1))
 }

@@ -11,7 +11,7 @@ use super::pipeline::FieldTimestamp;
 use super::settings::{TimestampBytes, TimestampScope, TimestampType};
 use super::writes::{NewValue, PathChange, PathWrite, PathWrites, WriteList};
 use crate::command::{Modification, Operation, Update};
-use crate::document::{CowDocument, Document, Path, PathLookup, Value, Writer, document};
+use crate::document::{CowDocument, Document, Path, PathLookup, Value, Writer};
 use crate::patterns::procedure::{ActionResult, NextAction, Procedure, ProcedureRun};
 use crate::patterns::{NoEffect, Rejection};
 
@@ -61,12 +61,12 @@ impl OperatorsProcedure {
     }
 
     /// Returns the projection of the stored document: the timestamps, and the documents around protected fields.
-    fn needed(&self) -> Vec<u8> {
+    fn needed(&self) -> CowDocument<'static> {
         let nested = self.protected.iter().filter_map(|(path, _)| path.split_once('.').map(|(root, _)| root));
         let mut roots: Vec<&str> = nested.chain([self.store.as_str()]).collect();
         roots.sort_unstable();
         roots.dedup();
-        document(|w| roots.iter().for_each(|root| w.int32(*root, 1)))
+        CowDocument::build(|w| roots.iter().for_each(|root| w.int32(*root, 1)))
     }
 
     /// Returns the protected writes that are not stale.
@@ -117,7 +117,7 @@ impl OperatorsProcedure {
 
     /// Returns the updates that create the missing documents around stale fields. A field that the write removes needs
     /// none.
-    fn creations(&self, operators: Document<'_>, stored: Document<'_>) -> Vec<Vec<u8>> {
+    fn creations(&self, operators: Document<'_>, stored: Document<'_>) -> Vec<CowDocument<'static>> {
         let Some(id) = stored.get("_id").filter(|_| self.per == TimestampScope::Field) else { return Vec::new() };
         let unset = operators.get("$unset").and_then(Value::as_document).unwrap_or(Document::EMPTY);
         let stale = self.protected.iter().filter(|(path, time)| self.is_stale(stored, path, *time));
@@ -127,7 +127,7 @@ impl OperatorsProcedure {
             Path::parse(around).is_some_and(|around| matches!(around.lookup(stored), PathLookup::Missing))
         });
         let creation = |around: &str| {
-            document(|w| {
+            CowDocument::build(|w| {
                 w.nested("q", |w| {
                     w.value("_id", id);
                     // The statement may have created it.
@@ -220,7 +220,7 @@ struct OperatorsRun {
     statement: OperatorsProcedure,
     stage: OperatorsStage,
     /// The updates after the client's statement.
-    creations: Vec<Vec<u8>>,
+    creations: Vec<CowDocument<'static>>,
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::id::NodeId;
 use super::layout::TreeFields;
 use crate::command::CommandClass;
-use crate::document::{Document, Kind, OwnedValue, Value, Writer, document};
+use crate::document::{CowDocument, Document, Kind, OwnedValue, Value, Writer};
 use crate::patterns::{CollectionQuery, CommandVerdict, Rejection, WholeCommand};
 
 /// The action for a read with an unanchored expression.
@@ -57,13 +57,15 @@ struct AnchorRun {
 }
 
 impl CollectionQuery for AnchorRun {
-    fn filter(&self) -> Vec<u8> {
+    fn filter(&self) -> CowDocument<'static> {
         let first = self.layout.segments(&self.literal).and_then(|segments| segments.first().copied());
         let ids = first.map(NodeId::with_text).unwrap_or_default();
-        document(|w| w.nested("_id", |w| w.array("$in", |a| ids.iter().for_each(|id| a.value(id.value().as_value())))))
+        CowDocument::build(|w| {
+            w.nested("_id", |w| w.array("$in", |a| ids.iter().for_each(|id| a.value(id.value().as_value()))))
+        })
     }
 
-    fn fields(&self) -> Vec<u8> {
+    fn fields(&self) -> CowDocument<'static> {
         self.layout.fields()
     }
 
@@ -80,7 +82,7 @@ impl CollectionQuery for AnchorRun {
         let path = node.path.as_deref().and_then(|path| path.strip_suffix(self.layout.separator)).unwrap_or_default();
         let pattern = format!("^{}{}", escaped(path), escaped(&self.literal));
         let field = self.layout.path.as_str();
-        let rewritten = document(|w| {
+        let rewritten = CowDocument::build(|w| {
             for element in filter.elements() {
                 if element.key == field.as_bytes() {
                     write_regex(w, field, &pattern);
@@ -89,7 +91,7 @@ impl CollectionQuery for AnchorRun {
                 }
             }
         });
-        CommandVerdict::Set(self.key, OwnedValue::document(&rewritten))
+        CommandVerdict::Set(self.key, OwnedValue::document(rewritten.as_document().as_bytes()))
     }
 }
 

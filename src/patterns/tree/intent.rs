@@ -164,13 +164,14 @@ fn owned(held: ImageValue<'_>) -> InsertedFields {
 impl RequestedPosition {
     /// Returns the position in a whole document: without a parent and a path it is a root.
     pub(super) fn of_document(document: Document<'_>, layout: &TreeFields) -> Result<Self, Rejection> {
-        for field in [&layout.parent, &layout.path] {
-            if let PathLookup::Blocked(kind) = field.lookup(document) {
+        let (parent, path) = (layout.parent.lookup(document), layout.path.lookup(document));
+        for (field, found) in [(&layout.parent, parent), (&layout.path, path)] {
+            if let PathLookup::Blocked(kind) = found {
                 return Err(no_room(field, kind));
             }
         }
-        let parent = present(layout.parent.lookup(document)).map(|value| layout.read_parent(value)).transpose()?;
-        let path = match layout.path.lookup(document) {
+        let parent = present(parent).map(|value| layout.read_parent(value)).transpose()?;
+        let path = match path {
             PathLookup::Found(value) => Some(layout.read_path(value)?),
             _ => None,
         };

@@ -41,8 +41,8 @@ pub(super) struct TreeNode {
 
 impl TreeFields {
     /// Returns the projection for [`node`](Self::node).
-    pub(super) fn fields(&self) -> Vec<u8> {
-        crate::document::document(|w| {
+    pub(super) fn fields(&self) -> CowDocument<'static> {
+        CowDocument::build(|w| {
             w.int32("_id", 1);
             w.int32(self.path.as_str(), 1);
             w.int32(self.parent.as_str(), 1);
@@ -66,12 +66,13 @@ impl TreeFields {
             None => None,
             Some(value) => Some(NodeId::from_value(value, self.separator).ok_or_else(|| broken(&self.parent))?),
         };
-        let path = match present(self.path.lookup(document)) {
+        let stored_path = self.path.lookup(document);
+        let path = match present(stored_path) {
             None if parent.is_none() => None,
             None => return Err(broken(&self.path)),
             Some(value) => Some(value.as_str().ok_or_else(|| broken(&self.path))?.to_owned()),
         };
-        let has_path = matches!(self.path.lookup(document), PathLookup::Found(_));
+        let has_path = matches!(stored_path, PathLookup::Found(_));
         Ok(TreeNode { id: NodeId::from_value(raw_id.as_value(), self.separator), raw_id, parent, path, has_path })
     }
 
@@ -105,21 +106,21 @@ impl TreeFields {
 
     /// Returns writes to a node that change nothing in the end, but conflict with every other write to it. There are
     /// two statements because mongod skips a no-op.
-    pub(super) fn touch(&self, id: &NodeId) -> [Vec<u8>; 2] {
+    pub(super) fn touch(&self, id: &NodeId) -> [CowDocument<'static>; 2] {
         ["$set", "$unset"].map(|operator| {
             statement(|w| id.write(w, "_id"), |w| w.nested("u", |w| w.nested(operator, |w| w.int32(TOUCH, 1))), false)
         })
     }
 
     /// Returns the statement that sets the path of one node.
-    pub(super) fn set_path_of(&self, id: Value<'_>, path: Option<&str>) -> Vec<u8> {
+    pub(super) fn set_path_of(&self, id: Value<'_>, path: Option<&str>) -> CowDocument<'static> {
         let path = path.map_or_else(OwnedValue::null, OwnedValue::string);
         let set = |w: &mut Writer<'_>| w.nested("$set", |w| w.value(self.path.as_str(), path.as_value()));
         statement(|w| w.value("_id", id), |w| w.nested("u", set), false)
     }
 
     /// Returns the statement that replaces the path `from` with `to` in all nodes below it.
-    pub(super) fn rebase(&self, from: &str, to: &str, id: &NodeId) -> Vec<u8> {
+    pub(super) fn rebase(&self, from: &str, to: &str, id: &NodeId) -> CowDocument<'static> {
         let reference = format!("${}", self.path);
         let update = |w: &mut Writer<'_>| {
             w.array("u", |a| {
@@ -237,8 +238,12 @@ pub(super) fn pinned<'a>(operation: &Operation<'a>, id: Value<'_>) -> Operation<
 
 /// Writes an element of `updates`. Paths and `_id`s are compared byte by byte, independent of the collection's
 /// collation.
-fn statement(filter: impl FnOnce(&mut Writer<'_>), update: impl FnOnce(&mut Writer<'_>), multi: bool) -> Vec<u8> {
-    crate::document::document(|w| {
+fn statement(
+    filter: impl FnOnce(&mut Writer<'_>),
+    update: impl FnOnce(&mut Writer<'_>),
+    multi: bool,
+) -> CowDocument<'static> {
+    CowDocument::build(|w| {
         w.nested("q", filter);
         update(w);
         w.boolean("multi", multi);

@@ -11,7 +11,7 @@ use super::id::{IdClass, NodeId};
 use super::intent::{InsertedId, Intent, NodeWriteKind, RequestedPosition};
 use super::layout::{TreeFields, TreeNode, pinned, present, unusable_id, unusable_parent};
 use crate::command::Operation;
-use crate::document::{Document, Kind as ValueKind, OwnedValue, PathLookup, document};
+use crate::document::{CowDocument, Document, Kind as ValueKind, OwnedValue, PathLookup};
 use crate::effect::{Change, change, inserted};
 use crate::patterns::Rejection;
 use crate::patterns::procedure::{ActionResult, NextAction, Procedure, ProcedureRun};
@@ -181,7 +181,7 @@ impl PlacementRun {
                 return self.put(operation, NodePosition { path: None, parent: None, adds_parent: false });
             }
         };
-        let filter = document(|w| {
+        let filter = CowDocument::build(|w| {
             w.nested("_id", |w| w.array("$in", |a| candidates.iter().for_each(|id| a.value(id.value().as_value()))));
         });
         self.stage = PlacementStage::Parent;
@@ -296,7 +296,7 @@ impl PlacementRun {
     /// Touches the new parent and moves the subtree. Then it runs the statement, unless that has been executed already.
     fn put<'a>(&mut self, operation: &Operation<'a>, position: NodePosition) -> Result<NextAction<'a>, Rejection> {
         let layout = &self.layout;
-        let mut changes: Vec<Vec<u8>> = position.parent.iter().flat_map(|id| layout.touch(id)).collect();
+        let mut changes: Vec<CowDocument<'static>> = position.parent.iter().flat_map(|id| layout.touch(id)).collect();
         changes.extend(self.move_subtree(&position));
         if self.intent.follows {
             changes.extend(self.raw_id().map(|id| layout.set_path_of(id.as_value(), position.path.as_deref())));
@@ -310,7 +310,7 @@ impl PlacementRun {
         Ok(NextAction::Update(changes))
     }
 
-    fn move_subtree(&self, position: &NodePosition) -> Option<Vec<u8>> {
+    fn move_subtree(&self, position: &NodePosition) -> Option<CowDocument<'static>> {
         let (layout, node) = (&self.layout, self.node.as_ref()?);
         let id = node.id.as_ref()?;
         let (from, to) = (layout.below(node.path.as_deref(), id), layout.below(position.path.as_deref(), id));
@@ -348,7 +348,7 @@ impl PlacementRun {
 
     /// Reads the document that the statement wrote.
     fn read_result<'a>(&mut self) -> NextAction<'a> {
-        let filter = document(|w| {
+        let filter = CowDocument::build(|w| {
             if let Some(id) = self.raw_id() {
                 w.value("_id", id.as_value());
             }

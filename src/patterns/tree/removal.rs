@@ -6,7 +6,7 @@
 use super::id::{IdClass, NodeId};
 use super::layout::{TreeFields, TreeNode, pinned};
 use crate::command::{Delete, Operation};
-use crate::document::{Document, document};
+use crate::document::{CowDocument, Document};
 use crate::patterns::Rejection;
 use crate::patterns::collation::write_simple_collation;
 use crate::patterns::procedure::{ActionResult, NextAction, Procedure, ProcedureRun};
@@ -134,9 +134,9 @@ impl RemovalRun {
     }
 
     /// Returns the filter for children of the deleted nodes that are not deleted themselves.
-    fn children(&self) -> Vec<u8> {
+    fn children(&self) -> CowDocument<'static> {
         let path = self.statement.layout.path.as_str();
-        document(|w| {
+        CowDocument::build(|w| {
             w.array("$or", |a| {
                 for class in IdClass::ALL {
                     let paths: Vec<String> =
@@ -156,9 +156,9 @@ impl RemovalRun {
         })
     }
 
-    fn subtrees(&self) -> Vec<u8> {
+    fn subtrees(&self) -> CowDocument<'static> {
         let layout = &self.statement.layout;
-        document(|w| {
+        CowDocument::build(|w| {
             w.nested("q", |w| {
                 w.array("$or", |a| {
                     self.parents().for_each(|(id, below)| a.nested(|w| layout.write_subtree(w, &below, id)));

@@ -110,7 +110,9 @@ impl Promise for Bucket {
             before.is_some() || !Document::contains_key(after, COUNT) || self.is_true(after)
         };
         let fits = |after| length(after).is_some_and(|length| length <= self.limit);
-        !pushes && direct.changed().all(|(before, after)| fits(after) && counted(before, after))
+        // A later statement finds the time in a bucket that an earlier one has opened.
+        let rewrites_time = direct.statements.iter().skip(1).any(|statement| statement.touches(OPENED));
+        !pushes && !rewrites_time && direct.changed().all(|(before, after)| fits(after) && counted(before, after))
     }
 
     fn strip(&self, document: &mut Document) {

@@ -232,6 +232,12 @@ impl Promise for Replacement {
             return false;
         }
         let mut changed = direct.changed().filter_map(|(before, after)| Some((before?, after)));
+        // By the page: a document around the version is merged field by field.
+        let around = self.version.filter(|version| version.contains('.') && self.policy == Policy::Merge).map(first);
+        let is_other = |stored: &Document| around.is_some_and(|around| stored.get_document(around).is_err());
+        if around.is_some_and(|around| document.contains_key(around)) && direct.before.iter().any(is_other) {
+            return false;
+        }
         changed.all(|(before, after)| {
             let wrong = self.replaced(statement, before, after);
             wrong.is_none_or(|what| what.contains("version is not") || what.contains("has no version"))
