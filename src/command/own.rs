@@ -104,9 +104,9 @@ pub fn more_bulk_results(client: &Command<'_>, cursor: i64) -> Vec<u8> {
     })
 }
 
-/// Returns an abortTransaction for the client's transaction.
-pub fn abort_transaction(client: &Command<'_>) -> Vec<u8> {
-    own_command(client, CommandSession::Client { begun: true }, "admin", |w| w.int32("abortTransaction", 1))
+/// Returns an abortTransaction for the session's transaction.
+pub fn abort_transaction(client: &Command<'_>, session: CommandSession) -> Vec<u8> {
+    own_command(client, session, "admin", |w| w.int32("abortTransaction", 1))
 }
 
 /// Returns a command without a session that tests on an unauthenticated connection whether the server requires a login.

@@ -29,7 +29,7 @@ use super::merge::{self, MergedResults};
 use super::outcome::RuleOutcomes;
 use super::port::{CommandPurpose, Flow, Port, close};
 use super::step::Step;
-use crate::command::own;
+use crate::command::own::{self, CommandSession};
 use crate::command::{Command, EncodeOptions, Reply, Statement, StatementPart, WriteBatch, WriteForm};
 use crate::document::Document;
 use crate::rules::RuleId;
@@ -131,10 +131,15 @@ impl<'f> BatchJob<'f> {
         let last = self.send_groups(&port).await;
         // The whole command has failed for the client, which may commit what it did before.
         if self.must_abort {
-            Box::pin(port.exchange(own::abort_transaction(&self.command))).await;
+            Box::pin(port.exchange(self.abort_client_transaction())).await;
         }
         port.outcomes(|outcomes| self.note_without_effect(outcomes));
         last
+    }
+
+    /// Returns an abortTransaction for the client's transaction, in which a command has been sent.
+    fn abort_client_transaction(&self) -> Vec<u8> {
+        own::abort_transaction(&self.command, CommandSession::Client { begun: true })
     }
 
     async fn send_groups(&mut self, port: &Port) -> Flow<Step> {
@@ -173,7 +178,7 @@ impl<'f> BatchJob<'f> {
         self.explain_errors(port);
         // A rejection inside a transaction aborts it on the server, as a write error does.
         if self.rejected_in_transaction() {
-            port.exchange(own::abort_transaction(&self.command)).await;
+            port.exchange(self.abort_client_transaction()).await;
         }
         Flow::Continue(self.finish())
     }

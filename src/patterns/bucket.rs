@@ -10,6 +10,7 @@
 //!
 //! The condition is in `room.rs`.
 
+mod operators;
 mod room;
 
 use bson::{Bson, doc};
@@ -23,7 +24,7 @@ use super::{
 use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update, code};
 use crate::config::keys::{Declaration, Keys, Setting, WholeNumber};
 use crate::config::{Code, MapReader, Node, ReadContext};
-use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, Writer, edit, paths_overlap};
+use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, edit, paths_overlap};
 use crate::effect::{Equalities, ImageValue, Inserted, PathOverlap, equality, inserted, touch, touched};
 
 /// Settings of the pattern.
@@ -382,10 +383,7 @@ impl Bucket {
         if !update.upsert && (self.has_room_condition(update, pushed) || checks_version()) {
             return Ok(stored());
         }
-        // The server rejects two operators on one path.
-        let is_named = |opened: &Path| touched(operators).any(|(_, path, _)| touch(opened, path) != PathOverlap::Apart);
-        let is_missing = |opened: &Path| seed.as_ref().is_some_and(|seed| seed.at(opened) == ImageValue::Missing);
-        let opened = self.opened.as_ref().filter(|opened| is_missing(opened) && !is_named(opened));
+        let opened = self.missing_time(operators, seed.as_ref());
         let opening = self.counted(operators, pushed, opened.map(|opened| (opened, now)));
         let is_valid_upsert = equalities.as_ref().is_some_and(|equalities| !equalities.conflict());
         let seed = seed.as_ref().filter(|_| is_valid_upsert);
@@ -425,51 +423,6 @@ impl Bucket {
         is_empty && matches!(image.at(&self.count), ImageValue::Value(count) if count.as_whole() == Some(pushed))
     }
 
-    /// Returns the operators with the count of the pushed elements, which replaces the client's own count, and with the
-    /// time of a bucket that is opened.
-    fn counted<'a>(&self, operators: Document<'_>, pushed: i64, opened: Option<(&Path, i64)>) -> CowDocument<'a> {
-        let ours = |path: &[u8]| touch(&self.count, path) != PathOverlap::Apart;
-        let fields = |name: &str| operators.get(name).and_then(Value::as_document).unwrap_or(Document::EMPTY);
-        let on_insert = || fields("$setOnInsert").elements().filter(|field| !ours(field.key));
-        CowDocument::build(|w| {
-            for operator in operators.elements().filter(|one| one.key != b"$inc" && one.key != b"$setOnInsert") {
-                w.element(operator);
-            }
-            w.nested("$inc", |w| {
-                fields("$inc").elements().filter(|field| !ours(field.key)).for_each(|field| w.element(field));
-                w.integer(self.count.as_str(), pushed);
-            });
-            if opened.is_some() || on_insert().next().is_some() {
-                w.nested("$setOnInsert", |w| {
-                    on_insert().for_each(|field| w.element(field));
-                    write_time(w, opened);
-                });
-            }
-        })
-    }
-
-    /// Returns the operators with the count of a new bucket, and its time if it has none.
-    fn with_new_fields<'a>(
-        &self,
-        operators: Document<'_>,
-        image: &Inserted<'_>,
-        count: i64,
-        now: i64,
-    ) -> CowDocument<'a> {
-        // The server rejects two operators on one path.
-        let is_named = |opened: &Path| touched(operators).any(|(_, path, _)| touch(opened, path) != PathOverlap::Apart);
-        let opened = self.opened.as_ref().filter(|opened| image.at(opened) == ImageValue::Missing && !is_named(opened));
-        let on_insert = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
-        CowDocument::build(|w| {
-            operators.elements().filter(|one| one.key != b"$setOnInsert").for_each(|one| w.element(one));
-            w.nested("$setOnInsert", |w| {
-                w.elements(on_insert);
-                w.integer(self.count.as_str(), count);
-                write_time(w, opened.map(|opened| (opened, now)));
-            });
-        })
-    }
-
     fn too_many(&self, number: i64) -> Rejection {
         Rejection::new(
             format!("{number} elements exceed the bucket's limit of {}", self.limit),
@@ -487,12 +440,6 @@ fn no_room(field: &Path, kind: Kind) -> Rejection {
 
 fn with_operators<'a>(update: &Update<'a>, operators: CowDocument<'a>, upsert: bool) -> Operation<'a> {
     Operation::Update(Update { modification: Modification::Operators(operators), upsert, ..update.clone() })
-}
-
-fn write_time(w: &mut Writer<'_>, opened: Option<(&Path, i64)>) {
-    if let Some((opened, now)) = opened {
-        w.value(opened.as_str(), OwnedValue::date(now).as_value());
-    }
 }
 
 /// Returns how many elements a `$push` adds.

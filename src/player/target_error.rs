@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::proxy::{Address, UpstreamError};
+use crate::text::io_reason;
 
 /// Why a target cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +16,7 @@ pub enum TargetError {
     Login(String),
     #[error("{0} is not a primary, and none of its members is")]
     NoPrimary(String),
-    #[error("{0}: {1}")]
+    #[error("{0}: {reason}", reason = io_reason(.1))]
     Server(Address, io::Error),
     #[error(transparent)]
     Io(#[from] io::Error),

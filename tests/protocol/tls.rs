@@ -238,7 +238,7 @@ async fn an_unusable_certificate_of_docward_is_reported_and_not_used() {
     for (certificate, more, words) in [
         (&expired, &[][..], "expired on 2002-01-01T00:00:00Z; renew it"),
         (&early, &[], "is not valid before 2201-01-01"),
-        (&certificate, &["--tls-key", &other], "does not belong to the certificate in"),
+        (&certificate, &["--tls-key", &other], "this key does not belong to this certificate, "),
         (&version_1, &[], "it has the X.509 version 1 or 2, and TLS libraries need version 3"),
     ] {
         let error = start(certificate, more).err().unwrap();
@@ -348,7 +348,7 @@ fn unusable_files_are_reported_at_start() {
         (with_certificate(&encrypted), "openssl pkey -in"),
         (
             with_certificate(&certificate_file).argument("--tls-key").argument(other_key),
-            "other.pem does not belong to the certificate",
+            "other.pem: this key does not belong to this certificate",
         ),
         (
             with_certificate(Path::new(&authority.sign("docward", HOSTS)))

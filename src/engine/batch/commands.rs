@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::BatchJob;
-use crate::command::own::{CommandSession, Find, own_command};
+use crate::command::own::{CommandSession, Find, abort_transaction, own_command};
 use crate::command::{Command, Namespace, Operation, OwnTransaction, Reply, Statement, WriteForm, is_unacknowledged};
 use crate::document::{CowDocument, Document, Value, Writer};
 use crate::patterns::Collection;
@@ -145,42 +145,37 @@ impl TransactionCommands<'_, '_> {
         })
     }
 
-    /// Returns commitTransaction, with the client's write concern, or abortTransaction.
-    pub(super) fn end(&self, name: &str) -> Vec<u8> {
+    /// Returns commitTransaction with the client's write concern.
+    pub(super) fn commit(&self) -> Vec<u8> {
         let concern = self.job.command.body.get("writeConcern").filter(|concern| !is_unacknowledged(*concern));
-        let commits = name == "commitTransaction";
-        self.message("admin", |w| {
-            w.int32(name, 1);
-            if let Some(concern) = concern.filter(|_| commits) {
+        // maxTimeMS also limits the wait for the write concern.
+        self.command("admin", |w| {
+            w.int32("commitTransaction", 1);
+            if let Some(concern) = concern {
                 w.value("writeConcern", concern);
             }
-            // maxTimeMS also limits the wait for the write concern.
-            if commits {
-                self.write_max_time(w);
-            }
         })
+    }
+
+    pub(super) fn abort(&self) -> Vec<u8> {
+        abort_transaction(&self.job.command, self.session())
     }
 
     /// Builds a command with the client's time limit.
     fn command(&self, database: &str, write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
-        self.message(database, |w| {
+        own_command(&self.job.command, self.session(), database, |w| {
             write(w);
-            self.write_max_time(w);
+            if let Some(left) = self.job.max_time() {
+                w.integer(MAX_TIME, i64::try_from(left.as_millis()).unwrap_or(i64::MAX));
+            }
         })
     }
 
-    fn write_max_time(&self, w: &mut Writer<'_>) {
-        if let Some(left) = self.job.max_time() {
-            w.integer(MAX_TIME, i64::try_from(left.as_millis()).unwrap_or(i64::MAX));
-        }
-    }
-
-    fn message(&self, database: &str, write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
-        let session = match self.own {
+    fn session(&self) -> CommandSession {
+        match self.own {
             Some(own) => CommandSession::Own(own),
             None => CommandSession::Client { begun: self.job.transaction_begun },
-        };
-        own_command(&self.job.command, session, database, write)
+        }
     }
 }
 

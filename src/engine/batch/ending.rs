@@ -32,7 +32,7 @@ impl<'f> BatchJob<'f> {
     ) -> AttemptEnd {
         let mut failed = 0;
         loop {
-            let commit = self.commands(transaction.own).end("commitTransaction");
+            let commit = self.commands(transaction.own).commit();
             let frame = self.exchange(transaction, commit, port).await;
             let reply = match parse(&frame) {
                 AttemptResult::Continue(reply) => reply,
@@ -67,7 +67,7 @@ impl<'f> BatchJob<'f> {
 
     /// Aborts a transaction whose number was used before: the reply shows whether that one was committed.
     pub(super) async fn abort_earlier(&mut self, transaction: &mut TransactionAttempt<'f>, port: &Port) -> AttemptEnd {
-        let abort = self.commands(transaction.own).end("abortTransaction");
+        let abort = self.commands(transaction.own).abort();
         let frame = self.exchange(transaction, abort, port).await;
         match parse(&frame) {
             AttemptResult::Continue(reply) if error_code(&reply) == Some(code::TRANSACTION_COMMITTED) => {}
@@ -95,7 +95,7 @@ impl<'f> BatchJob<'f> {
         let Some(last) = transaction.own.and_then(|own| self.last_attempt(transaction.index, own.routed)) else {
             return AttemptEnd::Again(RestartReason::UsedNumber);
         };
-        let abort = self.commands(Some(last)).end("abortTransaction");
+        let abort = self.commands(Some(last)).abort();
         let frame = port.exchange(abort).await;
         match parse(&frame) {
             AttemptResult::Continue(reply) if error_code(&reply) == Some(code::TRANSACTION_TOO_OLD) => {
@@ -115,7 +115,7 @@ impl<'f> BatchJob<'f> {
     }
 
     pub(super) async fn abort(&mut self, transaction: &mut TransactionAttempt<'f>, port: &Port) -> AttemptResult {
-        let abort = self.commands(transaction.own).end("abortTransaction");
+        let abort = self.commands(transaction.own).abort();
         let frame = self.exchange(transaction, abort, port).await;
         parse(&frame)?;
         if let Some(evaluated) = self.evaluated.get_mut(transaction.index) {

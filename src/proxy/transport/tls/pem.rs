@@ -41,9 +41,7 @@ pub enum TlsError {
         "docward's certificate in {0} is not valid before {1}; check the clock, or use a certificate that is valid"
     )]
     NotYetValid(PathBuf, String),
-    #[error(
-        "the key in {0} does not belong to the certificate in {1}; name the key that the certificate was made with"
-    )]
+    #[error("{0}: this key does not belong to this certificate, {1}; name the key that the certificate was made with")]
     OtherKey(PathBuf, PathBuf),
     #[error("{0} cannot be used: {1}")]
     Unusable(PathBuf, String),
