@@ -47,13 +47,13 @@ pub(super) fn of_upsert<'s>(filter: Document<'s>, modification: &'s Modification
             Inserted::of_images(std::iter::once(of_replacement(filter, document)).chain(without_filter))
         }
         Modification::Operators(operators) => {
-            let images = Equalities::of(filter)?.images();
+            let images = Equalities::of_filter(filter)?.images();
             Inserted::of_images(images.filter_map(|image| image.with_operators(operators.as_document()).ok()))
         }
         Modification::Pipeline(pipeline) => of_upsert(filter, &pipeline.meaning),
-        Modification::ClientPipeline(_) => {
-            Inserted::of_images(Equalities::of(filter)?.images().map(|image| Image { unpredictable: true, ..image }))
-        }
+        Modification::ClientPipeline(_) => Inserted::of_images(
+            Equalities::of_filter(filter)?.images().map(|image| Image { unpredictable: true, ..image }),
+        ),
     }
 }
 
@@ -92,7 +92,7 @@ pub struct Equalities<'s> {
 
 impl<'s> Equalities<'s> {
     /// Returns `None` for a filter with `$expr`: the server rejects an upsert with it.
-    pub fn of(filter: Document<'s>) -> Option<Self> {
+    pub fn of_filter(filter: Document<'s>) -> Option<Self> {
         let taken = || Self { pins: pins(filter), may_match_nothing: may_match_nothing(filter) };
         (!uses_expr(filter)).then(taken)
     }

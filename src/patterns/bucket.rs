@@ -367,7 +367,7 @@ impl Bucket {
             return Err(Rejection::new("it would push into several buckets at once", "Use updateOne."));
         }
         let filter = update.filter.as_document();
-        let equalities = Equalities::of(filter);
+        let equalities = Equalities::of_filter(filter);
         let seed = equalities.as_ref().and_then(Equalities::document);
         let names_id = filter.elements().any(|element| element.key == b"_id" || element.key.starts_with(b"_id."));
         let selected = match seed.as_ref().map(|seed| seed.at_root(b"_id")) {

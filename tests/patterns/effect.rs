@@ -127,7 +127,7 @@ fn an_upsert_inserts_what_the_model_predicts() {
                 let Some(after) = value_of(reply) else { return };
                 made += 1;
                 let filter = update.filter.as_document();
-                if by_operators && Equalities::of(filter).is_some_and(|equalities| equalities.conflict()) {
+                if by_operators && Equalities::of_filter(filter).is_some_and(|equalities| equalities.conflict()) {
                     fail("the model finds a conflict in the filter".to_owned());
                 }
                 let raw = bytes(&after);
