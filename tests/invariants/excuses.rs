@@ -56,6 +56,10 @@ const OTHER_FIRST: &[(&str, (i32, i32), IsAbout)] = &[
     // The condition matches no value that is not a number, and docward reports that the field cannot be incremented.
     ("bounds", (14, 2), |rule, statement| rule.fields().iter().any(|field| statement.names(field))),
     ("bucket", (40, 224), writes_inside),
+    // Its filter finds no bucket with room, so it opens one, and another document has a unique value of the statement.
+    ("bucket", (DUPLICATE_KEY, 2), |_, statement| {
+        statement.names("messages") && statement.names(super::generate::UNIQUE)
+    }),
     ("queue", (40, 2), writes_inside),
     ("queue", (40, 54), writes_inside),
     ("queue", (40, 224), writes_inside),

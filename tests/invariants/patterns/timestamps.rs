@@ -2,7 +2,7 @@
 
 use bson::{Bson, DateTime, Document, doc};
 
-use super::super::case::{Kind, Statement};
+use super::super::case::{Kind, Statement, first};
 use super::super::dice::Dice;
 use super::super::rules::{Change, Promise};
 use super::super::show;
@@ -65,10 +65,17 @@ fn is_future(time: DateTime) -> bool {
     time.timestamp_millis() >= FUTURE
 }
 
-/// Whether an `$unset` stage removes the source field.
-fn names_source(unset: &Bson) -> bool {
-    let is_source = |path: &Bson| path.as_str() == Some(SOURCE);
-    is_source(unset) || unset.as_array().is_some_and(|paths| paths.iter().any(is_source))
+/// Whether an `$unset` stage removes the field, or a part of it.
+fn removes(stage: &Document, field: &str) -> bool {
+    let is_field = |path: &Bson| path.as_str().is_some_and(|path| first(path) == field);
+    let paths = |unset: &Bson| unset.as_array().cloned().unwrap_or_else(|| vec![unset.clone()]);
+    stage.get("$unset").is_some_and(|unset| paths(unset).iter().any(is_field))
+}
+
+/// The stages of a pipeline.
+fn stages(statement: &Statement) -> impl Iterator<Item = &Document> {
+    let stages = statement.update.as_ref().and_then(Bson::as_array);
+    stages.into_iter().flatten().filter_map(Bson::as_document)
 }
 
 impl Timestamps {
@@ -108,8 +115,7 @@ impl Timestamps {
         found.extend(Self::time_set_by(statement, "$setOnInsert"));
         // Timestamps that a client brings are the source times of their fields; a field that its filter pins is
         // inserted with one of these times.
-        let stages = statement.update.as_ref().and_then(Bson::as_array).into_iter().flatten();
-        let sets = stages.filter_map(Bson::as_document).flat_map(|stage| stage.values().filter_map(Bson::as_document));
+        let sets = stages(statement).flat_map(|stage| stage.values().filter_map(Bson::as_document));
         sets.for_each(|set| timestamps_in(set, &mut found));
         let whole = [&statement.inserted, &statement.update.as_ref().and_then(Bson::as_document).cloned()];
         whole.into_iter().flatten().for_each(|document| timestamps_in(document, &mut found));
@@ -131,11 +137,9 @@ impl Timestamps {
         if statement.writes().is_empty() {
             found.extend(Self::time_set_by(statement, "$setOnInsert"));
         }
-        for stage in
-            statement.update.as_ref().and_then(Bson::as_array).into_iter().flatten().filter_map(Bson::as_document)
-        {
+        for stage in stages(statement) {
             // What a later stage removes is not set: the stages mean what their operators together mean.
-            if stage.get("$unset").is_some_and(names_source) {
+            if removes(stage, SOURCE) {
                 found.clear();
             }
             for set in stage.iter().filter_map(|(_, set)| set.as_document()) {
@@ -167,7 +171,8 @@ impl Timestamps {
     }
 
     fn forgets(statement: &Statement) -> bool {
-        statement.writes().iter().any(|(_, path, _)| path == STORE || path.starts_with("last_modified."))
+        statement.writes().iter().any(|(_, path, _)| first(path) == STORE)
+            || stages(statement).any(|stage| removes(stage, STORE))
     }
 
     fn inserted(&self, after: &Document, change: &Change<'_>) -> Option<String> {
