@@ -444,7 +444,7 @@ fn files_and_targets_that_cannot_be_used_are_named() {
     let file = |path: &Path| path.to_str().unwrap().to_owned();
     let nowhere = "mongodb://127.0.0.1:1/";
     for (path, to, code, words) in [
-        (file(&capture), nowhere, 1, "--to: 127.0.0.1:1: Connection refused".to_owned()),
+        (file(&capture), nowhere, 1, "--to: 127.0.0.1:1: connection refused".to_owned()),
         (file(&damaged), nowhere, 1, format!("damaged.bson: the capture is damaged at byte {}", bytes.len())),
         (file(&inside), nowhere, 1, "is damaged (".to_owned()),
         (file(&folder.path().join("none")), nowhere, 1, "No such file".to_owned()),
