@@ -144,8 +144,8 @@ fn who_waits_too_long_gets_an_overload_error_and_the_first_is_served_first() {
     assert_eq!(metric(&docward, "docward_throttle_waited_total{"), waited);
     holder.receive();
     assert_eq!(metric(&docward, "docward_throttle_rejected_total{"), 1.0);
-    // Each is sent after the one before waits.
-    holder.send(&message(slow(300)));
+    // Each is sent after the one before waits, while the first find still runs.
+    holder.send(&message(slow(700)));
     wait_for(&docward, HELD, 1.0);
     let mut order = Vec::new();
     let clients: Vec<_> = (0..4)
