@@ -227,11 +227,6 @@ impl<'a> Command<'a> {
         self.body.elements().filter(move |element| names.contains(&element.key))
     }
 
-    /// Returns `maxTimeMS`.
-    pub fn max_time(&self) -> Option<Value<'a>> {
-        self.envelope.max_time
-    }
-
     /// Returns the session fields (driver specifications "Sessions", "Transactions", "Retryable Writes").
     pub fn session(&self) -> SessionFields<'a> {
         self.envelope.session
@@ -250,8 +245,6 @@ struct CommonFields<'a> {
     database: Option<Value<'a>>,
     session: SessionFields<'a>,
     comment: Option<Value<'a>>,
-    /// `maxTimeMS`.
-    max_time: Option<Value<'a>>,
     /// `let`.
     variables: Option<Value<'a>>,
     /// This and the next three fields are for write commands.
@@ -273,7 +266,6 @@ impl<'a> CommonFields<'a> {
                 b"comment" => envelope.comment = Some(value),
                 b"let" => envelope.variables = Some(value),
                 b"lsid" => session.lsid = Some(value),
-                b"maxTimeMS" => envelope.max_time = Some(value),
                 b"ordered" => envelope.ordered = Some(value),
                 b"startTransaction" => session.starts_transaction = value.as_bool() == Some(true),
                 b"stmtId" => envelope.statement_id = Some(value),

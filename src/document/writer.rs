@@ -199,6 +199,7 @@ impl<'b> ValueSlot<'b> {
         self.out.extend_from_slice(&number.to_le_bytes());
     }
 
+    /// Writes a UUID (BSON: binary of subtype 4).
     pub fn uuid(mut self, uuid: [u8; 16]) {
         const UUID: u8 = 4;
         self.kind(Kind::Binary);

@@ -53,16 +53,12 @@ impl<'s> Inserted<'s> {
 
     /// Returns what is known of the value at `path`, whichever of the possible documents is added.
     pub fn at(&self, path: &Path) -> ImageValue<'_> {
-        self.held(path.as_str().as_bytes())
+        self.at_bytes(path.as_str().as_bytes())
     }
 
-    /// Returns the same of a top-level field.
-    pub fn at_root(&self, name: &[u8]) -> ImageValue<'_> {
-        self.held(name)
-    }
-
-    fn held(&self, path: &[u8]) -> ImageValue<'_> {
-        self.others.iter().fold(self.first.held(path), |held, other| held.or(other.held(path)))
+    /// Returns the same at a path of a statement.
+    pub fn at_bytes(&self, path: &[u8]) -> ImageValue<'_> {
+        self.others.iter().fold(self.first.at_bytes(path), |held, other| held.or(other.at_bytes(path)))
     }
 }
 
@@ -100,10 +96,10 @@ impl<'s> Image<'s> {
 
     /// Returns the value of the document at `path`.
     pub fn at(&self, path: &Path) -> ImageValue<'_> {
-        self.held(path.as_str().as_bytes())
+        self.at_bytes(path.as_str().as_bytes())
     }
 
-    fn held(&self, path: &[u8]) -> ImageValue<'_> {
+    fn at_bytes(&self, path: &[u8]) -> ImageValue<'_> {
         if self.unpredictable {
             return ImageValue::Unknown;
         }

@@ -2,8 +2,9 @@
 
 use super::matched::other_selections;
 use super::operators::{PathOverlap, Write, on_insert, position, touch, touched};
+use super::upsert::Equalities;
 use super::{Change, ImageValue, WrittenBy, inserted, write};
-use crate::command::{Modification, Operation, Update};
+use crate::command::Operation;
 use crate::document::{Document, Kind, Path, Value};
 
 /// The effect of an update on the number of elements of an array in a stored document.
@@ -107,13 +108,13 @@ pub fn inserted_items(operation: &Operation<'_>, path: &Path) -> Option<usize> {
 fn of_upsert(operation: &Operation<'_>, path: &Path) -> Option<usize> {
     let Operation::Update(update) = operation else { return None };
     let operators = update.operators()?;
-    let nothing = Modification::Operators(Document::EMPTY.into());
-    let pinned = match inserted(&Operation::Update(Update { modification: nothing, ..update.clone() }))?.at(path) {
+    let filter = update.filter.as_document();
+    let pinned = match Equalities::of_filter(filter)?.document()?.at(path) {
         ImageValue::Missing => 0,
         ImageValue::Value(value) => item_count(value),
         ImageValue::Some(_) | ImageValue::Unknown | ImageValue::Blocked(_) => return None,
     };
-    match of_writes(on_insert(operators), update.filter.as_document(), path) {
+    match of_writes(on_insert(operators), filter, path) {
         // The server fails an upsert with `$` that inserts.
         Items::Kept | Items::Selected(_) => Some(pinned),
         Items::UpTo(most) => Some(pinned.max(most)),

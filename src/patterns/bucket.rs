@@ -370,7 +370,7 @@ impl Bucket {
         let equalities = Equalities::of_filter(filter);
         let seed = equalities.as_ref().and_then(Equalities::document);
         let names_id = filter.elements().any(|element| element.key == b"_id" || element.key.starts_with(b"_id."));
-        let selected = match seed.as_ref().map(|seed| seed.at_root(b"_id")) {
+        let selected = match seed.as_ref().map(|seed| seed.at_bytes(b"_id")) {
             None | Some(ImageValue::Missing) if !names_id => None,
             Some(ImageValue::Unknown) if !names_id => Some("docward cannot tell which bucket its filter selects"),
             _ => Some("it selects a bucket by _id, and that bucket may be full"),
@@ -379,29 +379,27 @@ impl Bucket {
             return Err(Rejection::new(reason, "Filter by the owner's fields instead of _id."));
         }
         let stored = || self.push_to_stored(update, self.counted(operators, pushed, None), pushed);
-        let checks_version = || versions.iter().any(|version| equality(filter, version.as_str()).is_some());
-        if !update.upsert && (self.has_room_condition(update, pushed) || checks_version()) {
-            return Ok(stored());
-        }
-        let opened = self.missing_time(operators, seed.as_ref());
-        let opening = self.counted(operators, pushed, opened.map(|opened| (opened, now)));
         let is_valid_upsert = equalities.as_ref().is_some_and(|equalities| !equalities.conflict());
         let seed = seed.as_ref().filter(|_| is_valid_upsert);
-        let image = seed.and_then(|seed| seed.updated(opening.as_document()));
-        // Only the increment of the count makes it an error, because the filter contains the count.
-        let pins_count = || seed.is_some_and(|seed| seed.updated(operators).is_some());
         // The server inserts no field without a name.
         let is_known =
-            |root: &[u8]| !root.is_empty() && seed.is_some_and(|seed| seed.at_root(root) != ImageValue::Unknown);
+            |root: &[u8]| !root.is_empty() && seed.is_some_and(|seed| seed.at_bytes(root) != ImageValue::Unknown);
         let pins = || equalities.iter().flat_map(Equalities::roots);
-        let opens = update.upsert || filter.is_empty() || (pins().next().is_some() && pins().all(is_known));
-        match image {
+        let opens = || filter.is_empty() || (pins().next().is_some() && pins().all(is_known));
+        let checks_version = || versions.iter().any(|version| equality(filter, version.as_str()).is_some());
+        if !update.upsert && (self.has_room_condition(update, pushed) || checks_version() || !opens()) {
+            return Ok(stored());
+        }
+        let opened = self.missing_time(operators, seed);
+        let opening = self.counted(operators, pushed, opened.map(|opened| (opened, now)));
+        let image = seed.and_then(|seed| seed.updated(opening.as_document()));
+        let holds_only_pushed = image.map(|image| self.holds_only_pushed(seed, &image, pushed));
+        // Only the increment of the count makes it an error, because the filter contains the count.
+        let pins_count = || seed.is_some_and(|seed| seed.updated(operators).is_some());
+        match holds_only_pushed {
             // The server fails the insert, but the client's filter may match a full bucket.
             None if update.upsert && !pins_count() => Ok(stored()),
-            Some(image) if self.holds_only_pushed(seed, &image, pushed) && opens => {
-                drop(image);
-                Ok(self.push_to_any(update, opening, pushed))
-            }
+            Some(true) => Ok(self.push_to_any(update, opening, pushed)),
             _ if update.upsert => Err(Rejection::new(
                 format!(
                     "as an upsert it would insert a bucket with the '{}' or '{}' of its filter",
@@ -436,10 +434,6 @@ fn no_room(field: &Path, kind: Kind) -> Rejection {
         format!("'{field}' cannot be set: a field on its path has type {}", kind.name()),
         "Leave that field out, or make it an object.",
     )
-}
-
-fn with_operators<'a>(update: &Update<'a>, operators: CowDocument<'a>, upsert: bool) -> Operation<'a> {
-    Operation::Update(Update { modification: Modification::Operators(operators), upsert, ..update.clone() })
 }
 
 /// Returns how many elements a `$push` adds.

@@ -398,7 +398,7 @@ impl Replacement {
             let has_version = version.is_some_and(|version| version.root().as_bytes() == *root);
             *root != b"_id" && (has_version || document.get(root).is_none())
         };
-        let equalities = Equalities::of_filter(filter).filter(|_| update.upsert);
+        let equalities = if update.upsert { Equalities::of_filter(filter) } else { None };
         if let Some(root) = equalities.and_then(|equalities| equalities.roots().find(is_missing)) {
             let field = String::from_utf8_lossy(root);
             return Err(Rejection::new(

@@ -282,11 +282,13 @@ impl Sequence {
     /// Returns whether the equalities of an upsert's filter may give the field a value. The pipeline that keeps a stored
     /// number would keep it too, though a replacement inserts only an `_id` of its filter.
     fn is_filled_by_filter(&self, update: &Update<'_>) -> bool {
-        let modification = Modification::Operators(Document::EMPTY.into());
-        let operation = Operation::Update(Update { modification, ..update.clone() });
-        let is_taken = !self.is_id() && effect::pins_agree(update.filter.as_document());
-        let Some(inserted) = effect::inserted(&operation).filter(|_| is_taken) else { return false };
-        match inserted.at(self.field()) {
+        let filter = update.filter.as_document();
+        if self.is_id() || !effect::pins_agree(filter) {
+            return false;
+        }
+        let equalities = effect::Equalities::of_filter(filter);
+        let Some(taken) = equalities.and_then(|equalities| equalities.document()) else { return false };
+        match taken.at(self.field()) {
             ImageValue::Value(value) => !self.is_no_number(value),
             held => held.may_be_there(),
         }

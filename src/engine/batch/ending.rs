@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use super::super::port::{Flow, Port};
 use super::commands::MAX_TIME;
-use super::transaction::{
-    AttemptEnd, AttemptResult, RestartReason, TransactionAttempt, error_code, is_over, last, parse,
-};
+use super::transaction::{AttemptEnd, AttemptResult, RestartReason, TransactionAttempt, is_over, last, parse};
 use super::{BatchJob, commands};
 use crate::command::{code, error_reply};
 use crate::document::OwnedValue;
@@ -70,7 +68,7 @@ impl<'f> BatchJob<'f> {
         let abort = self.commands(transaction.own).abort();
         let frame = self.exchange(transaction, abort, port).await;
         match parse(&frame) {
-            AttemptResult::Continue(reply) if error_code(&reply) == Some(code::TRANSACTION_COMMITTED) => {}
+            AttemptResult::Continue(reply) if reply.code() == Some(code::TRANSACTION_COMMITTED) => {}
             AttemptResult::Continue(_) => return AttemptEnd::Again(RestartReason::UsedNumber),
             AttemptResult::Break(ending) => return ending,
         }
@@ -98,7 +96,7 @@ impl<'f> BatchJob<'f> {
         let abort = self.commands(Some(last)).abort();
         let frame = port.exchange(abort).await;
         match parse(&frame) {
-            AttemptResult::Continue(reply) if error_code(&reply) == Some(code::TRANSACTION_TOO_OLD) => {
+            AttemptResult::Continue(reply) if reply.code() == Some(code::TRANSACTION_TOO_OLD) => {
                 let text = "docward: the session has a newer write than this one (its txnNumber is too old)";
                 let error = error_reply(self.command.message.header, code::TRANSACTION_TOO_OLD, text, |_| {});
                 AttemptEnd::Last(self.pass_on(error))
@@ -202,7 +200,7 @@ impl<'f> BatchJob<'f> {
     /// Returns the command's time limit, from the client or a rule, or what remains of it.
     pub(super) fn max_time(&self) -> Option<Duration> {
         let changed = self.batch.body_changes.iter().find(|(name, _)| *name == MAX_TIME);
-        let value = changed.map(|(_, value)| value.as_value()).or_else(|| self.command.max_time())?;
+        let value = changed.map(|(_, value)| value.as_value()).or_else(|| self.command.body.get(MAX_TIME))?;
         let milliseconds = u64::try_from(value.as_integer()?).ok()?;
         (milliseconds > 0).then(|| Duration::from_millis(milliseconds))
     }

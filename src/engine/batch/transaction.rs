@@ -16,7 +16,6 @@ use super::super::rejection_text::RejectedBy;
 use super::super::step::Step;
 use super::{BatchJob, Group, commands, conflicts, limits};
 use crate::command::{EncodeOptions, OwnTransaction, Reply, Statement, StatementPart, WriteForm, code};
-use crate::document::Value;
 use crate::patterns::Rejection;
 use crate::patterns::procedure::{ActionResult, NextAction, ProcedureRun};
 use crate::rules::Rule;
@@ -344,7 +343,7 @@ impl<'f> BatchJob<'f> {
             self.must_abort = transaction.answered || self.merged.has_reply();
             return AttemptEnd::Last(self.pass_on(frame.to_vec()));
         }
-        match error_code(reply) {
+        match reply.code() {
             _ if transaction.answered && is_over(reply) => AttemptEnd::Again(RestartReason::SameWrite),
             Some(code::TRANSACTION_TOO_OLD) => self.end_too_old(transaction, port).await,
             // The number was used by an earlier send of the statement.
@@ -415,11 +414,7 @@ pub(super) fn last(reason: &str) -> AttemptEnd {
     AttemptEnd::Last(Step::Close(reason.to_owned()))
 }
 
-pub(super) fn error_code(reply: &Reply<'_>) -> Option<i32> {
-    reply.body.get("code").and_then(Value::as_i32)
-}
-
 /// Whether the command's transaction no longer exists.
 pub(super) fn is_over(reply: &Reply<'_>) -> bool {
-    matches!(error_code(reply), Some(code::TRANSACTION_TOO_OLD | code::NO_SUCH_TRANSACTION))
+    matches!(reply.code(), Some(code::TRANSACTION_TOO_OLD | code::NO_SUCH_TRANSACTION))
 }

@@ -5,7 +5,7 @@
 use super::super::filter::narrowed;
 use super::super::number::Bound;
 use super::super::{NoEffect, Verdict};
-use super::{Bucket, with_operators};
+use super::Bucket;
 use crate::command::{Modification, Operation, Update};
 use crate::document::{CowDocument, Document, Value, Writer};
 use crate::effect::{PathOverlap, touch, touched};
@@ -102,6 +102,10 @@ impl Bucket {
             _ => false,
         })
     }
+}
+
+fn with_operators<'a>(update: &Update<'a>, operators: CowDocument<'a>, upsert: bool) -> Operation<'a> {
+    Operation::Update(Update { modification: Modification::Operators(operators), upsert, ..update.clone() })
 }
 
 fn is_unchanged(update: &Update<'_>, operators: &CowDocument<'_>) -> bool {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::id::NodeId;
 use super::layout::TreeFields;
 use crate::command::CommandClass;
-use crate::document::{CowDocument, Document, Kind, OwnedValue, Value, Writer};
+use crate::document::{CowDocument, Document, Kind, OwnedValue, Value, Writer, document};
 use crate::patterns::{CollectionQuery, CommandVerdict, Rejection, WholeCommand};
 
 /// The action for a read with an unanchored expression.
@@ -82,7 +82,7 @@ impl CollectionQuery for AnchorRun {
         let path = node.path.as_deref().and_then(|path| path.strip_suffix(self.layout.separator)).unwrap_or_default();
         let pattern = format!("^{}{}", escaped(path), escaped(&self.literal));
         let field = self.layout.path.as_str();
-        let rewritten = CowDocument::build(|w| {
+        let rewritten = document(|w| {
             for element in filter.elements() {
                 if element.key == field.as_bytes() {
                     write_regex(w, field, &pattern);
@@ -91,7 +91,7 @@ impl CollectionQuery for AnchorRun {
                 }
             }
         });
-        CommandVerdict::Set(self.key, OwnedValue::document(rewritten.as_document().as_bytes()))
+        CommandVerdict::Set(self.key, OwnedValue::document(&rewritten))
     }
 }
 

@@ -65,11 +65,11 @@ fn is_future(time: DateTime) -> bool {
     time.timestamp_millis() >= FUTURE
 }
 
-/// Whether an `$unset` stage removes the field, or a part of it.
-fn removes(stage: &Document, field: &str) -> bool {
-    let is_field = |path: &Bson| path.as_str().is_some_and(|path| first(path) == field);
-    let paths = |unset: &Bson| unset.as_array().cloned().unwrap_or_else(|| vec![unset.clone()]);
-    stage.get("$unset").is_some_and(|unset| paths(unset).iter().any(is_field))
+/// Whether an `$unset` stage removes such a path.
+fn removes(stage: &Document, is_path: impl Fn(&str) -> bool) -> bool {
+    let is_named = |path: &Bson| path.as_str().is_some_and(&is_path);
+    let names = |unset: &Bson| is_named(unset) || unset.as_array().is_some_and(|paths| paths.iter().any(is_named));
+    stage.get("$unset").is_some_and(names)
 }
 
 /// The stages of a pipeline.
@@ -139,7 +139,7 @@ impl Timestamps {
         }
         for stage in stages(statement) {
             // What a later stage removes is not set: the stages mean what their operators together mean.
-            if removes(stage, SOURCE) {
+            if removes(stage, |path| path == SOURCE) {
                 found.clear();
             }
             for set in stage.iter().filter_map(|(_, set)| set.as_document()) {
@@ -171,8 +171,9 @@ impl Timestamps {
     }
 
     fn forgets(statement: &Statement) -> bool {
-        statement.writes().iter().any(|(_, path, _)| first(path) == STORE)
-            || stages(statement).any(|stage| removes(stage, STORE))
+        let is_stored = |path: &str| first(path) == STORE;
+        statement.writes().iter().any(|(_, path, _)| is_stored(path))
+            || stages(statement).any(|stage| removes(stage, is_stored))
     }
 
     fn inserted(&self, after: &Document, change: &Change<'_>) -> Option<String> {
