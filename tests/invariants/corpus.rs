@@ -1563,6 +1563,41 @@ fn others() -> Vec<Entry> {
     ]
 }
 
+/// Attempts of a transaction.
+const ATTEMPTS: usize = 3;
+
+fn is_transient(reply: &Document) -> bool {
+    let labels = reply.get_array("errorLabels").into_iter().flatten();
+    labels.filter_map(Bson::as_str).any(|label| label == "TransientTransactionError")
+}
+
+/// Sends a step in a session of its own; the replies to it, and to the commit.
+fn send(through: &mut Client, collection: &str, step: &Step) -> Vec<Document> {
+    let mut command = step.to(collection);
+    let mut replies = Vec::new();
+    let session = doc! { "lsid": super::lab::fresh_session(), "txnNumber": 1_i64 };
+    if step.session != Session::None {
+        command.extend(session.clone());
+    }
+    if step.session.in_transaction() {
+        command.extend(doc! { "autocommit": false, "startTransaction": true });
+    }
+    if step.session == Session::Resent {
+        replies.push(through.command(PROTECTED, command.clone()));
+    }
+    let mut reply = through.try_command(PROTECTED, command, TIMEOUT).unwrap_or_default();
+    for name in ["$clusterTime", "operationTime", "electionId", "opTime"] {
+        reply.remove(name);
+    }
+    replies.push(reply);
+    if step.session.in_transaction() {
+        let mut end = doc! { "commitTransaction": 1, "autocommit": false };
+        end.extend(session);
+        replies.push(through.command("admin", end));
+    }
+    replies
+}
+
 /// Runs an entry on its collection; docward has loaded its rules.
 fn run(entry: &Entry, collection: &str, docward: &Docward) -> Seen {
     let mut direct = Client::connect(&server().address());
@@ -1576,33 +1611,17 @@ fn run(entry: &Entry, collection: &str, docward: &Docward) -> Seen {
         assert!(ok(&reply), "{reply}");
     }
     let (mut replies, mut took) = (Vec::new(), Duration::ZERO);
-    for (number, step) in entry.steps.iter().enumerate() {
-        let mut command = step.to(collection);
-        let session = doc! { "lsid": super::lab::fresh_session(), "txnNumber": number as i64 + 1, "autocommit": false };
-        let in_transaction = step.session.in_transaction();
-        if in_transaction {
-            command.extend(session.clone());
-            command.insert("startTransaction", true);
-        }
-        if step.session.is_retryable() {
-            command.extend(session.clone());
-            command.remove("autocommit");
-        }
-        if step.session == Session::Resent {
-            replies.push(through.command(PROTECTED, command.clone()));
-        }
+    for step in &entry.steps {
         let began = Instant::now();
-        let mut reply = through.try_command(PROTECTED, command, TIMEOUT).unwrap_or_default();
-        for name in ["$clusterTime", "operationTime", "electionId", "opTime"] {
-            reply.remove(name);
+        let mut received = send(&mut through, collection, step);
+        // As drivers do: the server may abort a transaction for a reason of its own. An error of docward comes again.
+        for _ in 1..ATTEMPTS {
+            if received.iter().any(is_transient) {
+                received = send(&mut through, collection, step);
+            }
         }
-        replies.push(reply);
+        replies.extend(received);
         took = took.max(began.elapsed());
-        if in_transaction {
-            let mut end = doc! { "commitTransaction": 1 };
-            end.extend(session);
-            replies.push(through.command("admin", end));
-        }
     }
     let reply = direct.command(PROTECTED, doc! { "find": collection, "sort": { "_id": 1 } });
     let stored = reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap();

@@ -7,7 +7,7 @@ import time
 import pytest
 import servers
 from pymongo import MongoClient
-from pymongo.errors import OperationFailure
+from pymongo.errors import OperationFailure, WriteError
 from pymongo.read_preferences import ReadPreference
 
 RULES = """
@@ -107,8 +107,14 @@ def test_retryable_writes_survive_elections(replica_set, docward):
                 replica_set.step_down()
             load.assert_progress(20)
         numbers = [each["no"] for each in numbered.find()]
-    assert not load.errors
+    assert not [error for error in load.errors if not is_stepped_down(error)]
     assert len(numbers) == len(set(numbers)) == load.done
+
+
+def is_stepped_down(error):
+    """The error of a write that a member begins while it steps down. mongod reports it, without docward too, as the error
+    of a statement, which no driver retries (`assertCanWrite_inlock` and `handleError` in write_ops_exec.cpp)."""
+    return isinstance(error, WriteError) and error.code == 189
 
 
 def test_a_new_process_takes_over_and_no_operation_fails(replica_set, tmp_path):
