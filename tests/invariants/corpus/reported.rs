@@ -250,6 +250,14 @@ fn buckets() -> Vec<Entry> {
             holds: |seen| seen.replies.iter().any(|reply| reply.get_i32("code").is_ok_and(|code| code == 121)),
         },
         Entry {
+            name: "bucket: a push opens a bucket whose filter states a reference",
+            rules: &[BUCKET, COPIES],
+            stored: vec![],
+            steps: vec![update(doc! { "f.id": 3 }, doc! { "$push": { "messages": 1 } })],
+            must: "is rejected, because the new bucket would lack the copied field",
+            holds: |seen| seen.code() == 121 && seen.stored.is_empty(),
+        },
+        Entry {
             name: "bucket: an upsert without a push makes a duplicate key",
             rules: &[BUCKET],
             stored: vec![doc! { "_id": 1, "sku": "x" }, doc! { "_id": 2 }],
