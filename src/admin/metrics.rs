@@ -93,7 +93,7 @@ impl ResponseData {
         )?;
         let overridden = set.rules().iter().filter_map(|rule| {
             let found = rule.mode_override.as_ref()?;
-            Some(([("rule", rule.name.value.as_str()), ("mode", found.mode.as_str())], 1))
+            Some(([("rule", &*rule.name.value), ("mode", found.mode.as_str())], 1))
         });
         metrics.gauges("rule_mode_overrides", "1 for a rule whose mode is overridden", overridden)?;
         let hash = [("hash", set.hash().to_string())];

@@ -47,7 +47,7 @@ pub(super) async fn list(State(data): State<ResponseData>) -> Response {
 fn to_json(rule: &Rule) -> Option<Value> {
     let found = rule.mode_override.as_deref()?;
     Some(json!({
-        "rule": rule.name.value,
+        "rule": &*rule.name.value,
         "mode": found.mode.as_str(),
         "file_mode": rule.file_mode.as_str(),
         "until": found.until,

@@ -62,7 +62,7 @@ pub fn to_json(tally: &AuditTally, rules: &RuleSet, sources: &[TrafficFile]) -> 
 
 fn rule_json(rule: &Rule, tally: &RuleTally) -> Value {
     json!({
-        "name": rule.name.value,
+        "name": &*rule.name.value,
         "pattern": rule.pattern.name(),
         "mode": mode(rule),
         "counts": tally.counts,

@@ -123,7 +123,7 @@ impl ActiveRules {
     /// The overrides in use.
     pub(super) fn list(&self) -> ModeOverrides {
         let rules = self.current.load();
-        let overridden = |rule: &crate::rules::Rule| Some((rule.name.value.clone(), rule.mode_override.clone()?));
+        let overridden = |rule: &crate::rules::Rule| Some((rule.name.value.to_string(), rule.mode_override.clone()?));
         rules.rules().iter().filter_map(overridden).collect()
     }
 
@@ -225,7 +225,8 @@ impl ActiveRules {
             tracing::warn!(rule, mode, until, reason, by, shared, "the rule's mode is overridden");
         }
         for rule in before.keys().filter(|rule| !applied.contains_key(*rule)) {
-            let file_mode = rules.rules().iter().find(|one| one.name.value == *rule).map(|one| one.file_mode.as_str());
+            let file_mode =
+                rules.rules().iter().find(|one| *one.name.value == **rule).map(|one| one.file_mode.as_str());
             tracing::warn!(
                 rule,
                 mode = file_mode,
@@ -242,7 +243,7 @@ impl ActiveRules {
 impl Overrides {
     /// `rules` in these modes, and the overrides that could be applied. The others are logged.
     fn combine(&mut self, rules: &Arc<RuleSet>, wanted: &ModeOverrides) -> (Arc<RuleSet>, ModeOverrides) {
-        let is_loaded = |name: &str| rules.rules().iter().any(|rule| rule.name.value == name);
+        let is_loaded = |name: &str| rules.rules().iter().any(|rule| *rule.name.value == *name);
         let mut applied = wanted.clone();
         applied.retain(|rule, _| {
             let loaded = is_loaded(rule);

@@ -167,8 +167,8 @@ impl ConnectionOptions {
 /// # Errors
 /// A message for the user: no rule has this name, or no rules are loaded.
 pub(super) fn find_rule(rules: &RuleSet, name: &str) -> Result<RuleId, String> {
-    let names = || rules.rules().iter().map(|rule| rule.name.value.as_str());
-    if let Some(rule) = rules.rules().iter().find(|rule| rule.name.value == name) {
+    let names = || rules.rules().iter().map(|rule| &*rule.name.value);
+    if let Some(rule) = rules.rules().iter().find(|rule| *rule.name.value == *name) {
         return Ok(rule.id);
     }
     if rules.rules().is_empty() {

@@ -313,7 +313,7 @@ fn table(rows: impl Iterator<Item = Row>) -> String {
 
 /// The mode in the rule file; `?` if the rule is not loaded.
 fn file_mode(rules: &RuleSet, name: &str) -> &'static str {
-    rules.rules().iter().find(|rule| rule.name.value == name).map_or("?", |rule| rule.file_mode.as_str())
+    rules.rules().iter().find(|rule| *rule.name.value == *name).map_or("?", |rule| rule.file_mode.as_str())
 }
 
 /// `ada@db1`; `uid 1000@db1` if the environment does not name the user.

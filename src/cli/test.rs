@@ -86,7 +86,7 @@ fn run_all(paths: &[PathBuf]) -> Result<Vec<Completed>, ExitCode> {
     for rule in rules.rules() {
         let alone = rules.alone(rule);
         for test in &rule.tests {
-            let name = Some(rule.name.value.clone());
+            let name = Some(rule.name.value.to_string());
             ran.push(run_test(test, &alone, name, rules.sources()).map_err(|report| show(&report))?);
         }
     }

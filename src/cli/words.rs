@@ -79,7 +79,7 @@ pub(super) fn reason<'o>(outcome: &'o RuleOutcome, rules: &RuleSet) -> &'o str {
 pub(super) fn rule_json(outcome: &RuleOutcome, rules: &RuleSet) -> serde_json::Value {
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     json!({
-        "name": outcome.rule_name,
+        "name": &*outcome.rule_name,
         "pattern": outcome.pattern,
         "outcome": outcome.kind.as_str(),
         "reason": text(reason(outcome, rules)),

@@ -24,10 +24,11 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::evaluation::{Evaluated, NumberRule};
+use super::evaluation::Evaluated;
 use super::merge::{self, MergedResults};
 use super::outcome::RuleOutcomes;
 use super::port::{CommandPurpose, Flow, Port, close};
+use super::prerequisites::NumberRule;
 use super::step::Step;
 use crate::command::own::{self, CommandSession};
 use crate::command::{Command, EncodeOptions, Reply, Statement, StatementPart, WriteBatch, WriteForm};
@@ -43,8 +44,6 @@ pub(super) struct BatchJob<'f> {
     command: Command<'f>,
     batch: WriteBatch<'f>,
     evaluated: Vec<Evaluated<'f, 'f>>,
-    /// Numbers of counters that are still to be requested.
-    demands: Vec<NumberDemand<'f>>,
     /// Numbers that clients provide.
     provided: Vec<ProvidedNumbersOfRule>,
     /// What is still to be sent.
@@ -92,7 +91,6 @@ impl<'f> BatchJob<'f> {
             command,
             batch,
             evaluated,
-            demands: Vec::new(),
             provided: Vec::new(),
             groups: VecDeque::new(),
             merged: MergedResults::default(),
@@ -103,7 +101,6 @@ impl<'f> BatchJob<'f> {
             check_limit: match_checks::CheckLimit::default(),
             without_effect: Vec::new(),
         });
-        job.demands = job.collect_demands();
         job.provided = job.collect_provided();
         job
     }
@@ -367,7 +364,8 @@ impl<'f> BatchJob<'f> {
     /// Whether the server must not execute the statements of a group after one that fails: it may have to be repeated
     /// before them, or they get its number.
     fn ends_at_error(&self, group: &Group) -> bool {
-        let may_repeat = |index: &usize| self.evaluated.get(*index).is_some_and(|one| one.counted_by.is_some());
+        let may_repeat =
+            |index: &usize| self.evaluated.get(*index).is_some_and(|one| one.prerequisites.increment().is_some());
         !group.next_numbers.is_empty() || group.statements.iter().any(may_repeat)
     }
 

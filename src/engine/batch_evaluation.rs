@@ -92,18 +92,16 @@ impl<'r, 'a> BatchEvaluation<'r, 'a> {
 
     /// Replaces a rejection by the last one if that is the same, or if no more texts are kept.
     fn share_text(&mut self, evaluated: &mut Evaluated<'r, 'a>) {
-        let rejections = evaluated.rejected.iter_mut();
-        let possible = [&mut evaluated.only_new, &mut evaluated.rejected_later];
-        for rejected in rejections.chain(possible.into_iter().filter_map(Option::as_deref_mut)) {
+        let rejected = evaluated.rejected.iter_mut().chain(evaluated.rejected_later.as_deref_mut());
+        let rejections = rejected.map(|rejected| &mut rejected.rejection);
+        for rejection in rejections.chain(evaluated.prerequisites.rejections()) {
             let is_full = self.rejection_text > MAX_REJECTION_TEXT;
-            let shared = |last: &&Arc<Rejection>| {
-                **last == rejected.rejection || is_full && last.code == rejected.rejection.code
-            };
+            let shared = |last: &&Arc<Rejection>| *last == rejection || is_full && last.code == rejection.code;
             match self.last_rejection.as_ref().filter(shared) {
-                Some(last) => rejected.rejection = last.clone(),
+                Some(last) => *rejection = last.clone(),
                 None => {
-                    self.rejection_text += rejected.rejection.reason.len() + rejected.rejection.hint.len();
-                    self.last_rejection = Some(rejected.rejection.clone());
+                    self.rejection_text += rejection.reason.len() + rejection.hint.len();
+                    self.last_rejection = Some(rejection.clone());
                 }
             }
         }

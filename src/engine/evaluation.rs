@@ -2,19 +2,17 @@
 //! statement as the previous rule left it.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::applicable_rules::{ApplicableRules, Enforcement, enforced};
 use super::outcome::{OutcomeKind, RuleOutcomes};
+use super::prerequisites::{NumberRule, Prerequisites};
 use super::rejection_text::RejectedBy;
 use crate::command::{Modification, Namespace, Operation, Statement, Update};
 use crate::document::{CowDocument, Document};
 use crate::effect;
-use crate::patterns::numbering::Numbering;
-use crate::patterns::procedure::Procedure;
-use crate::patterns::{Context, Measured, NoEffect, Rejection, Rewrite, Unmatched, Verdict};
+use crate::patterns::{Context, Measured, NoEffect, Prerequisite, Rejection, Rewrite, Unmatched, Verdict};
 use crate::rules::{Rule, Unsupported};
 
 /// A statement and the result of its evaluation.
@@ -32,25 +30,17 @@ pub(super) struct Evaluated<'r, 'a> {
     pub(super) watched: SmallVec<[WatchedRule<'r>; 1]>,
     /// The rule that explains the server's errors because it may have caused them.
     pub(super) explained_by: Option<&'r Rule>,
-    /// The rule whose increment is dropped if the server cannot increment the stored value.
-    pub(super) counted_by: Option<&'r Rule>,
     /// The rule whose increment was dropped, and the operation with the increment.
-    /// Boxed like the next two: a batch may have 100,000 statements, and few need it.
+    /// Boxed like the next one: a batch may have 100,000 statements, and few need it.
     pub(super) uncounted: Option<Box<UncountedStatement<'r, 'a>>>,
-    /// Set when the statement is rejected if its filter matches a document.
-    pub(super) only_new: Option<Box<RejectedBy<'r>>>,
-    /// With `only_new`: a later rule rejects the statement, whether or not its filter matches.
+    /// The statement may only insert, and a later rule rejects it, whether or not its filter matches.
     pub(super) rejected_later: Option<Box<RejectedBy<'r>>>,
-    /// The rules that assign a number.
-    pub(super) numbered_by: SmallVec<[NumberRule<'r>; 1]>,
+    /// What rules require before it is sent.
+    pub(super) prerequisites: Prerequisites<'r>,
     /// The numbers that the statement gets only when it inserts.
     pub(super) numbers_on_insert: Vec<(NumberRule<'r>, i64)>,
     /// The rules that the statement must still satisfy once the number is assigned.
     pub(super) must_hold: SmallVec<[&'r Rule; 1]>,
-    /// The rules that must not assign the number that the client provides in the statement to others.
-    pub(super) provides_number: SmallVec<[NumberRule<'r>; 1]>,
-    /// The procedures that the statement needs, in rule order.
-    pub(super) procedures: SmallVec<[(&'r Rule, Arc<dyn Procedure>); 1]>,
     /// The number of failed transactions for it.
     pub(super) attempts: u32,
     /// How often another sender of the same write ended its transaction.
@@ -66,24 +56,6 @@ pub(super) struct WatchedRule<'r> {
     pub(super) rewritten: bool,
 }
 
-/// A rule that assigns numbers.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct NumberRule<'r> {
-    pub(super) rule: &'r Rule,
-    pub(super) numbers: &'r dyn Numbering,
-}
-
-impl<'r> NumberRule<'r> {
-    fn new(rule: &'r Rule) -> Option<Self> {
-        rule.pattern.numbering().map(|numbers| Self { rule, numbers })
-    }
-
-    /// Returns the statement with this number.
-    pub(super) fn with_number<'a>(&self, statement: &Statement<'a>, number: i64) -> Statement<'a> {
-        statement.with(self.numbers.assign(&statement.operation, number))
-    }
-}
-
 pub(super) fn evaluate_statement<'r, 'a>(
     statement: Statement<'a>,
     applicable_rules: &ApplicableRules<'r>,
@@ -97,15 +69,11 @@ pub(super) fn evaluate_statement<'r, 'a>(
         unmatched: SmallVec::new(),
         watched: SmallVec::new(),
         explained_by: None,
-        counted_by: None,
         uncounted: None,
-        only_new: None,
         rejected_later: None,
-        numbered_by: SmallVec::new(),
+        prerequisites: Prerequisites::default(),
         numbers_on_insert: Vec::new(),
         must_hold: SmallVec::new(),
-        provides_number: SmallVec::new(),
-        procedures: SmallVec::new(),
         attempts: 0,
         contention_aborts: 0,
     };
@@ -130,7 +98,7 @@ pub(super) fn evaluate_statement<'r, 'a>(
     evaluated.complete(applicable_rules, context, outcomes);
     evaluated.insert_as_replacement();
     // A procedure needs the statement that it was created for.
-    if let (Some(original), None, true) = (original, evaluated.changed_by, evaluated.procedures.is_empty()) {
+    if let (Some(original), None, true) = (original, evaluated.changed_by, !evaluated.prerequisites.has_procedure()) {
         evaluated.statement = original;
     }
     evaluated
@@ -186,8 +154,8 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         outcomes: &mut RuleOutcomes,
     ) {
         // Which of the two rejections applies is known only after checking whether the filter matches.
-        if let (Enforcement::Enforce, Some(_), Some(rejection)) =
-            (enforcement, &self.only_new, rejection_in(&verdict, rule))
+        if let (Enforcement::Enforce, true, Some(rejection)) =
+            (enforcement, self.prerequisites.is_only_new(), rejection_in(&verdict, rule))
         {
             self.rejected_later = Some(Box::new(RejectedBy::new(rule, rejection.clone())));
             return;
@@ -201,17 +169,17 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         match verdict {
             Verdict::Forward => {}
             Verdict::ForwardConditional(no_effect) => self.watch(rule, Some(no_effect), None),
-            Verdict::ContainsNumbers(operation) => {
+            Verdict::Require(prerequisite, operation) => {
                 if let Some(operation) = operation {
                     self.statement = self.statement.with(operation);
                     self.changed_by = Some(rule);
                 }
-                self.provides_number.extend(NumberRule::new(rule));
+                self.require(rule, prerequisite, outcomes);
             }
             Verdict::Rewrite(Rewrite { operation, checks_match, no_effect }) => {
                 let rewritten = self.statement.with(operation);
                 // An earlier rule allows only the insert, and this one none: the statement cannot have an effect.
-                if self.only_new.is_some()
+                if self.prerequisites.is_only_new()
                     && !rewritten.is_upsert()
                     && let Unmatched::Reject(rejection) = rule.pattern.unmatched(&rewritten, None)
                 {
@@ -230,45 +198,35 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                     self.unmatched.push(rule);
                 }
             }
-            Verdict::Increment(operation) => {
-                self.statement = self.statement.with(operation);
-                self.changed_by = Some(rule);
-                self.counted_by = Some(rule);
-            }
-            Verdict::InsertOnly(operation, rejection) => {
-                // With the condition docward also queries the server's record of an earlier send, by the write's
-                // number.
-                self.statement = self.statement.with(operation).insert_only();
-                self.changed_by = Some(rule);
-                self.only_new = Some(Box::new(RejectedBy::new(rule, rejection)));
-            }
-            Verdict::AssignNumber(operation) => {
-                if let Some(operation) = operation {
-                    self.statement = self.statement.with(operation);
-                }
-                self.changed_by = Some(rule);
-                // Without a number the statement is rejected.
-                outcomes.keep_open(rule);
-                let numbered = NumberRule::new(rule);
-                // A stored document may get the client's own number.
-                self.provides_number
-                    .extend(numbered.filter(|rule| rule.numbers.inserts_apart(&self.statement.operation)));
-                self.numbered_by.extend(numbered);
-            }
-            Verdict::Procedure(procedure) => {
-                if let Some(no_effect) = procedure.no_effect() {
-                    self.watch(rule, Some(no_effect), Some(outcomes));
-                }
-                match self.procedures.iter_mut().find(|(known, _)| known.id == rule.id) {
-                    Some((_, known)) => *known = procedure,
-                    None => self.procedures.push((rule, procedure)),
-                }
-            }
             Verdict::Unsupported(_) if rule.unsupported == Unsupported::Allow => {}
             Verdict::Reject(rejection) | Verdict::Unsupported(rejection) => {
                 self.rejected = Some(RejectedBy::new(rule, rejection));
             }
         }
+    }
+
+    /// Notes what a rule requires before the statement, as the rule has changed it, is sent.
+    fn require(&mut self, rule: &'r Rule, prerequisite: Prerequisite, outcomes: &mut RuleOutcomes) {
+        match &prerequisite {
+            Prerequisite::ProvidedNumbers | Prerequisite::Incrementable => {}
+            Prerequisite::Number => {
+                self.changed_by = Some(rule);
+                // Without a number the statement is rejected.
+                outcomes.keep_open(rule);
+                // A stored document may get the client's own number.
+                if NumberRule::new(rule).is_some_and(|one| one.numbers.inserts_apart(&self.statement.operation)) {
+                    self.prerequisites.add(rule, Prerequisite::ProvidedNumbers);
+                }
+            }
+            // With the condition docward also queries the server's record of an earlier send, by the write's number.
+            Prerequisite::NoMatch(_) => self.statement = self.statement.insert_only(),
+            Prerequisite::Procedure(procedure) => {
+                if let Some(no_effect) = procedure.no_effect() {
+                    self.watch(rule, Some(no_effect), Some(outcomes));
+                }
+            }
+        }
+        self.prerequisites.add(rule, prerequisite);
     }
 
     /// Notes a rule for which the effect of the statement is of interest. `rewriting`: the outcomes with its rewrite.
@@ -297,7 +255,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
             self.take(rule, *enforcement, verdict, context, outcomes);
         }
         // A rule has already checked its own changes.
-        if applicable_rules.len() < 2 || (self.changed_by.is_none() && self.procedures.is_empty()) {
+        if applicable_rules.len() < 2 || (self.changed_by.is_none() && !self.prerequisites.has_procedure()) {
             return;
         }
         for rule in enforced(applicable_rules) {
@@ -318,13 +276,14 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                 self.reject_broken(rule, broken, context.namespace, outcomes);
             }
         }
-        if self.rejected.is_some() || (self.numbered_by.is_empty() && self.procedures.is_empty()) {
+        let assigns_number = self.prerequisites.assigns_number();
+        if self.rejected.is_some() || !(assigns_number || self.prerequisites.has_procedure()) {
             return;
         }
         for rule in enforced(applicable_rules) {
             if rule.pattern.check_final(&self.statement).is_ok() {
                 self.prepare_for_widest(rule, context, outcomes);
-                if !self.numbered_by.is_empty() {
+                if assigns_number {
                     self.must_hold.push(rule);
                 }
             }
@@ -337,9 +296,9 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         /// The number with the most bytes.
         const LONGEST: i64 = i64::MAX;
         let numbered =
-            |statement: Cow<'_, Statement<'a>>, one: &NumberRule<'_>| Cow::Owned(one.with_number(&statement, LONGEST));
-        let statement = self.numbered_by.iter().fold(Cow::Borrowed(&self.statement), numbered);
-        self.procedures.iter().fold(statement, |statement, (_, procedure)| {
+            |statement: Cow<'_, Statement<'a>>, one: NumberRule<'_>| Cow::Owned(one.with_number(&statement, LONGEST));
+        let statement = self.prerequisites.numbers().fold(Cow::Borrowed(&self.statement), numbered);
+        self.prerequisites.procedures().fold(statement, |statement, (_, procedure)| {
             match procedure.widest(&statement.operation) {
                 Some(operation) => Cow::Owned(statement.with(operation)),
                 None => statement,
@@ -362,7 +321,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                 self.take(rule, Enforcement::Enforce, verdict, context, outcomes);
             }
             // A number is checked when it is known.
-            (verdict @ (Verdict::Reject(_) | Verdict::Unsupported(_)), _) if !self.procedures.is_empty() => {
+            (verdict @ (Verdict::Reject(_) | Verdict::Unsupported(_)), _) if self.prerequisites.has_procedure() => {
                 self.take(rule, Enforcement::Enforce, verdict, context, outcomes);
             }
             _ => {}
@@ -374,7 +333,8 @@ impl<'r, 'a> Evaluated<'r, 'a> {
     /// an updated field.
     fn insert_as_replacement(&mut self) {
         let Operation::Update(update) = &self.statement.operation else { return };
-        let is_kept = matches!(update.modification, Modification::Replacement(_)) && self.numbered_by.is_empty();
+        let is_replacement = matches!(update.modification, Modification::Replacement(_));
+        let is_kept = is_replacement && !self.prerequisites.assigns_number();
         if is_kept || !update.upsert {
             return;
         }
@@ -396,7 +356,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
     /// rejects an upsert whose filter has `$expr`, whatever it matches.
     pub(super) fn is_staged_upsert(&self) -> bool {
         let Operation::Update(update) = &self.statement.operation else { return false };
-        let differs = || self.numbered_by.iter().any(|rule| rule.numbers.inserts_apart(&self.statement.operation));
+        let differs = || self.prerequisites.numbers().any(|rule| rule.numbers.inserts_apart(&self.statement.operation));
         update.upsert && (!update.conditions.is_empty() || differs()) && !effect::uses_expr(update.filter.as_document())
     }
 
@@ -472,15 +432,13 @@ fn noted_outcome<'v>(
     enforcement: Enforcement,
 ) -> Option<(OutcomeKind, Option<&'v Rejection>)> {
     match verdict {
-        Verdict::Forward | Verdict::ForwardConditional(_) | Verdict::ContainsNumbers(None) => None,
+        Verdict::Forward | Verdict::ForwardConditional(_) | Verdict::Require(Prerequisite::ProvidedNumbers, None) => {
+            None
+        }
         // Its outcome is noted after checking whether the filter matches.
-        Verdict::InsertOnly(..) if enforcement == Enforcement::Enforce => None,
-        Verdict::InsertOnly(_, rejection) => Some((enforcement.rejects(), Some(rejection))),
-        Verdict::Rewrite(_)
-        | Verdict::Increment(_)
-        | Verdict::ContainsNumbers(Some(_))
-        | Verdict::AssignNumber(_)
-        | Verdict::Procedure(_) => Some((enforcement.rewrites(), None)),
+        Verdict::Require(Prerequisite::NoMatch(_), _) if enforcement == Enforcement::Enforce => None,
+        Verdict::Require(Prerequisite::NoMatch(rejection), _) => Some((enforcement.rejects(), Some(rejection))),
+        Verdict::Rewrite(_) | Verdict::Require(..) => Some((enforcement.rewrites(), None)),
         Verdict::Unsupported(rejection) if rule.unsupported == Unsupported::Allow => {
             Some((OutcomeKind::Allow, Some(rejection)))
         }

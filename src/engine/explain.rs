@@ -50,9 +50,9 @@ impl<'f> Incoming<'f> {
                 let evaluated = evaluation.into_evaluated();
                 if let Some((rejected, evaluated)) = evaluated
                     .iter()
-                    .find_map(|one| one.rejected.as_ref().or(one.only_new.as_deref()).map(|rejected| (rejected, one)))
+                    .find_map(|one| Some((one.rejected.clone().or_else(|| one.prerequisites.only_new())?, one)))
                 {
-                    return Ok(reject_command(command, rejected, evaluated.statement.kind_name(), namespace));
+                    return Ok(reject_command(command, &rejected, evaluated.statement.kind_name(), namespace));
                 }
                 let statements: Vec<_> = evaluated.iter().map(Evaluated::first_sent).collect();
                 batch.encode_body(&inner, statements.iter().map(AsRef::as_ref))

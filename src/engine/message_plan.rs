@@ -261,7 +261,7 @@ impl<'f> Incoming<'f> {
         let mut job = BatchJob::new(command, batch, evaluation.into_evaluated());
         Ok(match () {
             () if job.needs_privileges(&client_state.privileges) => MessagePlan::Privileges(job),
-            () if job.needs_numbers() => MessagePlan::Numbers(job),
+            () if job.needs_counter() => MessagePlan::Numbers(job),
             () => match job.plan_groups(outcomes) {
                 Flow::Break(step) => match job.watched_message(step) {
                     Ok(message) => MessagePlan::Sent(job, message),

@@ -28,6 +28,7 @@ pub mod permits;
 mod plan;
 pub mod pooling;
 mod port;
+mod prerequisites;
 mod privileges;
 pub mod queries;
 mod rejection_text;

@@ -1,5 +1,7 @@
 //! Outcomes of rules for one message, for logs and counters.
 
+use std::sync::Arc;
+
 use crate::command::Namespace;
 use crate::patterns::{NoEffectCause, NoEffectKind, Rejection};
 use crate::rules::{Rule, RuleId};
@@ -82,7 +84,7 @@ impl OutcomeKind {
 #[derive(Debug, Clone)]
 pub struct RuleOutcome {
     pub rule: RuleId,
-    pub rule_name: String,
+    pub rule_name: Arc<str>,
     pub pattern: &'static str,
     /// "database.collection"
     pub namespace: String,

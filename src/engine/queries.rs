@@ -247,7 +247,8 @@ mod tests {
     fn a_refused_command_counts_for_the_rule_that_names_the_collection() {
         let outcomes_of = |command: bson::Document| match admit(&frame(&command), &rules(), "here:1") {
             QueryAdmission::Rejected(QueryRejection { outcomes, .. }) => {
-                let parts = |of: &RuleOutcome| (of.rule_name.clone(), of.kind, of.namespace.clone(), of.reason.clone());
+                let parts =
+                    |of: &RuleOutcome| (of.rule_name.to_string(), of.kind, of.namespace.clone(), of.reason.clone());
                 outcomes.iter().map(parts).collect::<Vec<_>>()
             }
             other => panic!("{other:?}"),

@@ -47,7 +47,7 @@ pub(super) fn message(rejected: &RejectedBy<'_>, what: &str, target: impl Displa
 pub(super) fn write_error_info(w: &mut Writer<'_>, rejected: &RejectedBy<'_>) {
     w.nested("errInfo", |w| {
         w.nested("docward", |w| {
-            w.string("rule", &rejected.rule.name.value);
+            w.string("rule", &*rejected.rule.name.value);
             w.string("pattern", rejected.rule.pattern.name());
             w.string("reason", &rejected.rejection.reason);
             w.string("hint", &rejected.rejection.hint);

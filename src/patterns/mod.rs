@@ -38,6 +38,7 @@ mod together;
 mod tree;
 mod verdict;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::command::{CommandClass, InputStage, Namespace, Operation, Statement, StatementKind};
@@ -56,7 +57,7 @@ pub use rejection::{MAX_REASON_LENGTH, NoEffect, NoEffectKind, Rejection};
 pub use requirement::Requirement;
 pub use stored_data::{Backfill, DataCheck, Search};
 use verdict::Violation;
-pub use verdict::{CollectionQuery, CommandVerdict, Rewrite, StoredKind, Unmatched, Verdict};
+pub use verdict::{CollectionQuery, CommandVerdict, Prerequisite, Rewrite, StoredKind, Unmatched, Verdict};
 
 /// JSON Schema (draft 2020-12) of rule files, for editors. `tests/source/documentation/schema.rs` writes it from the
 /// declared keys. It accepts the same files as the readers, as far as a schema can; `tests/command_line/schema.rs`
@@ -175,7 +176,7 @@ patterns! {
 pub struct RuleView<'r> {
     /// The index of the rule.
     pub index: usize,
-    pub name: &'r Located<String>,
+    pub name: &'r Located<Arc<str>>,
     pub namespaces: &'r [Located<NamespaceGlob>],
     pub mode: Mode,
     pub pattern: &'r AnyPattern,
@@ -302,7 +303,7 @@ pub trait Pattern {
         Verdict::Forward
     }
 
-    /// Returns the kind of the stored value that a [`Verdict::Increment`] increments.
+    /// Returns the kind of the stored value that a [`Prerequisite::Incrementable`] is about.
     fn stored_kind(&self, stored: Document<'_>) -> StoredKind {
         let _ = stored;
         StoredKind::Number
@@ -314,14 +315,15 @@ pub trait Pattern {
         StoredKind::Number
     }
 
-    /// Returns the statement of [`Verdict::Increment`] for documents whose field is of this kind only; `None` if there
+    /// Returns the statement of [`Prerequisite::Incrementable`] for documents whose field is of this kind only; `None` if there
     /// are no such documents.
     fn counting<'a>(&self, statement: &Statement<'a>, stored: StoredKind) -> Option<Operation<'a>> {
         let _ = (statement, stored);
         None
     }
 
-    /// Returns the numbers of [`Verdict::AssignNumber`] and [`Verdict::ContainsNumbers`]; `None` for patterns without such verdicts.
+    /// Returns the numbers of [`Prerequisite::Number`] and [`Prerequisite::ProvidedNumbers`]; `None` for patterns without
+    /// them.
     fn numbering(&self) -> Option<&dyn Numbering> {
         None
     }

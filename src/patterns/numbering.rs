@@ -5,6 +5,7 @@
 //! order of the statements.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -66,7 +67,7 @@ pub struct NumberRequest {
 /// The counter document `{_id: id, seq: last number reserved}`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CounterId {
-    pub database: String,
-    pub collection: String,
-    pub id: String,
+    pub database: Arc<str>,
+    pub collection: Arc<str>,
+    pub id: Arc<str>,
 }

@@ -406,7 +406,7 @@ impl Queue {
             "it replaces a stored job, and would insert it again if it was deleted",
             format!("Use updateOne, or replaceOne without upsert, with the job's '{}' in the filter.", self.attempts),
         );
-        Ok(Verdict::InsertOnly(operation, stored))
+        Ok(Verdict::insert_only(operation, stored))
     }
 
     fn changes_attempts(&self, update: &Update<'_>) -> Rejection {

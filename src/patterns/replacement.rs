@@ -301,7 +301,7 @@ impl Replacement {
 
     /// Allows the replacement only if no document matches the filter: then it inserts, or the reply has n: 0.
     fn only_new<'a>(&self, update: &Update<'a>) -> Verdict<'a> {
-        Verdict::InsertOnly(Operation::Update(update.clone()), self.unchecked_rejection())
+        Verdict::insert_only(Operation::Update(update.clone()), self.unchecked_rejection())
     }
 
     fn unchecked_rejection(&self) -> Rejection {

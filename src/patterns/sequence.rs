@@ -20,8 +20,8 @@ use super::numbering::Numbering;
 pub use super::numbering::Strategy;
 use super::stored_data::{Backfill, DataCheck, Search, any, is_absent, is_number, not};
 use super::{
-    AnyPattern, Applicability, Context, ExclusiveField, IndexPurpose, NeededIndex, Pattern, Privilege, Rejection,
-    Requirement, Rewrite, RuleView, Unmatched, Verdict,
+    AnyPattern, Applicability, Context, ExclusiveField, IndexPurpose, NeededIndex, Pattern, Prerequisite, Privilege,
+    Rejection, Requirement, Rewrite, RuleView, Unmatched, Verdict,
 };
 use crate::command::{Conditions, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
@@ -109,8 +109,8 @@ impl Pattern for Sequence {
             ));
         }
         if self.strategy == Strategy::Counter {
-            let database = self.database.clone().unwrap_or_else(|| namespace.database.to_owned());
-            let (collection, id) = (self.collection.clone(), self.counter.clone());
+            let database = self.database.as_deref().unwrap_or(namespace.database).to_owned();
+            let (collection, id) = (self.collection.to_string(), self.counter.to_string());
             checks.push(DataCheck {
                 found: format!("with a `{field}` above the counter `{id}`"),
                 consequence: "their numbers will be assigned again",
@@ -191,8 +191,8 @@ impl Sequence {
 
     fn evaluate_document<'a>(&self, document: Document<'_>) -> Verdict<'a> {
         match self.field().lookup(document) {
-            PathLookup::Missing => Verdict::AssignNumber(None),
-            PathLookup::Found(value) if self.is_replaced(value) => Verdict::AssignNumber(None),
+            PathLookup::Missing => Verdict::Require(Prerequisite::Number, None),
+            PathLookup::Found(value) if self.is_replaced(value) => Verdict::Require(Prerequisite::Number, None),
             PathLookup::Found(value) if self.provided == Provided::Keep => provides(value),
             PathLookup::Found(_) => Verdict::Reject(self.provided_number_rejection()),
             PathLookup::Blocked(kind) => self.no_room(kind),
@@ -244,13 +244,20 @@ impl Sequence {
             },
             (None, Some(value)) if self.is_id() => provides(value),
             (None, Some(value)) => match self.keep_stored(update) {
-                Verdict::Rewrite(rewrite) => Verdict::ContainsNumbers(Some(self.inserting(rewrite.operation, value))),
+                Verdict::Rewrite(rewrite) => {
+                    Verdict::Require(Prerequisite::ProvidedNumbers, Some(self.inserting(rewrite.operation, value)))
+                }
                 other => other,
             },
             (None, None) => self.keep(update, false),
         };
         match (verdict, literal::operator_field(document)) {
-            (verdict @ (Verdict::Forward | Verdict::ContainsNumbers(None) | Verdict::Reject(_)), _)
+            (
+                verdict @ (Verdict::Forward
+                | Verdict::Require(Prerequisite::ProvidedNumbers, None)
+                | Verdict::Reject(_)),
+                _,
+            )
             | (verdict, None) => verdict,
             (_, Some(rejection)) => Verdict::Reject(rejection),
         }
@@ -265,7 +272,7 @@ impl Sequence {
                 self.keep_stored(&Update { modification, ..update.clone() })
             }
             // A document without a number gets the client's.
-            (Verdict::Rewrite(rewrite), _) => Verdict::ContainsNumbers(Some(rewrite.operation)),
+            (Verdict::Rewrite(rewrite), _) => Verdict::Require(Prerequisite::ProvidedNumbers, Some(rewrite.operation)),
             (other, _) => other,
         }
     }
@@ -276,7 +283,7 @@ impl Sequence {
         if update.upsert && self.is_filled_by_filter(update) {
             return self.unclear();
         }
-        if update.upsert && assigns { Verdict::AssignNumber(None) } else { self.keep_stored(update) }
+        if update.upsert && assigns { Verdict::Require(Prerequisite::Number, None) } else { self.keep_stored(update) }
     }
 
     /// Returns whether the equalities of an upsert's filter may give the field a value. The pipeline that keeps a stored
@@ -357,8 +364,10 @@ impl Sequence {
         let with = |update: &Update<'a>| Operation::Update(Update { modification, ..update.clone() });
         match verdict {
             Verdict::Forward => Verdict::rewrite(with(update)),
-            Verdict::ContainsNumbers(None) => Verdict::ContainsNumbers(Some(with(update))),
-            Verdict::AssignNumber(None) => Verdict::AssignNumber(Some(with(update))),
+            Verdict::Require(Prerequisite::ProvidedNumbers, None) => {
+                Verdict::Require(Prerequisite::ProvidedNumbers, Some(with(update)))
+            }
+            Verdict::Require(Prerequisite::Number, None) => Verdict::Require(Prerequisite::Number, Some(with(update))),
             Verdict::Rewrite(Rewrite { operation: Operation::Update(stored), checks_match, no_effect }) => {
                 Verdict::Rewrite(Rewrite { operation: with(&stored), checks_match, no_effect })
             }
@@ -375,7 +384,7 @@ impl Sequence {
     fn evaluate_update<'a>(&self, operation: &Operation<'a>, update: &Update<'a>) -> Verdict<'a> {
         let writes = || match self.provided_numbers(operation).is_empty() {
             true => Verdict::Forward,
-            false => Verdict::ContainsNumbers(None),
+            false => Verdict::Require(Prerequisite::ProvidedNumbers, None),
         };
         if !update.upsert {
             return writes();
@@ -458,16 +467,17 @@ impl Sequence {
             PathOverlap::Inside | PathOverlap::Around | PathOverlap::Positional => true,
         };
         if !touched(operators).any(around) {
-            return Verdict::AssignNumber(None);
+            return Verdict::Require(Prerequisite::Number, None);
         }
         if update.array_filters {
             return self.unclear();
         }
         // A rule that finishes the statement can add operators, beside which the number cannot be kept.
         match kept::setting_around(&update.modification, self.field()) {
-            Some(modification) => {
-                Verdict::AssignNumber(Some(Operation::Update(Update { modification, ..update.clone() })))
-            }
+            Some(modification) => Verdict::Require(
+                Prerequisite::Number,
+                Some(Operation::Update(Update { modification, ..update.clone() })),
+            ),
             None => self.unclear(),
         }
     }
@@ -506,5 +516,5 @@ fn provides<'a>(value: Value<'_>) -> Verdict<'a> {
         Some(elements) => elements.values().any(is_number),
         None => is_number(value),
     };
-    if any { Verdict::ContainsNumbers(None) } else { Verdict::Forward }
+    if any { Verdict::Require(Prerequisite::ProvidedNumbers, None) } else { Verdict::Forward }
 }

@@ -122,7 +122,7 @@ fn only_the_most_specific_defaults_rule_applies() {
     let rules = RuleSet::from_sources(vec![SourceFile { name: "test.yaml".into(), text: text.into() }]).unwrap();
     let names = |collection| {
         let found = rules.rules_for("d", collection).unwrap();
-        found.iter().map(|rule| rule.name.value.clone()).collect::<Vec<_>>()
+        found.iter().map(|rule| rule.name.value.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(names("c"), ["narrow"]);
     assert_eq!(names("other"), ["wide"]);

@@ -35,8 +35,8 @@ use super::filter::remade;
 use super::literal;
 use super::stored_data::DataCheck;
 use super::{
-    Applicability, CommandVerdict, Context, NoEffectCause, NoEffectKind, Pattern, Rejection, Requirement, Verdict,
-    WeakerSetting, WholeCommand, applicability_for_content,
+    Applicability, CommandVerdict, Context, NoEffectCause, NoEffectKind, Pattern, Prerequisite, Rejection, Requirement,
+    Verdict, WeakerSetting, WholeCommand, applicability_for_content,
 };
 use crate::command::{CommandClass, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
@@ -109,7 +109,9 @@ impl Pattern for Timestamps {
             },
         };
         match evaluated {
-            Ok(Verdict::Procedure(_)) if statement.option("collation").is_some() => unsupported("it has a collation"),
+            Ok(Verdict::Require(Prerequisite::Procedure(_), _)) if statement.option("collation").is_some() => {
+                unsupported("it has a collation")
+            }
             Ok(verdict) => verdict,
             Err(rejection) => Verdict::Reject(rejection),
         }

@@ -23,8 +23,8 @@ mod stored;
 use super::field_path::FieldPath;
 use super::stored_data::DataCheck;
 use super::{
-    Applicability, CommandVerdict, Context, IndexPurpose, NeededIndex, Pattern, Rejection, Requirement, Verdict,
-    WeakerSetting, WholeCommand, applicability_for_content,
+    Applicability, CommandVerdict, Context, IndexPurpose, NeededIndex, Pattern, Prerequisite, Rejection, Requirement,
+    Verdict, WeakerSetting, WholeCommand, applicability_for_content,
 };
 use crate::command::{CommandClass, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{
@@ -171,10 +171,12 @@ impl Pattern for Tree {
             }
         };
         match evaluated {
-            Ok(Verdict::Procedure(_)) if statement.option("collation").is_some() => Verdict::unsupported(
-                "it has a collation, so it could change another node than the one that docward checked",
-                "Leave the collation out.",
-            ),
+            Ok(Verdict::Require(Prerequisite::Procedure(_), _)) if statement.option("collation").is_some() => {
+                Verdict::unsupported(
+                    "it has a collation, so it could change another node than the one that docward checked",
+                    "Leave the collation out.",
+                )
+            }
             Ok(verdict) => verdict,
             Err(rejection) => Verdict::Reject(rejection),
         }

@@ -17,22 +17,30 @@ pub enum Verdict<'a> {
     ForwardConditional(NoEffect),
     /// Sends this operation instead.
     Rewrite(Rewrite<'a>),
-    /// Sends this operation instead, which increments a field. Whether the stored value can be incremented is not known
-    /// yet; [`Pattern::counting`](super::Pattern::counting) returns the statement for each case.
-    Increment(Operation<'a>),
-    /// The statement may only insert: rejects if the client's filter matches a document, otherwise sends this
-    /// operation.
-    InsertOnly(Operation<'a>, Rejection),
-    /// Sends the statement, unchanged or as this operation, once it has a number; [`Pattern::numbering`](super::Pattern::numbering) describes the
-    /// rule's numbers.
-    AssignNumber(Option<Operation<'a>>),
-    /// The statement needs these queries and further statements, in one transaction with it.
-    Procedure(Arc<dyn Procedure>),
-    /// Sends the statement, unchanged or as this operation. It contains numbers that the sequence must not assign again.
-    ContainsNumbers(Option<Operation<'a>>),
+    /// Sends the statement, unchanged or as this operation. It needs something that only the server or the service
+    /// has.
+    Require(Prerequisite, Option<Operation<'a>>),
     Reject(Rejection),
     /// The pattern cannot analyse the statement: rejected, unless the rule has `unsupported: allow`.
     Unsupported(Rejection),
+}
+
+/// What a statement needs before it can be sent. The engine obtains those of all statements of a message together
+/// where it can.
+#[derive(Debug, Clone)]
+pub enum Prerequisite {
+    /// A number, which the statement then contains; [`Pattern::numbering`](super::Pattern::numbering) describes the
+    /// rule's numbers.
+    Number,
+    /// The sequence must not assign the numbers again that the statement contains.
+    ProvidedNumbers,
+    /// A stored value that can be incremented. Whether it can is not known yet;
+    /// [`Pattern::counting`](super::Pattern::counting) returns the statement for each case.
+    Incrementable,
+    /// The client's filter matches no document, because the statement may only insert. Otherwise it is rejected.
+    NoMatch(Arc<Rejection>),
+    /// These queries and further statements, in one transaction with it.
+    Procedure(Arc<dyn Procedure>),
 }
 
 /// The stored value of a field that is to be incremented.
@@ -95,7 +103,12 @@ impl<'a> Verdict<'a> {
     }
 
     pub(super) fn procedure(procedure: impl Procedure + 'static) -> Self {
-        Self::Procedure(Arc::new(procedure))
+        Self::Require(Prerequisite::Procedure(Arc::new(procedure)), None)
+    }
+
+    /// Sends this operation if the client's filter matches nothing, and rejects the statement otherwise.
+    pub(super) fn insert_only(operation: Operation<'a>, rejection: Rejection) -> Self {
+        Self::Require(Prerequisite::NoMatch(Arc::new(rejection)), Some(operation))
     }
 
     pub(super) fn unsupported(reason: impl Into<String>, hint: impl Into<String>) -> Self {

@@ -129,12 +129,13 @@ impl Interceptor for RuleSet {
     }
 
     fn written(&self) -> Vec<(RuleLabel, WrittenRule)> {
-        let label = |rule: &Rule| RuleLabel { name: rule.name.value.clone(), fingerprint: self.rule_fingerprint(rule) };
+        let label =
+            |rule: &Rule| RuleLabel { name: rule.name.value.to_string(), fingerprint: self.rule_fingerprint(rule) };
         self.rules().iter().map(|rule| (label(rule), written(self, rule))).collect()
     }
 
     fn rules_with_permits(&self) -> Vec<&str> {
-        RuleSet::rules_with_permits(self).map(|rule| rule.name.value.as_str()).collect()
+        RuleSet::rules_with_permits(self).map(|rule| &*rule.name.value).collect()
     }
 }
 

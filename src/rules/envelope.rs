@@ -4,6 +4,7 @@
 //! settings under the pattern key, `rule_test.rs` reads tests, and `conflict.rs` compares rules with each other.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use super::rule::{AppGlob, Except, Mode, Rule, RuleId, Unsupported, UserGlob};
 use super::rule_test;
@@ -216,7 +217,7 @@ fn read_rule(id: RuleId, node: &Node, sources: &SourceFiles, found: &mut Vec<Dia
     Some(Rule {
         id,
         location: sources.location(node.span),
-        name,
+        name: name.map(Arc::from),
         why,
         namespaces: namespaces?,
         mode,

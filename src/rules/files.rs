@@ -81,7 +81,7 @@ mod tests {
     }
 
     fn names(rules: &RuleSet) -> Vec<&str> {
-        rules.rules().iter().map(|rule| rule.name.value.as_str()).collect()
+        rules.rules().iter().map(|rule| &*rule.name.value).collect()
     }
 
     #[test]

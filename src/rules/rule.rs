@@ -28,7 +28,7 @@ pub struct Rule {
     /// Its index in the set.
     pub id: RuleId,
     /// Unique over all files, kebab-case.
-    pub name: Located<String>,
+    pub name: Located<Arc<str>>,
     /// Part of the error that the application gets on a rejection.
     pub why: Option<String>,
     /// At least one.

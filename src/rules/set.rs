@@ -79,7 +79,7 @@ impl RuleSet {
         let enforced = |rule: &Rule| {
             let (reason, by) = (String::new(), String::new());
             let enforced = ModeOverride { mode: Mode::Enforce, until: u64::MAX, reason, by, shared: false };
-            (rule.name.value.clone(), Arc::new(enforced))
+            (rule.name.value.to_string(), Arc::new(enforced))
         };
         let shadow = self.rules.iter().filter(|rule| rule.mode == Mode::Shadow);
         self.with_overrides(&shadow.map(enforced).collect())
@@ -93,7 +93,7 @@ impl RuleSet {
     ) -> Result<Self, Report> {
         let envelope::RuleFileContent { mut rules, names } = envelope::read_rules(&sources, &mut found);
         for rule in &mut rules {
-            if let Some(found) = overrides.get(&rule.name.value) {
+            if let Some(found) = overrides.get(&*rule.name.value) {
                 (rule.mode, rule.mode_override) = (found.mode, Some(found.clone()));
             }
         }
@@ -362,7 +362,7 @@ mod tests {
 
     fn names(rules: &RuleSet, database: &str, collection: &str) -> Vec<String> {
         let found = rules.rules_for(database, collection);
-        found.map_or_else(Vec::new, |rules| rules.iter().map(|rule| rule.name.value.clone()).collect())
+        found.map_or_else(Vec::new, |rules| rules.iter().map(|rule| rule.name.value.to_string()).collect())
     }
 
     const ALONE: &str = "replacement: {}";

@@ -260,8 +260,8 @@ impl ServiceClient {
         first: Option<i64>,
     ) -> Result<Option<i64>, LookupError> {
         let filter = match first {
-            Some(_) => doc! {"_id": &request.counter.id},
-            None => doc! {"_id": &request.counter.id, "seq": {"$ne": Bson::Null}},
+            Some(_) => doc! {"_id": &*request.counter.id},
+            None => doc! {"_id": &*request.counter.id, "seq": {"$ne": Bson::Null}},
         };
         let seq = match first {
             Some(first) => doc! {"$ifNull": ["$seq", narrow(first.saturating_sub(1))]},

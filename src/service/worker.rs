@@ -53,7 +53,7 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The tasks of all enforced rules, and what they need of the server.
 fn tasks(rules: &RuleSet) -> impl Iterator<Item = (Box<dyn Task>, Vec<Requirement>)> {
     rules.rules().iter().filter(|rule| rule.mode == Mode::Enforce).filter_map(|rule| {
-        let name = rule.name.value.clone();
+        let name = rule.name.value.to_string();
         let task: Box<dyn Task> = match PatternWork::for_pattern(&rule.pattern)? {
             PatternWork::Copies(copies) => Box::new(KeepCopies { rule: name, copies: copies.clone() }),
             PatternWork::History(history) => Box::new(KeepHistory { rule: name, history: history.clone() }),

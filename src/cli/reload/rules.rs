@@ -44,7 +44,7 @@ impl Rules {
     fn warn_of_removed(&self, rules: &RuleSet) {
         let before = self.active.current().load_full();
         let names = |rules: &'_ RuleSet| -> BTreeSet<String> {
-            rules.rules().iter().map(|rule| rule.name.value.clone()).collect()
+            rules.rules().iter().map(|rule| rule.name.value.to_string()).collect()
         };
         let removed: Vec<String> = names(&before).difference(&names(rules)).cloned().collect();
         if !removed.is_empty() {

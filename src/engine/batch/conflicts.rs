@@ -41,7 +41,7 @@ impl<'f> BatchJob<'f> {
     /// Whether a rule decides the result if the statement matches nothing.
     pub(super) fn checks_match(&self, index: usize) -> bool {
         let checks = |evaluated: &Evaluated<'_, '_>| {
-            !evaluated.unmatched.is_empty() || evaluated.only_new.is_some() || evaluated.uncounted.is_some()
+            !evaluated.unmatched.is_empty() || evaluated.prerequisites.is_only_new() || evaluated.uncounted.is_some()
         };
         self.evaluated.get(index).is_some_and(checks)
     }
@@ -77,12 +77,13 @@ impl<'f> BatchJob<'f> {
     pub(super) async fn check_before_insert(&mut self, group: Group, port: &Port) -> Flow {
         let Some(index) = group.statements.first().copied() else { return Flow::Continue(()) };
         let Some(found) = self.find_match(&group, index, port).await? else { return Flow::Continue(()) };
-        match (found.document(), self.evaluated.get(index)) {
-            (Some(_), Some(Evaluated { only_new: Some(rejected), .. }))
-            | (None, Some(Evaluated { rejected_later: Some(rejected), .. })) => {
-                self.reject_unmatched(index, RejectedBy::clone(rejected), port);
-            }
-            _ => self.continue_with(Group { stage: UpsertStage::Insert, attempts: group.attempts + 1, ..group }),
+        let rejected = self.evaluated.get(index).and_then(|evaluated| match found.document() {
+            Some(_) => evaluated.prerequisites.only_new(),
+            None => evaluated.rejected_later.as_deref().cloned(),
+        });
+        match rejected {
+            Some(rejected) => self.reject_unmatched(index, rejected, port),
+            None => self.continue_with(Group { stage: UpsertStage::Insert, attempts: group.attempts + 1, ..group }),
         }
         Flow::Continue(())
     }
@@ -201,7 +202,7 @@ impl<'f> BatchJob<'f> {
 
     /// Whether the statement is rejected if its filter matches a document.
     pub(super) fn is_only_new(&self, index: usize) -> bool {
-        self.evaluated.get(index).is_some_and(|evaluated| evaluated.only_new.is_some())
+        self.evaluated.get(index).is_some_and(|evaluated| evaluated.prerequisites.is_only_new())
     }
 
     /// Whether a group's statement can match a document only if it was sent before and inserted it.
@@ -228,10 +229,8 @@ impl<'f> BatchJob<'f> {
     /// Returns the first rejection of the result n: 0.
     fn rejection_of_no_match(&self, index: usize, stored: Option<Document<'_>>) -> Option<RejectedBy<'f>> {
         let evaluated = self.evaluated.get(index)?;
-        if let Some(rejected) = evaluated.only_new.as_deref().filter(|_| stored.is_some()) {
-            return Some(rejected.clone());
-        }
-        evaluated.rejection_of_no_match(stored)
+        let only_new = || evaluated.prerequisites.only_new();
+        stored.and_then(|_| only_new()).or_else(|| evaluated.rejection_of_no_match(stored))
     }
 
     pub(super) fn reject_unmatched(&mut self, index: usize, rejected: RejectedBy<'f>, port: &Port) {

@@ -13,15 +13,18 @@ use crate::document::{CowDocument, Document, Value};
 use crate::effect::equality;
 use crate::engine::evaluation::UncountedStatement;
 use crate::engine::merge;
-use crate::patterns::StoredKind;
+use crate::patterns::{Prerequisite, StoredKind};
 
 impl BatchJob<'_> {
     /// Whether the statement is sent once for each kind of stored value.
     pub(super) fn counts_by_kind(&self, index: usize) -> bool {
-        let Some(evaluated) = self.evaluated.get(index).filter(|evaluated| evaluated.counted_by.is_some()) else {
+        let Some(evaluated) =
+            self.evaluated.get(index).filter(|evaluated| evaluated.prerequisites.increment().is_some())
+        else {
             return false;
         };
-        (reaches_many(&evaluated.statement) || self.command.session().in_transaction) && evaluated.procedures.is_empty()
+        (reaches_many(&evaluated.statement) || self.command.session().in_transaction)
+            && !evaluated.prerequisites.has_procedure()
     }
 
     /// Returns the kind of stored value that a group is for, if its statement is sent once for each kind.
@@ -33,7 +36,7 @@ impl BatchJob<'_> {
 
     /// Returns the statement for documents with this kind of value.
     pub(super) fn counted<'s>(&self, index: usize, statement: &Statement<'s>, stored: StoredKind) -> Statement<'s> {
-        let rule = self.evaluated.get(index).and_then(|evaluated| evaluated.counted_by);
+        let rule = self.evaluated.get(index).and_then(|evaluated| evaluated.prerequisites.increment());
         let operation = rule.and_then(|rule| rule.pattern.counting(statement, stored));
         operation.map_or_else(|| statement.clone(), |operation| statement.with(operation).without_upsert())
     }
@@ -41,7 +44,7 @@ impl BatchJob<'_> {
     /// Returns the forms of a procedure's statement to send before the statement itself, until one matches: inside the
     /// client's transaction the one for each kind of stored value, because an error would abort it.
     pub(super) fn forms_by_kind<'s>(&self, index: usize, statement: &Statement<'s>) -> Vec<Statement<'s>> {
-        let rule = self.evaluated.get(index).and_then(|evaluated| evaluated.counted_by);
+        let rule = self.evaluated.get(index).and_then(|evaluated| evaluated.prerequisites.increment());
         let Some(rule) = rule.filter(|_| self.command.session().in_transaction && !reaches_many(statement)) else {
             return Vec::new();
         };
@@ -54,7 +57,7 @@ impl BatchJob<'_> {
     /// Returns the upsert in the form for the document that it inserts, if that has a value that cannot be incremented:
     /// the filter may state one.
     pub(super) fn counted_on_insert<'s>(&self, index: usize, statement: &Statement<'s>) -> Option<Statement<'s>> {
-        let rule = self.evaluated.get(index).and_then(|evaluated| evaluated.counted_by)?;
+        let rule = self.evaluated.get(index).and_then(|evaluated| evaluated.prerequisites.increment())?;
         let kind = rule.pattern.inserted_kind(statement);
         let counted = (kind != StoredKind::Number).then(|| rule.pattern.counting(statement, kind)).flatten()?;
         Some(statement.with(counted))
@@ -69,7 +72,7 @@ impl BatchJob<'_> {
         if !succeeded {
             return CountingResult::Done(group);
         }
-        let (rule, statement) = (evaluated.counted_by, &evaluated.statement);
+        let (rule, statement) = (evaluated.prerequisites.increment(), &evaluated.statement);
         let many = reaches_many(statement);
         let upserts = statement.is_upsert();
         let matched = group.matched || merge::matched(reply, self.batch.form) > 0;
@@ -130,9 +133,9 @@ impl BatchJob<'_> {
             return false;
         }
         let Some(evaluated) = self.evaluated.get_mut(index) else { return false };
-        let Some(rule) = evaluated.counted_by else { return false };
+        let Some(rule) = evaluated.prerequisites.increment() else { return false };
         let Some(operation) = rule.pattern.counting(&evaluated.statement, stored) else { return false };
-        evaluated.counted_by = None;
+        evaluated.prerequisites.drop_increment();
         let uncounted = evaluated.statement.with(operation);
         let counted = std::mem::replace(&mut evaluated.statement, uncounted).operation;
         let error = Some(CowDocument::from_writer(error.as_bytes().to_vec()));
@@ -174,7 +177,7 @@ impl BatchJob<'_> {
         let evaluated = self.evaluated.get_mut(index)?;
         let UncountedStatement { rule, counted, .. } = *evaluated.uncounted.take()?;
         evaluated.statement = evaluated.statement.with(counted);
-        evaluated.counted_by = Some(rule);
+        evaluated.prerequisites.add(rule, Prerequisite::Incrementable);
         Some(Group { attempts: group.attempts + 1, ..self.group_alone(index) })
     }
 }

@@ -51,9 +51,9 @@ impl BatchJob<'_> {
     pub(super) fn is_plain(&self) -> bool {
         let plain = |evaluated: &Evaluated<'_, '_>| {
             evaluated.rejected.is_none()
-                && evaluated.procedures.is_empty()
                 && evaluated.explained_by.is_none()
-                && evaluated.counted_by.is_none()
+                && !evaluated.prerequisites.has_procedure()
+                && evaluated.prerequisites.increment().is_none()
         };
         let alone = |index| {
             self.checks_match(index) || self.is_staged_upsert(index) || self.optimistic_rules(index).next().is_some()

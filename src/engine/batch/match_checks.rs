@@ -138,7 +138,7 @@ impl<'f> BatchJob<'f> {
             let result = if reply.n() > 0 { CheckResult::Unclear } else { CheckResult::from_error(error) };
             let rejected = match result {
                 CheckResult::Match => {
-                    self.evaluated.get(index).and_then(|evaluated| evaluated.only_new.as_deref().cloned())
+                    self.evaluated.get(index).and_then(|evaluated| evaluated.prerequisites.only_new())
                 }
                 CheckResult::Nothing => {
                     self.evaluated.get(index).and_then(|evaluated| evaluated.rejected_later.as_deref().cloned())

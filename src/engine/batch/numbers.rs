@@ -4,11 +4,12 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
-use super::super::evaluation::{Evaluated, NumberRule};
+use super::super::evaluation::Evaluated;
 use super::super::lookup::LookupError;
 use super::super::optimistic_numbers::{self, is_duplicate_key};
 use super::super::outcome::OutcomeKind;
 use super::super::port::{Flow, Port};
+use super::super::prerequisites::NumberRule;
 use super::super::privileges::{CollectionAccess, Privileges, WriteKind};
 use super::super::rejection_text::RejectedBy;
 use super::super::step::Step;
@@ -26,21 +27,18 @@ const MAX_ATTEMPTS: u32 = 1000;
 impl<'f> BatchJob<'f> {
     /// Returns the numbers that the statements need from each counter, and those they already contain. Skips
     /// statements that are not sent.
-    pub(super) fn collect_demands(&self) -> Vec<NumberDemand<'f>> {
-        let mut demands = Vec::new();
-        if !self.has_numbers() {
-            return demands;
-        }
+    fn collect_demands(&self) -> SmallVec<[NumberDemand<'f>; 1]> {
+        let mut demands = SmallVec::new();
         for index in self.sendable() {
             let Some(evaluated) = self.evaluated.get(index) else { continue };
             let namespace = evaluated.statement.namespace;
-            for rule in evaluated.numbered_by.iter().filter(|rule| is_counted(rule)) {
-                demand_of(&mut demands, *rule, namespace).statements.push(index);
+            for rule in evaluated.prerequisites.numbers().filter(is_counted) {
+                demand_of(&mut demands, rule, namespace).statements.push(index);
             }
-            for rule in evaluated.provides_number.iter().filter(|rule| is_counted(rule)) {
+            for rule in evaluated.prerequisites.provided_numbers().filter(is_counted) {
                 let provided = rule.numbers.provided_numbers(&evaluated.statement.operation);
                 if !provided.is_empty() {
-                    demand_of(&mut demands, *rule, namespace).provided.extend(provided);
+                    demand_of(&mut demands, rule, namespace).provided.extend(provided);
                 }
             }
         }
@@ -55,7 +53,7 @@ impl<'f> BatchJob<'f> {
         }
         for evaluated in self.sendable().filter_map(|index| self.evaluated.get(index)) {
             let namespace = evaluated.statement.namespace;
-            for rule in evaluated.provides_number.iter().filter(|rule| !is_counted(rule)) {
+            for rule in evaluated.prerequisites.provided_numbers().filter(|rule| !is_counted(rule)) {
                 let numbers = rule.numbers.provided_numbers(&evaluated.statement.operation);
                 match provided.iter_mut().find(|known| known.is_of(rule.rule, namespace)) {
                     Some(known) => known.numbers.extend(numbers),
@@ -88,12 +86,18 @@ impl<'f> BatchJob<'f> {
 
     /// Whether a rule assigns or observes numbers; false for nearly all batches.
     fn has_numbers(&self) -> bool {
-        self.evaluated.iter().any(|one| !one.numbered_by.is_empty() || !one.provides_number.is_empty())
+        self.evaluated.iter().any(|one| one.prerequisites.has_numbers())
     }
 
-    /// Whether the statements need numbers before they can be sent.
-    pub(in crate::engine) fn needs_numbers(&self) -> bool {
-        !self.demands.is_empty()
+    /// Whether a counter must be asked before the statements can be sent.
+    pub(in crate::engine) fn needs_counter(&self) -> bool {
+        let provides = |one: &Evaluated<'f, 'f>| {
+            let mut rules = one.prerequisites.provided_numbers().filter(is_counted);
+            rules.any(|rule| !rule.numbers.provided_numbers(&one.statement.operation).is_empty())
+        };
+        let needs =
+            |one: &Evaluated<'f, 'f>| one.prerequisites.numbers().any(|rule| is_counted(&rule)) || provides(one);
+        self.has_numbers() && self.sendable().any(|index| self.evaluated.get(index).is_some_and(needs))
     }
 
     /// Checks that the client may write what docward requests numbers for as its own user: a client must not gain
@@ -134,13 +138,13 @@ impl<'f> BatchJob<'f> {
         let provides =
             |rule: &NumberRule<'_>| !rule.numbers.provided_numbers(&evaluated.statement.operation).is_empty();
         let in_transaction = self.command.session().in_transaction;
-        evaluated.numbered_by.iter().any(|rule| is_counted(rule) || !in_transaction)
-            || evaluated.provides_number.iter().any(|rule| is_counted(rule) && provides(rule))
+        evaluated.prerequisites.numbers().any(|rule| is_counted(&rule) || !in_transaction)
+            || evaluated.prerequisites.provided_numbers().any(|rule| is_counted(&rule) && provides(&rule))
     }
 
     /// Requests the numbers of all statements and assigns them.
     pub(super) async fn request_numbers(&mut self, port: &Port) -> Flow {
-        for NumberDemand { rule, namespace, statements, provided } in std::mem::take(&mut self.demands) {
+        for NumberDemand { rule, namespace, statements, provided } in self.collect_demands() {
             let Some(namespace) = self.batch.namespaces.get(namespace) else { continue };
             let count = u32::try_from(statements.len()).unwrap_or(u32::MAX);
             match port.numbers(rule.numbers.request(*namespace, count, provided)).await {
@@ -173,8 +177,8 @@ impl<'f> BatchJob<'f> {
     }
 
     pub(super) fn optimistic_rules(&self, index: usize) -> impl Iterator<Item = NumberRule<'f>> + use<'_, 'f> {
-        let numbered_by = self.evaluated.get(index).map(|evaluated| evaluated.numbered_by.as_slice());
-        numbered_by.unwrap_or_default().iter().copied().filter(|rule| !is_counted(rule))
+        let numbers = self.evaluated.get(index).map(|evaluated| evaluated.prerequisites.numbers());
+        numbers.into_iter().flatten().filter(|rule| !is_counted(rule))
     }
 
     /// The optimistic sequences whose numbers a statement contains when this group sends it.
@@ -345,15 +349,13 @@ impl Group {
 }
 
 fn demand_of<'w, 'f>(
-    demands: &'w mut Vec<NumberDemand<'f>>,
+    demands: &'w mut SmallVec<[NumberDemand<'f>; 1]>,
     rule: NumberRule<'f>,
     namespace: usize,
 ) -> &'w mut NumberDemand<'f> {
     let same = |other: &NumberDemand<'f>| other.rule.rule.id == rule.rule.id && other.namespace == namespace;
     let at = demands.iter().position(same).unwrap_or(demands.len());
     if at == demands.len() {
-        // Most batches need one counter.
-        demands.reserve_exact(1);
         demands.push(NumberDemand { rule, namespace, statements: SmallVec::new(), provided: Vec::new() });
     }
     &mut demands[at]

@@ -105,7 +105,7 @@ impl<'f> TransactionAttempt<'f> {
 
 impl<'f> BatchJob<'f> {
     pub(super) fn has_procedure(&self, index: usize) -> bool {
-        self.evaluated.get(index).is_some_and(|evaluated| !evaluated.procedures.is_empty())
+        self.evaluated.get(index).is_some_and(|evaluated| evaluated.prerequisites.has_procedure())
     }
 
     /// Carries out the statement of a group in a transaction, as often as necessary. Returns the server's reply to it;
@@ -138,7 +138,7 @@ impl<'f> BatchJob<'f> {
     fn begin(&self, index: usize, group: &Group, port: &Port) -> Option<TransactionAttempt<'f>> {
         let mut numbers = group.next_numbers.clone();
         let statement = self.as_sent(index, group, &mut numbers)?.into_owned();
-        let procedures = self.evaluated.get(index)?.procedures.iter();
+        let procedures = self.evaluated.get(index)?.prerequisites.procedures();
         let begin = procedures.map(|(rule, procedure)| RunningProcedure { rule, run: procedure.begin() });
         let mut inner: SmallVec<[RunningProcedure<'f>; 1]> = begin.rev().collect();
         let procedure = inner.pop()?;

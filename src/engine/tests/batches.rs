@@ -109,10 +109,7 @@ fn a_batch_gets_its_numbers_in_document_order_from_one_reservation() {
         panic!("no request for numbers")
     };
     let counter = &request.counter;
-    assert_eq!(
-        (counter.database.as_str(), counter.collection.as_str(), request.count, request.block),
-        ("k", "counters", 2, 5)
-    );
+    assert_eq!((&*counter.database, &*counter.collection, request.count, request.block), ("k", "counters", 2, 5));
     let found = Input::Found(Ok(LookupResult::Numbers(vec![4, 5])));
     let Step::Forward { message, .. } = plan.next(found, &mut client_state) else { panic!("not sent") };
     assert_eq!(documents(&message).1, [doc! {"a": 1, "no": 4}, doc! {"no": 7}, doc! {"a": 2, "no": 5}]);

@@ -6,7 +6,7 @@ use super::{blocked, cannot_be_set, next_version};
 use crate::command::{Modification, Operation, Pipeline, Update};
 use crate::document::{CowDocument, Document, Element, Kind, Path, PathLookup, Value, Writer};
 use crate::effect::{ImageValue, equality, inserted, pins_field, pins_inside, touched};
-use crate::patterns::{Rejection, StoredKind, Verdict};
+use crate::patterns::{Prerequisite, Rejection, StoredKind, Verdict};
 
 /// The types that `$inc` fails on, by their numbers in BSON.
 const NO_NUMBERS: [i32; 17] = [-1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 17, 127];
@@ -48,7 +48,7 @@ pub(super) fn counted<'a>(update: &Update<'a>, version_field: &Path) -> Verdict<
             if update.upsert && is_pinned() && inserted_kind(&update, version_field) == StoredKind::Other {
                 update.modification = Modification::Operators(at_least_one(operators.as_document(), version_field));
             }
-            Verdict::Increment(Operation::Update(update))
+            Verdict::Require(Prerequisite::Incrementable, Some(Operation::Update(update)))
         }
     }
 }

@@ -19,7 +19,7 @@ impl Numbering for Sequence {
 
     fn request(&self, namespace: Namespace<'_>, count: u32, provided: Vec<i64>) -> NumberRequest {
         let counter = CounterId {
-            database: self.database.as_deref().unwrap_or(namespace.database).to_owned(),
+            database: self.database.clone().unwrap_or_else(|| namespace.database.into()),
             collection: self.collection.clone(),
             id: self.counter.clone(),
         };

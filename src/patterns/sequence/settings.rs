@@ -1,5 +1,7 @@
 //! Reads the settings of `sequence`; `sequence.rs` uses them.
 
+use std::sync::Arc;
+
 use super::super::field_path::FieldPath;
 use super::super::numbering::Strategy;
 use super::start::{SequenceStart, SharedStart};
@@ -15,11 +17,11 @@ use crate::document::Path;
 pub struct Sequence {
     pub(super) field: Located<Path>,
     /// `_id` of the counter document.
-    pub counter: String,
+    pub counter: Arc<str>,
     /// The database of the counter; `None`: the protected collection's database.
-    pub database: Option<String>,
+    pub database: Option<Arc<str>>,
     /// The collection of the counter.
-    pub collection: String,
+    pub collection: Arc<str>,
     pub start: SequenceStart,
     /// The first number of a counter that does not exist yet. It depends on all rules that share the counter.
     pub beginning: SharedStart,
@@ -144,9 +146,9 @@ impl Sequence {
         };
         Some(Self {
             field,
-            counter: counter.map(|text| text.value).unwrap_or_default(),
-            database: database.map(str::to_owned),
-            collection: collection.to_owned(),
+            counter: counter.map(|text| text.value.into()).unwrap_or_default(),
+            database: database.map(Arc::from),
+            collection: collection.into(),
             start: start?,
             beginning: SharedStart::default(),
             block: block?.value as u32,

@@ -1,6 +1,8 @@
 //! Counters that several rules or collections share. A new counter starts after the numbers of all of them: a number
 //! that one of them has stored must not be assigned to another.
 
+use std::sync::Arc;
+
 use super::start::{Origin, SharedStart};
 use super::{Sequence, Strategy};
 use crate::patterns::{AnyPattern, Mode, RuleView};
@@ -22,8 +24,8 @@ pub(super) fn share_counters(rules: &[RuleView<'_>]) -> Vec<(usize, Sequence)> {
 
 /// A rule's counter.
 struct RuleCounter {
-    collection: String,
-    id: String,
+    collection: Arc<str>,
+    id: Arc<str>,
     mode: Mode,
     origin: Origin,
 }
@@ -52,6 +54,6 @@ fn origin(rule: RuleView<'_>, sequence: &Sequence) -> Origin {
         start: sequence.start,
         namespaces: rule.namespaces.iter().map(|namespace| namespace.value.clone()).collect(),
         field: sequence.field().as_str().to_owned(),
-        database: sequence.database.clone(),
+        database: sequence.database.as_deref().map(str::to_owned),
     }
 }

@@ -81,7 +81,7 @@ impl Decision {
             statements: outcome.statements,
             shape,
             command,
-            rule: outcome.rule_name,
+            rule: outcome.rule_name.to_string(),
             namespace: outcome.namespace,
             reason: outcome.reason,
             hint: outcome.hint,

@@ -103,7 +103,7 @@ impl OpenSpan {
 
     pub(in crate::proxy) fn add_decisions(&mut self, outcomes: &[RuleOutcome]) {
         self.decisions.extend(outcomes.iter().map(|outcome| SpanDecision {
-            rule: outcome.rule_name.clone(),
+            rule: outcome.rule_name.to_string(),
             outcome: outcome.kind.as_str(),
             namespace: outcome.namespace.clone(),
             reason: outcome.reason.clone(),

@@ -39,7 +39,7 @@ impl FakeStore {
         }
         let last = {
             let mut counters = lock(&self.seq);
-            let seq = counters.entry(request.counter.id.clone()).or_default();
+            let seq = counters.entry(request.counter.id.to_string()).or_default();
             *seq = change(*seq);
             *seq
         };
