@@ -116,11 +116,12 @@ impl<'f> BatchJob<'f> {
         self.request_numbers(&port).await?;
         if let Flow::Break(step) = port.outcomes(|outcomes| self.plan_groups(outcomes)) {
             return match self.watched_message(step) {
-                Ok(message) => self.send_once(message, port).await,
+                Ok(message) => Box::pin(self.send_once(message, port)).await,
                 Err(step) => Flow::Break(step),
             };
         }
-        self.send(port).await
+        // Rare: most numbered statements are sent as one command.
+        Box::pin(self.send(port)).await
     }
 
     /// Sends the statements, group by group, and returns the client's reply.

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::Now;
 use super::applicable_rules::{ApplicableRules, enforced};
-use super::evaluation::{Evaluated, evaluate_statement};
+use super::evaluation::Evaluated;
 use super::merge::MAX_ERROR_BYTES;
 use super::outcome::RuleOutcomes;
 use crate::command::{Statement, WriteBatch};
@@ -28,9 +28,7 @@ pub(super) struct BatchEvaluation<'r, 'a> {
     /// In reverse order, so that the memory of those that are done can be returned.
     rest: Vec<Statement<'a>>,
     evaluated: Vec<Evaluated<'r, 'a>>,
-    /// The last rejection, and the bytes of the different texts so far.
-    last_rejection: Option<Arc<Rejection>>,
-    rejection_text: usize,
+    rejection_texts: RejectionTexts,
     /// The batch ends at the first rejection, so later statements are not evaluated.
     stops_on_rejection: bool,
 }
@@ -52,8 +50,7 @@ impl<'r, 'a> BatchEvaluation<'r, 'a> {
             versions,
             rest,
             evaluated,
-            last_rejection: None,
-            rejection_text: 0,
+            rejection_texts: RejectionTexts::default(),
             stops_on_rejection,
         }
     }
@@ -73,11 +70,11 @@ impl<'r, 'a> BatchEvaluation<'r, 'a> {
                 namespace: batch.namespace(&statement),
                 versions: self.versions.get(statement.namespace).map(SmallVec::as_slice).unwrap_or_default(),
             };
-            let mut evaluated = evaluate_statement(statement, applicable_rules, &context, outcomes);
-            self.share_text(&mut evaluated);
-            let last = evaluated.rejected.is_some() && self.stops_on_rejection;
-            self.evaluated.push(evaluated);
-            if last {
+            self.evaluated.push(Evaluated::new(statement));
+            let Some(evaluated) = self.evaluated.last_mut() else { break };
+            evaluated.evaluate(applicable_rules, &context, outcomes);
+            self.rejection_texts.share(evaluated);
+            if evaluated.rejected.is_some() && self.stops_on_rejection {
                 return true;
             }
             if bytes >= TURN_BYTES {
@@ -90,26 +87,36 @@ impl<'r, 'a> BatchEvaluation<'r, 'a> {
         self.rest.is_empty()
     }
 
-    /// Replaces a rejection by the last one if that is the same, or if no more texts are kept.
-    fn share_text(&mut self, evaluated: &mut Evaluated<'r, 'a>) {
-        let rejected = evaluated.rejected.iter_mut().chain(evaluated.rejected_later.as_deref_mut());
-        let rejections = rejected.map(|rejected| &mut rejected.rejection);
-        for rejection in rejections.chain(evaluated.prerequisites.rejections()) {
-            let is_full = self.rejection_text > MAX_REJECTION_TEXT;
-            let shared = |last: &&Arc<Rejection>| *last == rejection || is_full && last.code == rejection.code;
-            match self.last_rejection.as_ref().filter(shared) {
-                Some(last) => *rejection = last.clone(),
-                None => {
-                    self.rejection_text += rejection.reason.len() + rejection.hint.len();
-                    self.last_rejection = Some(rejection.clone());
-                }
-            }
-        }
-    }
-
     /// Returns the evaluated statements.
     pub(super) fn into_evaluated(self) -> Vec<Evaluated<'r, 'a>> {
         self.evaluated
+    }
+}
+
+/// The texts of rejections in a batch.
+#[derive(Debug, Default)]
+struct RejectionTexts {
+    last: Option<Arc<Rejection>>,
+    /// Bytes of the different ones so far.
+    length: usize,
+}
+
+impl RejectionTexts {
+    /// Replaces a rejection by the last one if that is the same, or if no more texts are kept.
+    fn share(&mut self, evaluated: &mut Evaluated<'_, '_>) {
+        let rejected = evaluated.rejected.iter_mut().chain(evaluated.rejected_later.as_deref_mut());
+        let rejections = rejected.map(|rejected| &mut rejected.rejection);
+        for rejection in rejections.chain(evaluated.prerequisites.rejections()) {
+            let is_full = self.length > MAX_REJECTION_TEXT;
+            let shared = |last: &&Arc<Rejection>| *last == rejection || is_full && last.code == rejection.code;
+            match self.last.as_ref().filter(shared) {
+                Some(last) => *rejection = last.clone(),
+                None => {
+                    self.length += rejection.reason.len() + rejection.hint.len();
+                    self.last = Some(rejection.clone());
+                }
+            }
+        }
     }
 }
 

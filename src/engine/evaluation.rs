@@ -56,54 +56,6 @@ pub(super) struct WatchedRule<'r> {
     pub(super) rewritten: bool,
 }
 
-pub(super) fn evaluate_statement<'r, 'a>(
-    statement: Statement<'a>,
-    applicable_rules: &ApplicableRules<'r>,
-    context: &Context<'_>,
-    outcomes: &mut RuleOutcomes,
-) -> Evaluated<'r, 'a> {
-    let mut evaluated = Evaluated {
-        statement,
-        rejected: None,
-        changed_by: None,
-        unmatched: SmallVec::new(),
-        watched: SmallVec::new(),
-        explained_by: None,
-        uncounted: None,
-        rejected_later: None,
-        prerequisites: Prerequisites::default(),
-        numbers_on_insert: Vec::new(),
-        must_hold: SmallVec::new(),
-        attempts: 0,
-        contention_aborts: 0,
-    };
-    if evaluated.statement.is_malformed() {
-        // Sent as it is, so that the server rejects it: a rewriting could drop the part that makes it invalid.
-        return evaluated;
-    }
-    // A pipeline that only sets constants is evaluated as the equivalent operators.
-    let original = evaluated.statement.as_operators().map(|read| std::mem::replace(&mut evaluated.statement, read));
-    if let Some(original) = original.as_ref().filter(|_| evaluated.statement.sets_invalid_id()) {
-        // Sent as it is for the same reason: as operators it fails with another error.
-        evaluated.statement = original.clone();
-        return evaluated;
-    }
-    for (rule, enforcement) in applicable_rules {
-        let verdict = rule.pattern.verdict(&evaluated.statement, context);
-        evaluated.take(rule, *enforcement, verdict, context, outcomes);
-        if evaluated.rejected.is_some() || evaluated.rejected_later.is_some() {
-            return evaluated;
-        }
-    }
-    evaluated.complete(applicable_rules, context, outcomes);
-    evaluated.insert_as_replacement();
-    // A procedure needs the statement that it was created for.
-    if let (Some(original), None, true) = (original, evaluated.changed_by, !evaluated.prerequisites.has_procedure()) {
-        evaluated.statement = original;
-    }
-    evaluated
-}
-
 /// How a statement was sent before the server failed its increment.
 #[derive(Debug)]
 pub(super) struct UncountedStatement<'r, 'a> {
@@ -114,6 +66,58 @@ pub(super) struct UncountedStatement<'r, 'a> {
 }
 
 impl<'r, 'a> Evaluated<'r, 'a> {
+    /// A statement that no rule has evaluated yet.
+    pub(super) fn new(statement: Statement<'a>) -> Self {
+        Self {
+            statement,
+            rejected: None,
+            changed_by: None,
+            unmatched: SmallVec::new(),
+            watched: SmallVec::new(),
+            explained_by: None,
+            uncounted: None,
+            rejected_later: None,
+            prerequisites: Prerequisites::default(),
+            numbers_on_insert: Vec::new(),
+            must_hold: SmallVec::new(),
+            attempts: 0,
+            contention_aborts: 0,
+        }
+    }
+
+    /// Lets the rules evaluate the statement, in place: it is large.
+    pub(super) fn evaluate(
+        &mut self,
+        applicable_rules: &ApplicableRules<'r>,
+        context: &Context<'_>,
+        outcomes: &mut RuleOutcomes,
+    ) {
+        if self.statement.is_malformed() {
+            // Sent as it is, so that the server rejects it: a rewriting could drop the part that makes it invalid.
+            return;
+        }
+        // A pipeline that only sets constants is evaluated as the equivalent operators.
+        let original = self.statement.as_operators().map(|read| std::mem::replace(&mut self.statement, read));
+        if let Some(original) = original.as_ref().filter(|_| self.statement.sets_invalid_id()) {
+            // Sent as it is for the same reason: as operators it fails with another error.
+            self.statement = original.clone();
+            return;
+        }
+        for (rule, enforcement) in applicable_rules {
+            let verdict = rule.pattern.verdict(&self.statement, context);
+            self.take(rule, *enforcement, verdict, context, outcomes);
+            if self.rejected.is_some() || self.rejected_later.is_some() {
+                return;
+            }
+        }
+        self.complete(applicable_rules, context, outcomes);
+        self.insert_as_replacement();
+        // A procedure needs the statement that it was created for.
+        if let (Some(original), None, false) = (original, self.changed_by, self.prerequisites.has_procedure()) {
+            self.statement = original;
+        }
+    }
+
     /// The fields that rules need from a document that does not satisfy the statement's conditions.
     pub(super) fn checked_fields(&self) -> Vec<&'r str> {
         let mut fields = Vec::new();
