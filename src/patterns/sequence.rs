@@ -287,7 +287,8 @@ impl Sequence {
     }
 
     /// Returns whether the equalities of an upsert's filter may give the field a value. The pipeline that keeps a stored
-    /// number would keep it too, though a replacement inserts only an `_id` of its filter.
+    /// number would keep it too, though the client's statement removes it: a replacement inserts only an `_id` of its
+    /// filter.
     fn is_filled_by_filter(&self, update: &Update<'_>) -> bool {
         let filter = update.filter.as_document();
         if self.is_id() || !effect::pins_agree(filter) {
@@ -469,7 +470,8 @@ impl Sequence {
         if !touched(operators).any(around) {
             return Verdict::Require(Prerequisite::Number, None);
         }
-        if update.array_filters {
+        // The pipeline would keep a number of the filter as if it were stored.
+        if update.array_filters || self.is_filled_by_filter(update) {
             return self.unclear();
         }
         // A rule that finishes the statement can add operators, beside which the number cannot be kept.

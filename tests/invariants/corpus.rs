@@ -163,6 +163,14 @@ fn sequences() -> Vec<Entry> {
             holds: |seen| seen.code() == 0 && seen.stored.len() == 1 && seen.numbered("no"),
         },
         Entry {
+            name: "sequence: an upsert whose filter gives the number that its update removes",
+            rules: &[SEQUENCE_INSIDE],
+            stored: vec![doc! { "_id": 1, "a": { "n": 53 } }],
+            steps: vec![upsert(doc! { "_id": 3, "a.n": 53 }, doc! { "$set": { "a": {} } })],
+            must: "does not store the filter's number a second time",
+            holds: |seen| seen.numbered("a.n"),
+        },
+        Entry {
             name: "sequence: a replacing upsert keeps what is beside the number",
             rules: &[SEQUENCE_INSIDE],
             stored: vec![],
