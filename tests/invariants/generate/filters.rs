@@ -36,7 +36,7 @@ impl Generator<'_> {
         filter
     }
 
-    fn joined(&mut self, mut one: Document, other: Document) -> Document {
+    pub(super) fn joined(&mut self, mut one: Document, other: Document) -> Document {
         if one.is_empty() {
             return other;
         }
@@ -50,15 +50,24 @@ impl Generator<'_> {
 
     fn condition(&mut self) -> Document {
         let path = self.path();
-        // Usually a value that a stored document has there.
-        let known = if self.known.is_empty() { None } else { at(&self.dice.pick(&self.known), &path).cloned() };
-        let value = match known {
-            Some(value) if self.dice.percent(60) => value,
-            _ => self.value(&path),
-        };
+        let value = self.known_value(&path);
         match self.dice.below(12) {
             0..7 => self.pin(&path, value),
             _ => self.comparison(&path, value),
+        }
+    }
+
+    pub(super) fn pin_known(&mut self, path: &str) -> Document {
+        let value = self.known_value(path);
+        self.pin(path, value)
+    }
+
+    /// Usually a value that a stored document has there.
+    fn known_value(&mut self, path: &str) -> Bson {
+        let known = if self.known.is_empty() { None } else { at(&self.dice.pick(&self.known), path).cloned() };
+        match known {
+            Some(value) if self.dice.percent(60) => value,
+            _ => self.value(path),
         }
     }
 

@@ -11,7 +11,11 @@ impl Generator<'_> {
         let rule = self.dice.pick(&self.rules.iter().collect::<Vec<_>>());
         let idiom = if self.dice.percent(25) { rule.idiom(self.dice) } else { None };
         let (filter, mut modification) = match idiom {
-            Some((filter, update)) => (filter, update.into()),
+            Some((filter, update)) => {
+                let filter = if self.dice.percent(30) { self.with_pin(filter) } else { filter };
+                (filter, update.into())
+            }
+            None if self.dice.percent(12) => self.around(upsert),
             None => {
                 let modification = self.modification(upsert);
                 (self.filter(upsert), modification)
@@ -21,6 +25,46 @@ impl Generator<'_> {
             self.collide(&mut modification);
         }
         (filter, modification)
+    }
+
+    /// The filter with one more condition that a field equals a value: a statement that is usual for one rule, about a
+    /// field of another.
+    fn with_pin(&mut self, filter: Document) -> Document {
+        let path = self.path();
+        let pin = self.pin_known(&path);
+        self.joined(filter, pin)
+    }
+
+    /// A filter that pins a field, and operators that write around it or inside it, sometimes beside others.
+    fn around(&mut self, upsert: bool) -> (Document, Bson) {
+        let inner: Vec<String> = self.paths.iter().filter(|path| path.contains('.')).cloned().collect();
+        let path = if inner.is_empty() { self.path() } else { self.dice.pick(&inner) };
+        let outer = path.rsplit_once('.').map_or(path.as_str(), |(outer, _)| outer).to_owned();
+        let filter = self.filter(upsert);
+        let pin = self.pin_known(&path);
+        let (operator, field, value): (_, _, Bson) = match self.dice.below(9) {
+            0 => ("$set", outer, doc! {}.into()),
+            1 => ("$set", outer, doc! { "x": 1 }.into()),
+            2 => ("$set", outer, vec![doc! { "x": 1 }].into()),
+            3 => ("$unset", outer, "".into()),
+            4 => ("$rename", outer, "other".into()),
+            5 => ("$rename", path, self.path().into()),
+            6 => ("$set", format!("{path}.x"), 1.into()),
+            7 => ("$unset", path, "".into()),
+            _ => {
+                let value = self.value(&outer);
+                ("$set", outer, value)
+            }
+        };
+        let mut update = doc! { operator: { field: value } };
+        if self.dice.percent(40) {
+            let other = self.target();
+            let (operator, value) = self.operation(&other, upsert);
+            if let Bson::Document(fields) = update.entry(operator.to_owned()).or_insert(doc! {}.into()) {
+                fields.insert(other, value);
+            }
+        }
+        (self.joined(filter, pin), update.into())
     }
 
     /// Writes the value of another document to the field with the unique index.
