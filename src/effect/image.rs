@@ -1,9 +1,11 @@
 //! The document that an insert or an upsert adds, as far as it is known.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
+use super::fields::ImageFields;
 use super::is_empty_timestamp;
-use super::node::{ImageFields, ImageNode, ImageValue};
+use super::node::{ImageNode, ImageValue};
 use super::operators::look_below;
 use crate::document::{Document, Kind, Path, PathLookup, Value};
 
@@ -42,11 +44,11 @@ impl<'s> Inserted<'s> {
 
     /// Returns the names of its top-level fields, including those that may be missing.
     pub fn names(&self) -> Vec<&[u8]> {
-        let mut names = Vec::new();
-        for name in self.images().flat_map(Image::names) {
-            if !names.contains(&name) {
-                names.push(name);
-            }
+        let mut known = HashSet::new();
+        let mut names = self.first.names();
+        if !self.is_certain() {
+            names.extend(self.others.iter().flat_map(Image::names));
+            names.retain(|name| known.insert(*name));
         }
         names
     }
@@ -110,9 +112,7 @@ impl<'s> Image<'s> {
                 ImageNode::Owned(value) => return held_below(value.as_value(), rest),
                 ImageNode::Document(fields) => {
                     let (part, below) = split(rest);
-                    let Some((_, child)) = fields.iter().find(|(name, _)| name.as_ref() == part) else {
-                        return ImageValue::Missing;
-                    };
+                    let Some(child) = fields.get(part) else { return ImageValue::Missing };
                     match below {
                         None => return child.held(),
                         Some(below) => (node, rest) = (child, below),

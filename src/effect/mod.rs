@@ -9,6 +9,7 @@
 //! for each operator). `tests/patterns/effect.rs` compares it with a real mongod.
 
 mod arithmetic;
+mod fields;
 mod image;
 mod items;
 mod length;

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::fields::ImageFields;
 use crate::document::{Kind, OwnedValue, Value};
 
 /// The value of the added document at a path.
@@ -58,8 +59,6 @@ pub(super) enum ImageNode<'s> {
     Unknown,
 }
 
-pub(super) type ImageFields<'s> = Vec<(Cow<'s, [u8]>, ImageNode<'s>)>;
-
 /// The state of a path in a document under construction.
 pub(super) enum PathState {
     /// All existing parents are documents.
@@ -113,9 +112,9 @@ impl<'s> ImageNode<'s> {
         let mut node = self;
         for (depth, part) in parts.iter().enumerate() {
             match node {
-                ImageNode::Document(fields) => match fields.iter().find(|(name, _)| name.as_ref() == *part) {
+                ImageNode::Document(fields) => match fields.get(part) {
                     None => return PathState::Free,
-                    Some((_, child)) => node = child,
+                    Some(child) => node = child,
                 },
                 ImageNode::New | ImageNode::Unknown | ImageNode::Some(None) => return PathState::Unknown(depth),
                 other => {
@@ -151,18 +150,10 @@ impl<'s> ImageNode<'s> {
     pub(super) fn reach(&mut self, parts: &[&'s [u8]], creates: bool) -> Option<&mut ImageNode<'s>> {
         let mut node = self;
         for (depth, part) in parts.iter().enumerate() {
+            let is_last = depth + 1 == parts.len();
+            let new = || if is_last { ImageNode::New } else { ImageNode::Document(ImageFields::default()) };
             let fields = node.open()?;
-            let position = match fields.iter().position(|(name, _)| name.as_ref() == *part) {
-                Some(position) => position,
-                None if !creates => return None,
-                None => {
-                    let is_last = depth + 1 == parts.len();
-                    let new = if is_last { ImageNode::New } else { ImageNode::Document(Vec::new()) };
-                    fields.push((Cow::Borrowed(part), new));
-                    fields.len() - 1
-                }
-            };
-            node = &mut fields.get_mut(position)?.1;
+            node = if creates { fields.get_or_create(part, new)? } else { fields.get_mut(part)? };
         }
         Some(node)
     }
@@ -171,9 +162,7 @@ impl<'s> ImageNode<'s> {
     pub(super) fn reach_known(&mut self, parts: &[&[u8]]) -> Option<&mut ImageNode<'s>> {
         let mut node = self;
         for part in parts {
-            let fields = node.open()?;
-            let position = fields.iter().position(|(name, _)| name.as_ref() == *part)?;
-            node = &mut fields.get_mut(position)?.1;
+            node = node.open()?.get_mut(part)?;
         }
         Some(node)
     }

@@ -320,7 +320,8 @@ impl Bucket {
         if !counts {
             return Verdict::Forward;
         }
-        let modification = Modification::Operators(self.counted(operators, 0, None));
+        let on_insert = self.set_on_insert(operators).unwrap_or_default();
+        let modification = Modification::Operators(self.counted(operators, &on_insert, 0, None));
         Verdict::rewrite(Operation::Update(Update { modification, ..update.clone() }))
     }
 
@@ -342,7 +343,7 @@ impl Bucket {
         match (length, image.at(&self.count)) {
             (Some(length), ImageValue::Value(count)) if count.as_whole() == Some(length) => Ok(Verdict::Forward),
             (Some(length), ImageValue::Missing) => {
-                let modification = Modification::Operators(self.with_new_fields(operators, &image, length, now));
+                let modification = Modification::Operators(self.with_new_fields(operators, &image, length, now)?);
                 Ok(Verdict::rewrite(Operation::Update(Update { modification, ..update.clone() })))
             }
             _ => Err(Rejection::new(
@@ -378,7 +379,12 @@ impl Bucket {
         if let Some(reason) = selected {
             return Err(Rejection::new(reason, "Filter by the owner's fields instead of _id."));
         }
-        let stored = || self.push_to_stored(update, self.counted(operators, pushed, None), pushed);
+        let on_insert = self.set_on_insert(operators);
+        let stored = || {
+            // A stored bucket gets none of it.
+            let on_insert = on_insert.as_deref().unwrap_or_default();
+            self.push_to_stored(update, self.counted(operators, on_insert, pushed, None), pushed)
+        };
         let is_valid_upsert = equalities.as_ref().is_some_and(|equalities| !equalities.conflict());
         let seed = seed.as_ref().filter(|_| is_valid_upsert);
         // The server inserts no field without a name.
@@ -390,8 +396,13 @@ impl Bucket {
         if !update.upsert && (self.has_room_condition(update, pushed) || checks_version() || !opens()) {
             return Ok(stored());
         }
-        let opened = self.missing_time(operators, seed);
-        let opening = self.counted(operators, pushed, opened.map(|opened| (opened, now)));
+        let on_insert = match &on_insert {
+            Ok(on_insert) => on_insert,
+            Err(rejection) if update.upsert => return Err(rejection.clone()),
+            Err(_) => return Ok(stored()),
+        };
+        let opened = self.missing_time(operators, on_insert, seed);
+        let opening = self.counted(operators, on_insert, pushed, opened.map(|opened| (opened, now)));
         let image = seed.and_then(|seed| seed.updated(opening.as_document()));
         let holds_only_pushed = image.map(|image| self.holds_only_pushed(seed, &image, pushed));
         // Only the increment of the count makes it an error, because the filter contains the count.

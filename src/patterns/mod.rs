@@ -4,6 +4,7 @@
 //! batches or replies. To add a pattern, write its file with an implementation of [`Pattern`], and add its line to the
 //! table of [`AnyPattern`]. `crate::engine` applies the verdicts.
 
+mod around;
 mod bounds;
 mod bucket;
 pub mod collation;

@@ -19,6 +19,7 @@ mod versions;
 
 use bson::doc;
 
+use super::around::cannot_be_set;
 use super::collation::contains_text;
 use super::field_path::FieldPath;
 use super::filter::{remade, write_equality};
@@ -369,7 +370,7 @@ impl Replacement {
         let mut inside = Vec::new();
         if let Some(version) = version {
             for field in document.elements().filter(is_around) {
-                counting::beside(version, field.key, field.value, &mut inside)?;
+                inside.extend(counting::beside(version, field)?);
             }
         }
         // The server treats an equal `_id` of another numeric type as the same, but rejects a $set of it.
@@ -493,9 +494,4 @@ fn blocked(version_field: &Path, kind: Kind) -> Rejection {
         format!("its version '{version_field}' cannot be set: a field on its path has type {}", kind.name()),
         format!("Send '{version_field}' as you read it."),
     )
-}
-
-/// Returns whether `$set` cannot write a field of this name.
-fn cannot_be_set(field: &Element<'_>) -> bool {
-    field.key.is_empty() || field.key.starts_with(b"$") || field.key.contains(&b'.')
 }

@@ -1,14 +1,35 @@
 //! The operators that docward sends for a push, and for an upsert that opens a bucket.
 
-use super::Bucket;
-use crate::document::{CowDocument, Document, OwnedValue, Path, Value, Writer};
+use smallvec::SmallVec;
+
+use super::{Bucket, no_room};
+use crate::document::{CowDocument, Document, Element, OwnedValue, Path, Value, Writer};
 use crate::effect::{ImageValue, Inserted, PathOverlap, touch, touched};
+use crate::patterns::Rejection;
+use crate::patterns::around::{SetField, set_on_insert};
 
 impl Bucket {
+    /// Returns what `$setOnInsert` sets. A document around the count or the time is set field by field, because docward
+    /// sets these beside the others.
+    pub(super) fn set_on_insert<'v>(&self, operators: Document<'v>) -> Result<Vec<SetField<'v>>, Rejection> {
+        let ours: SmallVec<[&Path; 2]> = [&self.count].into_iter().chain(&self.opened).collect();
+        set_on_insert(operators, &ours).map_err(|at| no_room(at.field, at.kind))
+    }
+
     /// Returns the field for the time of a bucket that is opened, if the inserted document does not have it.
-    pub(super) fn missing_time(&self, operators: Document<'_>, image: Option<&Inserted<'_>>) -> Option<&Path> {
+    /// `on_insert`: of [`Self::set_on_insert`].
+    pub(super) fn missing_time(
+        &self,
+        operators: Document<'_>,
+        on_insert: &[SetField<'_>],
+        image: Option<&Inserted<'_>>,
+    ) -> Option<&Path> {
         // The server rejects two operators on one path.
-        let is_named = |opened: &Path| touched(operators).any(|(_, path, _)| touch(opened, path) != PathOverlap::Apart);
+        let is_named = |opened: &Path| {
+            let mut others = touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert");
+            others.any(|(_, path, _)| touch(opened, path) != PathOverlap::Apart)
+                || on_insert.iter().any(|(path, _)| touch(opened, path) != PathOverlap::Apart)
+        };
         let is_missing = |opened: &Path| image.is_some_and(|image| image.at(opened) == ImageValue::Missing);
         self.opened.as_ref().filter(|opened| is_missing(opened) && !is_named(opened))
     }
@@ -18,23 +39,25 @@ impl Bucket {
     pub(super) fn counted<'a>(
         &self,
         operators: Document<'_>,
+        on_insert: &[SetField<'_>],
         pushed: i64,
         opened: Option<(&Path, i64)>,
     ) -> CowDocument<'a> {
-        let ours = |path: &[u8]| touch(&self.count, path) != PathOverlap::Apart;
-        let fields = |name: &str| operators.get(name).and_then(Value::as_document).unwrap_or(Document::EMPTY);
-        let on_insert = || fields("$setOnInsert").elements().filter(|field| !ours(field.key));
+        let ours = |path: &[u8]| self.count.covers(path);
+        let increments = operators.get("$inc").and_then(Value::as_document).unwrap_or(Document::EMPTY);
+        let on_insert = || on_insert.iter().filter(|(path, _)| !ours(path));
         CowDocument::build(|w| {
             for operator in operators.elements().filter(|one| one.key != b"$inc" && one.key != b"$setOnInsert") {
                 w.element(operator);
             }
             w.nested("$inc", |w| {
-                fields("$inc").elements().filter(|field| !ours(field.key)).for_each(|field| w.element(field));
+                let is_other = |field: &Element<'_>| touch(&self.count, field.key) == PathOverlap::Apart;
+                increments.elements().filter(is_other).for_each(|field| w.element(field));
                 w.integer(self.count.as_str(), pushed);
             });
             if opened.is_some() || on_insert().next().is_some() {
                 w.nested("$setOnInsert", |w| {
-                    on_insert().for_each(|field| w.element(field));
+                    on_insert().for_each(|(path, value)| w.value(path, *value));
                     write_time(w, opened);
                 });
             }
@@ -48,17 +71,17 @@ impl Bucket {
         image: &Inserted<'_>,
         count: i64,
         now: i64,
-    ) -> CowDocument<'a> {
-        let opened = self.missing_time(operators, Some(image));
-        let on_insert = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
-        CowDocument::build(|w| {
+    ) -> Result<CowDocument<'a>, Rejection> {
+        let on_insert = self.set_on_insert(operators)?;
+        let opened = self.missing_time(operators, &on_insert, Some(image));
+        Ok(CowDocument::build(|w| {
             operators.elements().filter(|one| one.key != b"$setOnInsert").for_each(|one| w.element(one));
             w.nested("$setOnInsert", |w| {
-                w.elements(on_insert);
+                on_insert.iter().for_each(|(path, value)| w.value(path, *value));
                 w.integer(self.count.as_str(), count);
                 write_time(w, opened.map(|opened| (opened, now)));
             });
-        })
+        }))
     }
 }
 

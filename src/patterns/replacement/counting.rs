@@ -2,10 +2,11 @@
 //! that is not a number, or the largest long, is only compared, and `$inc` of it fails. So there is one statement for
 //! each kind of stored value.
 
-use super::{blocked, cannot_be_set, next_version};
+use super::{blocked, next_version};
 use crate::command::{Modification, Operation, Pipeline, Update};
 use crate::document::{CowDocument, Document, Element, Kind, Path, PathLookup, Value, Writer};
 use crate::effect::{ImageValue, equality, inserted, pins_field, pins_inside, touched};
+use crate::patterns::around::{SetField, set_on_insert, split_around};
 use crate::patterns::{Prerequisite, Rejection, StoredKind, Verdict};
 
 /// The types that `$inc` fails on, by their numbers in BSON.
@@ -86,11 +87,8 @@ fn with_increment<'a>(operators: Document<'_>, version_field: &Path) -> Result<O
     if !is_counted(operators, version_field) {
         return Ok(None);
     }
-    let on_insert = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
-    let mut inserted = Vec::new();
-    for field in on_insert.elements() {
-        beside(version_field, field.key, field.value, &mut inserted)?;
-    }
+    let on_insert = set_on_insert(operators, &[version_field]).map_err(|at| blocked(version_field, at.kind))?;
+    let inserted = without_version(version_field, on_insert)?;
     let version = version_field.as_str();
     let has_inc = operators.get("$inc").is_some_and(|value| value.as_document().is_some());
     Ok(Some(Modification::Operators(CowDocument::build(|w| {
@@ -114,34 +112,25 @@ fn with_increment<'a>(operators: Document<'_>, version_field: &Path) -> Result<O
     }))))
 }
 
-/// Collects the fields set at `path` without the version: a document around the version is split into its fields.
-pub(super) fn beside<'v>(
-    version_field: &Path,
-    path: &[u8],
-    value: Value<'v>,
-    fields: &mut Vec<(Vec<u8>, Value<'v>)>,
-) -> Result<(), Rejection> {
-    if !version_field.overlaps(path) {
-        fields.push((path.to_vec(), value));
-        return Ok(());
-    }
-    if version_field.as_str().as_bytes() == path {
-        return Ok(());
-    }
-    if !version_field.is_below(path) {
+/// Returns what a document around the version is set to, without the version.
+pub(super) fn beside<'v>(version_field: &Path, field: Element<'v>) -> Result<Vec<SetField<'v>>, Rejection> {
+    let mut split = Vec::new();
+    split_around(&[version_field], field.key.into(), field.value, &mut split)
+        .map_err(|at| blocked(version_field, at.kind))?;
+    without_version(version_field, split)
+}
+
+/// Removes the version itself. What is inside it is rejected.
+fn without_version<'v>(version_field: &Path, mut set: Vec<SetField<'v>>) -> Result<Vec<SetField<'v>>, Rejection> {
+    let is_version = |path: &[u8]| version_field.as_str().as_bytes() == path;
+    if set.iter().any(|(path, _)| version_field.covers(path) && !is_version(path)) {
         return Err(Rejection::new(
             format!("it changes the version '{version_field}' with an operator other than $set and $inc"),
             format!("Leave '{version_field}' out; docward increments it."),
         ));
     }
-    let around = value.as_document().ok_or_else(|| blocked(version_field, value.kind))?;
-    for field in around.elements() {
-        if cannot_be_set(&field) {
-            return Err(blocked(version_field, value.kind));
-        }
-        beside(version_field, &[path, b".", field.key].concat(), field.value, fields)?;
-    }
-    Ok(())
+    set.retain(|(path, _)| !is_version(path));
+    Ok(set)
 }
 
 /// Returns the update for documents whose version is of this kind. A version that cannot be incremented stays, except

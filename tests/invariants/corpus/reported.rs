@@ -250,6 +250,69 @@ fn buckets() -> Vec<Entry> {
             holds: |seen| seen.replies.iter().any(|reply| reply.get_i32("code").is_ok_and(|code| code == 121)),
         },
         Entry {
+            name: "bucket: a push whose $setOnInsert sets a document around the count",
+            rules: &[BUCKET_INSIDE],
+            stored: vec![],
+            steps: vec![upsert(
+                doc! { "sku": "x" },
+                doc! { "$push": { "messages": 1 }, "$setOnInsert": { "meta": { "by": "ann" } } },
+            )],
+            must: "keeps the other fields of that document, beside the count and the time",
+            holds: |seen| {
+                let inside = |name| at(&seen.one(), name).is_some();
+                at(&seen.one(), "meta.by") == Some(&"ann".into()) && inside("meta.n") && inside("meta.at")
+            },
+        },
+        Entry {
+            name: "bucket: a push whose $setOnInsert sets a document around the count, beside schema_version",
+            rules: &[BUCKET_INSIDE, "schema_version: { field: meta.v, current: 3, minimum: 2 }"],
+            stored: vec![],
+            steps: vec![upsert(
+                doc! { "sku": "x" },
+                doc! { "$push": { "messages": 1 }, "$setOnInsert": { "meta": { "v": 3 } } },
+            )],
+            must: "passes, because the bucket has a version",
+            holds: |seen| seen.code() == 0 && at(&seen.one(), "meta.v") == Some(&3.into()),
+        },
+        Entry {
+            name: "bucket: a push whose $setOnInsert sets something else around the count",
+            rules: &[BUCKET_INSIDE],
+            stored: vec![],
+            steps: vec![upsert(
+                doc! { "sku": "x" },
+                doc! { "$push": { "messages": 1 }, "$setOnInsert": { "meta": 5 } },
+            )],
+            must: "is rejected",
+            holds: |seen| seen.code() == 121 && seen.nothing_stored(),
+        },
+        Entry {
+            name: "bucket: an upsert whose $setOnInsert sets a document around array and count",
+            rules: &["bucket: { array: d.ms, count: d.n, limit: 3 }"],
+            stored: vec![],
+            steps: vec![upsert(doc! { "_id": 1 }, doc! { "$setOnInsert": { "d": { "ms": [7] } } })],
+            must: "inserts a bucket with its count",
+            holds: |seen| seen.code() == 0 && at(&seen.one(), "d.n").and_then(as_number) == Some(1.0),
+        },
+        Entry {
+            name: "bucket: two operators of the client on the document around the count",
+            rules: &[BUCKET_INSIDE],
+            stored: vec![],
+            steps: vec![upsert(
+                doc! { "sku": "x" },
+                doc! { "$push": { "messages": 1 }, "$set": { "meta.z": 1 }, "$setOnInsert": { "meta": { "by": 1 } } },
+            )],
+            must: "fails, as in mongod",
+            holds: |seen| seen.code() != 0 && seen.nothing_stored(),
+        },
+        Entry {
+            name: "replacement: two operators of the client on the document around the version",
+            rules: &["replacement: { policy: check_version, version: m.v }"],
+            stored: vec![],
+            steps: vec![upsert(doc! { "_id": 1 }, doc! { "$set": { "m.z": 1 }, "$setOnInsert": { "m": { "v": 2 } } })],
+            must: "fails with the server's error",
+            holds: |seen| seen.code() == 40 && seen.nothing_stored(),
+        },
+        Entry {
             name: "bucket: a push opens a bucket whose filter states a reference",
             rules: &[BUCKET, COPIES],
             stored: vec![],
@@ -605,6 +668,8 @@ fn never_matching() -> Vec<Entry> {
     let upserts = upserts.chain(NEVER.map(replaced));
     upserts.chain(NEVER.map(push)).collect()
 }
+
+const BUCKET_INSIDE: &str = "bucket: { array: messages, count: meta.n, limit: 3, opened: meta.at }";
 
 const COPIES: &str = "copies: [{ into: protected.COLLECTION, key: f.id, fields: { n: f.n } }]";
 

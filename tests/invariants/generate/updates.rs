@@ -42,7 +42,13 @@ impl Generator<'_> {
         let outer = path.rsplit_once('.').map_or(path.as_str(), |(outer, _)| outer).to_owned();
         let filter = self.filter(upsert);
         let pin = self.pin_known(&path);
-        let (operator, field, value): (_, _, Bson) = match self.dice.below(9) {
+        let on_insert = if upsert { 3 } else { 0 };
+        let (operator, field, value): (_, _, Bson) = match self.dice.below(9 + on_insert) {
+            9 => ("$setOnInsert", outer, doc! { "x": 1 }.into()),
+            10 | 11 => {
+                let value = self.value(&outer);
+                ("$setOnInsert", outer, value)
+            }
             0 => ("$set", outer, doc! {}.into()),
             1 => ("$set", outer, doc! { "x": 1 }.into()),
             2 => ("$set", outer, vec![doc! { "x": 1 }].into()),

@@ -213,9 +213,9 @@ impl Promise for Queue {
         direct.statements.iter().all(|statement| {
             let claims = Self::claims(statement);
             // The job that it names can be claimed. A claim also takes a job whose lock the client's filter does not match:
-            // a job without one, or with another form of it.
+            // a job without one, with another form of it, or with one that has expired.
             let is_matched =
-                |job: &Document| !statement.queries(LOCKED) || matches!(job.get(LOCKED), Some(Bson::Boolean(_)));
+                |job: &Document| !statement.queries(LOCKED) || job.get(LOCKED) == Some(&Bson::Boolean(false));
             let named = statement.filter.get("_id").is_some_and(|id| {
                 let job = direct.before.iter().find(|job| job.get("_id") == Some(id));
                 job.is_some_and(|job| free(job) && is_matched(job))
