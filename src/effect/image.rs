@@ -3,9 +3,8 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use super::fields::ImageFields;
 use super::is_empty_timestamp;
-use super::node::{ImageNode, ImageValue};
+use super::node::{ImageFields, ImageNode, ImageValue};
 use super::operators::look_below;
 use crate::document::{Document, Kind, Path, PathLookup, Value};
 

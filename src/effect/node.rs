@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::fields::ImageFields;
+use super::fields::NamedFields;
 use crate::document::{Kind, OwnedValue, Value};
 
 /// The value of the added document at a path.
@@ -58,6 +58,8 @@ pub(super) enum ImageNode<'s> {
     /// A value, or none.
     Unknown,
 }
+
+pub(super) type ImageFields<'s> = NamedFields<'s, ImageNode<'s>>;
 
 /// The state of a path in a document under construction.
 pub(super) enum PathState {

@@ -9,9 +9,8 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 
 use super::arithmetic::{new_array, sum, zero_like};
-use super::fields::ImageFields;
 use super::image::{Image, Inserted, stored_fields};
-use super::node::{ImageNode, ImageValue, PathState};
+use super::node::{ImageFields, ImageNode, ImageValue, PathState};
 use super::operators::position;
 use super::pins::{PinnedPath, Pins, agree, may_match_nothing, pins, uses_expr};
 use crate::command::Modification;

@@ -13,7 +13,7 @@ use crate::patterns::procedure::Procedure;
 use crate::patterns::{Prerequisite, Rejection};
 use crate::rules::Rule;
 
-/// The prerequisites of one statement, in rule order. A rule has at most one of each kind.
+/// The prerequisites of one statement, in the order in which rules named them. A rule has at most one of each kind.
 #[derive(Debug, Default)]
 pub(super) struct Prerequisites<'r>(SmallVec<[Needed<'r>; 1]>);
 

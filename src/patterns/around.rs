@@ -9,59 +9,67 @@ use crate::effect::touched;
 /// A path and its value, of one `$set` or `$setOnInsert`.
 pub(super) type SetField<'v> = (Cow<'v, [u8]>, Value<'v>);
 
-/// A document cannot be split: the server cannot set `field` in a value of this kind, or the document has a field whose
-/// name no path can contain.
+/// A value around a field is not a document that can be split.
 #[derive(Debug)]
-pub(super) struct Unsplittable<'p> {
-    pub(super) field: &'p Path,
-    pub(super) kind: Kind,
+pub(super) enum Unsplittable {
+    NoDocument(Kind),
+    /// It has a field of this name, which no path can contain.
+    Name(String),
 }
 
-/// Adds what `path` is set to. A document around one of `fields` is set field by field.
+/// Adds what `path` is set to. A document around `field` is set field by field.
 ///
 /// # Errors
 /// Such a value is not a document that can be split.
-pub(super) fn split_around<'p, 'v>(
-    fields: &[&'p Path],
+pub(super) fn split_around<'v>(
+    field: &Path,
     path: Cow<'v, [u8]>,
     value: Value<'v>,
     set: &mut Vec<SetField<'v>>,
-) -> Result<(), Unsplittable<'p>> {
-    let Some(field) = fields.iter().find(|field| field.is_below(&path)) else {
+) -> Result<(), Unsplittable> {
+    if !field.is_below(&path) {
         set.push((path, value));
         return Ok(());
-    };
-    let unsplittable = || Unsplittable { field, kind: value.kind };
-    for inner in value.as_document().ok_or_else(unsplittable)?.elements() {
+    }
+    for inner in value.as_document().ok_or(Unsplittable::NoDocument(value.kind))?.elements() {
         if cannot_be_set(&inner) {
-            return Err(unsplittable());
+            return Err(Unsplittable::Name(String::from_utf8_lossy(inner.key).into_owned()));
         }
-        split_around(fields, [&*path, b".", inner.key].concat().into(), inner.value, set)?;
+        split_around(field, [&*path, b".", inner.key].concat().into(), inner.value, set)?;
     }
     Ok(())
 }
 
-/// Returns what `$setOnInsert` sets, without documents around one of `fields`. One that another operator writes into stays
-/// whole, so that the server fails it.
+impl Unsplittable {
+    /// Returns the reason why `field` cannot be set.
+    pub(super) fn reason(&self, field: &Path) -> String {
+        match self {
+            Self::NoDocument(kind) => {
+                format!("'{field}' cannot be set: a field on its path has type {}", kind.name())
+            }
+            Self::Name(name) => {
+                format!("'{field}' cannot be set beside the field '{name}', whose name no path can contain")
+            }
+        }
+    }
+}
+
+/// Returns what `$setOnInsert` sets, without documents around `field`. One stays whole if the client also writes a part of
+/// it, so that the server fails the statement.
 ///
 /// # Errors
 /// As [`split_around`].
-pub(super) fn set_on_insert<'p, 'v>(
-    operators: Document<'v>,
-    fields: &[&'p Path],
-) -> Result<Vec<SetField<'v>>, Unsplittable<'p>> {
+pub(super) fn set_on_insert<'v>(operators: Document<'v>, field: &Path) -> Result<Vec<SetField<'v>>, Unsplittable> {
     let mut set = Vec::new();
     let on_insert = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
-    for field in on_insert.elements() {
-        let is_written = || {
-            let mut others = touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert");
-            others.any(|(_, path, _)| paths_overlap(path, field.key))
-        };
-        if fields.iter().any(|own| own.is_below(field.key)) && is_written() {
-            set.push((field.key.into(), field.value));
-        } else {
-            split_around(fields, field.key.into(), field.value, &mut set)?;
+    for one in on_insert.elements() {
+        // Of several such fields the server fails the second.
+        let is_written_twice =
+            || touched(operators).filter(|(_, path, _)| paths_overlap(path, one.key)).nth(1).is_some();
+        if field.is_below(one.key) && is_written_twice() {
+            return Ok(on_insert.elements().map(|one| (one.key.into(), one.value)).collect());
         }
+        split_around(field, one.key.into(), one.value, &mut set)?;
     }
     Ok(set)
 }

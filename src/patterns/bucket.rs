@@ -320,7 +320,7 @@ impl Bucket {
         if !counts {
             return Verdict::Forward;
         }
-        let on_insert = self.set_on_insert(operators).unwrap_or_default();
+        let on_insert = self.set_on_insert(operators, None).unwrap_or_default();
         let modification = Modification::Operators(self.counted(operators, &on_insert, 0, None));
         Verdict::rewrite(Operation::Update(Update { modification, ..update.clone() }))
     }
@@ -343,7 +343,7 @@ impl Bucket {
         match (length, image.at(&self.count)) {
             (Some(length), ImageValue::Value(count)) if count.as_whole() == Some(length) => Ok(Verdict::Forward),
             (Some(length), ImageValue::Missing) => {
-                let modification = Modification::Operators(self.with_new_fields(operators, &image, length, now)?);
+                let modification = Modification::Operators(self.with_new_fields(operators, &image, length, now));
                 Ok(Verdict::rewrite(Operation::Update(Update { modification, ..update.clone() })))
             }
             _ => Err(Rejection::new(
@@ -379,7 +379,7 @@ impl Bucket {
         if let Some(reason) = selected {
             return Err(Rejection::new(reason, "Filter by the owner's fields instead of _id."));
         }
-        let on_insert = self.set_on_insert(operators);
+        let on_insert = self.set_on_insert(operators, seed.as_ref());
         let stored = || {
             // A stored bucket gets none of it.
             let on_insert = on_insert.as_deref().unwrap_or_default();
@@ -401,7 +401,8 @@ impl Bucket {
             Err(rejection) if update.upsert => return Err(rejection.clone()),
             Err(_) => return Ok(stored()),
         };
-        let opened = self.missing_time(operators, on_insert, seed);
+        let set = on_insert.iter().map(|(path, value)| (path.as_ref(), *value));
+        let opened = self.missing_time(operators, set, seed);
         let opening = self.counted(operators, on_insert, pushed, opened.map(|opened| (opened, now)));
         let image = seed.and_then(|seed| seed.updated(opening.as_document()));
         let holds_only_pushed = image.map(|image| self.holds_only_pushed(seed, &image, pushed));

@@ -492,6 +492,10 @@ fn next_version(version: Value<'_>) -> Option<OwnedValue> {
 fn blocked(version_field: &Path, kind: Kind) -> Rejection {
     Rejection::new(
         format!("its version '{version_field}' cannot be set: a field on its path has type {}", kind.name()),
-        format!("Send '{version_field}' as you read it."),
+        send_as_read(version_field),
     )
+}
+
+fn send_as_read(version_field: &Path) -> String {
+    format!("Send '{version_field}' as you read it.")
 }

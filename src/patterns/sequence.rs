@@ -291,15 +291,17 @@ impl Sequence {
     /// filter.
     fn is_filled_by_filter(&self, update: &Update<'_>) -> bool {
         let filter = update.filter.as_document();
-        if self.is_id() || !effect::pins_agree(filter) {
-            return false;
-        }
-        let equalities = effect::Equalities::of_filter(filter);
-        let Some(taken) = equalities.and_then(|equalities| equalities.document()) else { return false };
-        match taken.at(self.field()) {
+        !self.is_id() && effect::pins_agree(filter) && self.may_take_from(filter)
+    }
+
+    /// Returns whether an upsert by operators may take a number from its filter.
+    fn may_take_from(&self, filter: Document<'_>) -> bool {
+        let equalities = effect::Equalities::of_filter(filter).filter(|equalities| !equalities.conflict());
+        let taken = equalities.and_then(|equalities| equalities.document());
+        taken.is_some_and(|taken| match taken.at(self.field()) {
             ImageValue::Value(value) => !self.is_no_number(value),
             held => held.may_be_there(),
-        }
+        })
     }
 
     fn keep_stored<'a>(&self, update: &Update<'a>) -> Verdict<'a> {
@@ -471,7 +473,7 @@ impl Sequence {
             return Verdict::Require(Prerequisite::Number, None);
         }
         // The pipeline would keep a number of the filter as if it were stored.
-        if update.array_filters || self.is_filled_by_filter(update) {
+        if update.array_filters || self.may_take_from(update.filter.as_document()) {
             return self.unclear();
         }
         // A rule that finishes the statement can add operators, beside which the number cannot be kept.

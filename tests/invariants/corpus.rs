@@ -171,6 +171,17 @@ fn sequences() -> Vec<Entry> {
             holds: |seen| seen.numbered("a.n"),
         },
         Entry {
+            name: "sequence: an upsert whose filter may give the number twice, and whose update removes it",
+            rules: &[SEQUENCE_INSIDE],
+            stored: vec![doc! { "_id": 1, "a": { "n": 53 } }],
+            steps: vec![upsert(
+                doc! { "_id": 3, "a.n": 53, "$nor": [{ "$nor": [{ "a.n": 53 }] }] },
+                doc! { "$set": { "a": {} } },
+            )],
+            must: "does not store the filter's number a second time",
+            holds: |seen| seen.numbered("a.n"),
+        },
+        Entry {
             name: "sequence: a replacing upsert keeps what is beside the number",
             rules: &[SEQUENCE_INSIDE],
             stored: vec![],

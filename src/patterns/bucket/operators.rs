@@ -1,37 +1,53 @@
 //! The operators that docward sends for a push, and for an upsert that opens a bucket.
 
-use smallvec::SmallVec;
-
-use super::{Bucket, no_room};
-use crate::document::{CowDocument, Document, Element, OwnedValue, Path, Value, Writer};
+use super::Bucket;
+use crate::document::{CowDocument, Document, Element, OwnedValue, Path, PathLookup, Value, edit};
 use crate::effect::{ImageValue, Inserted, PathOverlap, touch, touched};
 use crate::patterns::Rejection;
 use crate::patterns::around::{SetField, set_on_insert};
 
 impl Bucket {
-    /// Returns what `$setOnInsert` sets. A document around the count or the time is set field by field, because docward
-    /// sets these beside the others.
-    pub(super) fn set_on_insert<'v>(&self, operators: Document<'v>) -> Result<Vec<SetField<'v>>, Rejection> {
-        let ours: SmallVec<[&Path; 2]> = [&self.count].into_iter().chain(&self.opened).collect();
-        set_on_insert(operators, &ours).map_err(|at| no_room(at.field, at.kind))
+    /// Returns what `$setOnInsert` sets for a push that opens a bucket from the equalities `seed`. A document around the
+    /// count is set field by field, because docward increments the count beside it.
+    pub(super) fn set_on_insert<'v>(
+        &self,
+        operators: Document<'v>,
+        seed: Option<&Inserted<'_>>,
+    ) -> Result<Vec<SetField<'v>>, Rejection> {
+        let field = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
+        // The whole document would replace what the filter gives.
+        let is_given = |path: &[u8]| seed.is_some_and(|seed| seed.at_bytes(path) != ImageValue::Missing);
+        if let Some(around) = field.elements().find(|one| self.count.is_below(one.key) && is_given(one.key)) {
+            let path = String::from_utf8_lossy(around.key);
+            return Err(Rejection::new(
+                format!("its filter gives a value at '{path}', and its $setOnInsert replaces that"),
+                format!("Set the fields of '{path}' one by one in $setOnInsert, with their full paths."),
+            ));
+        }
+        set_on_insert(operators, &self.count)
+            .map_err(|at| Rejection::new(at.reason(&self.count), "Leave that field out, or make it an object."))
     }
 
-    /// Returns the field for the time of a bucket that is opened, if the inserted document does not have it.
-    /// `on_insert`: of [`Self::set_on_insert`].
-    pub(super) fn missing_time(
+    /// Returns the field for the time of a bucket that is opened, if the inserted document does not have it. `on_insert`:
+    /// what `$setOnInsert` sets.
+    pub(super) fn missing_time<'i>(
         &self,
         operators: Document<'_>,
-        on_insert: &[SetField<'_>],
+        mut on_insert: impl Iterator<Item = (&'i [u8], Value<'i>)>,
         image: Option<&Inserted<'_>>,
     ) -> Option<&Path> {
+        let opened = self.opened.as_ref()?;
         // The server rejects two operators on one path.
-        let is_named = |opened: &Path| {
-            let mut others = touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert");
-            others.any(|(_, path, _)| touch(opened, path) != PathOverlap::Apart)
-                || on_insert.iter().any(|(path, _)| touch(opened, path) != PathOverlap::Apart)
+        let is_set = |(path, value): (&[u8], Value<'_>)| match below(opened, path).zip(value.as_document()) {
+            Some((rest, document)) => rest.lookup(document) != PathLookup::Missing,
+            None => touch(opened, path) != PathOverlap::Apart,
         };
-        let is_missing = |opened: &Path| image.is_some_and(|image| image.at(opened) == ImageValue::Missing);
-        self.opened.as_ref().filter(|opened| is_missing(opened) && !is_named(opened))
+        let mut others = touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert");
+        let is_missing = image.is_some_and(|image| image.at(opened) == ImageValue::Missing);
+        let is_free = is_missing
+            && !others.any(|(_, path, _)| touch(opened, path) != PathOverlap::Apart)
+            && !on_insert.any(is_set);
+        is_free.then_some(opened)
     }
 
     /// Returns the operators with the count of the pushed elements, which replaces the client's own count, and with the
@@ -56,37 +72,61 @@ impl Bucket {
                 w.integer(self.count.as_str(), pushed);
             });
             if opened.is_some() || on_insert().next().is_some() {
-                w.nested("$setOnInsert", |w| {
-                    on_insert().for_each(|(path, value)| w.value(path, *value));
-                    write_time(w, opened);
-                });
+                let on_insert = CowDocument::build(|w| on_insert().for_each(|(path, value)| w.value(path, *value)));
+                w.value("$setOnInsert", Value::document(with_time(on_insert, opened).as_document()));
             }
         })
     }
 
-    /// Returns the operators with the count of a new bucket, and its time if it has none.
+    /// Returns the operators with the count of a new bucket, and its time if it has none. They are set in a document that
+    /// `$setOnInsert` sets around them.
     pub(super) fn with_new_fields<'a>(
         &self,
         operators: Document<'_>,
         image: &Inserted<'_>,
         count: i64,
         now: i64,
-    ) -> Result<CowDocument<'a>, Rejection> {
-        let on_insert = self.set_on_insert(operators)?;
-        let opened = self.missing_time(operators, &on_insert, Some(image));
-        Ok(CowDocument::build(|w| {
+    ) -> CowDocument<'a> {
+        let fields = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
+        let set = fields.elements().map(|field| (field.key, field.value));
+        let opened = self.missing_time(operators, set, Some(image)).map(|opened| (opened, now));
+        let counted = with_field(fields, &self.count, OwnedValue::integer(count).as_value());
+        let on_insert = with_time(counted, opened);
+        CowDocument::build(|w| {
             operators.elements().filter(|one| one.key != b"$setOnInsert").for_each(|one| w.element(one));
-            w.nested("$setOnInsert", |w| {
-                on_insert.iter().for_each(|(path, value)| w.value(path, *value));
-                w.integer(self.count.as_str(), count);
-                write_time(w, opened.map(|opened| (opened, now)));
-            });
-        }))
+            w.value("$setOnInsert", Value::document(on_insert.as_document()));
+        })
     }
 }
 
-fn write_time(w: &mut Writer<'_>, opened: Option<(&Path, i64)>) {
-    if let Some((opened, now)) = opened {
-        w.value(opened.as_str(), OwnedValue::date(now).as_value());
+fn with_time<'a>(on_insert: CowDocument<'a>, opened: Option<(&Path, i64)>) -> CowDocument<'a> {
+    match opened {
+        Some((opened, now)) => with_field(on_insert.as_document(), opened, OwnedValue::date(now).as_value()),
+        None => on_insert,
     }
+}
+
+/// Returns the fields of `$setOnInsert` with one more, which is set in the document around it, if there is one.
+fn with_field<'a>(on_insert: Document<'_>, field: &Path, value: Value<'_>) -> CowDocument<'a> {
+    CowDocument::build(|w| {
+        let mut is_set = false;
+        for one in on_insert.elements() {
+            match below(field, one.key).zip(one.value.as_document()) {
+                Some((rest, around)) => {
+                    let edited = CowDocument::from_writer(edit::set(around, &rest, value));
+                    w.value(one.key, Value::document(edited.as_document()));
+                    is_set = true;
+                }
+                None => w.element(one),
+            }
+        }
+        if !is_set {
+            w.value(field.as_str(), value);
+        }
+    })
+}
+
+/// Returns the rest of a field's path below the path of a field around it.
+fn below(field: &Path, around: &[u8]) -> Option<Path> {
+    field.is_below(around).then(|| Path::parse(field.as_str().get(around.len() + 1..)?)).flatten()
 }

@@ -2,11 +2,11 @@
 //! that is not a number, or the largest long, is only compared, and `$inc` of it fails. So there is one statement for
 //! each kind of stored value.
 
-use super::{blocked, next_version};
+use super::{next_version, send_as_read};
 use crate::command::{Modification, Operation, Pipeline, Update};
 use crate::document::{CowDocument, Document, Element, Kind, Path, PathLookup, Value, Writer};
 use crate::effect::{ImageValue, equality, inserted, pins_field, pins_inside, touched};
-use crate::patterns::around::{SetField, set_on_insert, split_around};
+use crate::patterns::around::{SetField, Unsplittable, set_on_insert, split_around};
 use crate::patterns::{Prerequisite, Rejection, StoredKind, Verdict};
 
 /// The types that `$inc` fails on, by their numbers in BSON.
@@ -87,7 +87,7 @@ fn with_increment<'a>(operators: Document<'_>, version_field: &Path) -> Result<O
     if !is_counted(operators, version_field) {
         return Ok(None);
     }
-    let on_insert = set_on_insert(operators, &[version_field]).map_err(|at| blocked(version_field, at.kind))?;
+    let on_insert = set_on_insert(operators, version_field).map_err(|at| unsplittable(version_field, &at))?;
     let inserted = without_version(version_field, on_insert)?;
     let version = version_field.as_str();
     let has_inc = operators.get("$inc").is_some_and(|value| value.as_document().is_some());
@@ -115,9 +115,13 @@ fn with_increment<'a>(operators: Document<'_>, version_field: &Path) -> Result<O
 /// Returns what a document around the version is set to, without the version.
 pub(super) fn beside<'v>(version_field: &Path, field: Element<'v>) -> Result<Vec<SetField<'v>>, Rejection> {
     let mut split = Vec::new();
-    split_around(&[version_field], field.key.into(), field.value, &mut split)
-        .map_err(|at| blocked(version_field, at.kind))?;
+    split_around(version_field, field.key.into(), field.value, &mut split)
+        .map_err(|at| unsplittable(version_field, &at))?;
     without_version(version_field, split)
+}
+
+fn unsplittable(version_field: &Path, at: &Unsplittable) -> Rejection {
+    Rejection::new(at.reason(version_field), send_as_read(version_field))
 }
 
 /// Removes the version itself. What is inside it is rejected.

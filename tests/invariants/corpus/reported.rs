@@ -294,6 +294,50 @@ fn buckets() -> Vec<Entry> {
             holds: |seen| seen.code() == 0 && at(&seen.one(), "d.n").and_then(as_number) == Some(1.0),
         },
         Entry {
+            name: "bucket: an upsert whose $setOnInsert replaces an array of its filter",
+            rules: &["bucket: { array: d.ms, count: d.n, limit: 3 }"],
+            stored: vec![],
+            steps: vec![upsert(
+                doc! { "sku": "x", "d.ms": [1, 2, 3, 4, 5] },
+                doc! { "$setOnInsert": { "d": { "by": 1 } } },
+            )],
+            must: "inserts the document that the client sets, with its count",
+            holds: |seen| at(&seen.one(), "d.ms").is_none() && at(&seen.one(), "d.n").and_then(as_number) == Some(0.0),
+        },
+        Entry {
+            name: "bucket: a push whose $setOnInsert replaces what its filter gives",
+            rules: &[BUCKET_INSIDE],
+            stored: vec![],
+            steps: vec![upsert(
+                doc! { "sku": "x", "meta.t": 5 },
+                doc! { "$push": { "messages": 1 }, "$setOnInsert": { "meta": { "by": "ann" } } },
+            )],
+            must: "is rejected, because the count cannot be set beside it",
+            holds: |seen| seen.code() == 121 && seen.nothing_stored(),
+        },
+        Entry {
+            name: "bucket: a push whose $setOnInsert sets null around the time",
+            rules: &["bucket: { array: messages, count: n, limit: 3, opened: meta.at }"],
+            stored: vec![],
+            steps: vec![update(
+                doc! { "sku": "x" },
+                doc! { "$push": { "messages": 1 }, "$setOnInsert": { "meta": Bson::Null } },
+            )],
+            must: "opens a bucket without a time",
+            holds: |seen| seen.code() == 0 && is(seen, "meta", Bson::Null) && is(seen, "n", 1),
+        },
+        Entry {
+            name: "bucket: a push whose $setOnInsert sets a part of a document twice",
+            rules: &[BUCKET_INSIDE],
+            stored: vec![],
+            steps: vec![upsert(
+                doc! { "sku": "x" },
+                doc! { "$push": { "messages": 1 }, "$setOnInsert": { "meta": { "by": 1 }, "meta.z": 2 } },
+            )],
+            must: "fails, as in mongod",
+            holds: |seen| seen.code() != 0 && seen.nothing_stored(),
+        },
+        Entry {
             name: "bucket: two operators of the client on the document around the count",
             rules: &[BUCKET_INSIDE],
             stored: vec![],
