@@ -125,7 +125,14 @@ fn selected<'f>(filter: Document<'f>, is_wanted: impl Fn(&PinnedPath<'f>) -> boo
 
 /// Returns whether none of the pins overlaps another one.
 pub(super) fn agree(pins: &[PinnedPath<'_>]) -> bool {
-    pins.iter().enumerate().all(|(index, pin)| !pins.iter().take(index).any(|other| pin.overlaps(other)))
+    let mut paths: SmallVec<[&[u8]; 8]> = pins.iter().map(|pin| pin.path).collect();
+    // A path comes before the paths below it, and between them are only other paths below it.
+    paths.sort_unstable_by(|one, other| one.split(is_dot).cmp(other.split(is_dot)));
+    paths.windows(2).all(|pair| !matches!(pair, [one, other] if paths_overlap(one, other)))
+}
+
+fn is_dot(byte: &u8) -> bool {
+    *byte == b'.'
 }
 
 /// Returns the value of `field` in every document that the filter matches, from an equality of any form: `{f: v}`,
@@ -292,8 +299,20 @@ fn is_nan(value: Value<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use bson::{doc, raw::RawDocumentBuf};
+    use proptest::prelude::*;
 
     use super::*;
+
+    proptest! {
+        #[test]
+        fn agreement_is_that_of_all_pairs(paths in prop::collection::vec("[ab]([-.][ab]?){0,3}", 0..6)) {
+            let pin = |path: &'static str| PinnedPath { path: path.as_bytes(), value: None, certain: true };
+            let pins: Vec<PinnedPath<'_>> = paths.iter().map(|path| pin(path.clone().leak())).collect();
+            let earlier = |index: usize| pins.iter().take(index);
+            let in_pairs = pins.iter().enumerate().all(|(index, pin)| !earlier(index).any(|other| pin.overlaps(other)));
+            prop_assert_eq!(agree(&pins), in_pairs);
+        }
+    }
 
     fn found(filter: bson::Document, field: &str) -> Option<i32> {
         let raw = RawDocumentBuf::try_from(&filter).unwrap().into_bytes();
