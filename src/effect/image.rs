@@ -43,9 +43,9 @@ impl<'s> Inserted<'s> {
 
     /// Returns the names of its top-level fields, including those that may be missing.
     pub fn names(&self) -> Vec<&[u8]> {
-        let mut known = HashSet::new();
         let mut names = self.first.names();
         if !self.is_certain() {
+            let mut known = HashSet::new();
             names.extend(self.others.iter().flat_map(Image::names));
             names.retain(|name| known.insert(*name));
         }

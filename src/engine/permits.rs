@@ -60,7 +60,7 @@ impl<'f> Incoming<'f> {
             return Flow::Continue(());
         }
         // Those that can delay the message come first; of several that do, the first by name is reported.
-        let order = |one: &LimitedBy<'f>| (one.enforcement == Enforcement::Shadow, one.rule.name.value.to_string());
+        let order = |one: &LimitedBy<'f>| (one.enforcement == Enforcement::Shadow, one.rule.name.value.clone());
         limited_by.sort_by_cached_key(order);
         let statements = statement_count(&command);
         let requests = port.client_state(|client_state, _| requests(&limited_by, statements, client_state)).await;

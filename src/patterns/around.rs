@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use crate::document::{Document, Element, Kind, Path, Value, paths_overlap};
 use crate::effect::touched;
+use crate::patterns::Rejection;
 
 /// A path and its value, of one `$set` or `$setOnInsert`.
 pub(super) type SetField<'v> = (Cow<'v, [u8]>, Value<'v>);
@@ -41,15 +42,14 @@ pub(super) fn split_around<'v>(
 }
 
 impl Unsplittable {
-    /// Returns the reason why `field` cannot be set.
-    pub(super) fn reason(&self, field: &Path) -> String {
+    /// Returns the rejection of a statement beside whose value `field` cannot be set.
+    pub(super) fn rejection(&self, field: &Path) -> Rejection {
         match self {
-            Self::NoDocument(kind) => {
-                format!("'{field}' cannot be set: a field on its path has type {}", kind.name())
-            }
-            Self::Name(name) => {
-                format!("'{field}' cannot be set beside the field '{name}', whose name no path can contain")
-            }
+            Self::NoDocument(kind) => Rejection::no_room(field, *kind),
+            Self::Name(name) => Rejection::new(
+                format!("'{field}' cannot be set beside the field '{name}', whose name no path can contain"),
+                "Give that field another name.",
+            ),
         }
     }
 }

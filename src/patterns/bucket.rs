@@ -24,7 +24,7 @@ use super::{
 use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update, code};
 use crate::config::keys::{Declaration, Keys, Setting, WholeNumber};
 use crate::config::{Code, MapReader, Node, ReadContext};
-use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, edit, paths_overlap};
+use crate::document::{CowDocument, Document, OwnedValue, Path, PathLookup, Value, edit, paths_overlap};
 use crate::effect::{Equalities, ImageValue, Inserted, PathOverlap, equality, inserted, touch, touched};
 
 /// Settings of the pattern.
@@ -250,7 +250,7 @@ impl Bucket {
                     )
                 })?
             }
-            PathLookup::Blocked(kind) => return Err(no_room(&self.array, kind)),
+            PathLookup::Blocked(kind) => return Err(Rejection::no_room(&self.array, kind)),
         };
         if length > self.limit {
             return Err(self.too_many(length));
@@ -258,7 +258,7 @@ impl Bucket {
         let counted = match self.count.lookup(document) {
             PathLookup::Found(value) => value.as_whole() == Some(length),
             PathLookup::Missing => false,
-            PathLookup::Blocked(kind) => return Err(no_room(&self.count, kind)),
+            PathLookup::Blocked(kind) => return Err(Rejection::no_room(&self.count, kind)),
         };
         let opened = self.opened.as_ref().filter(|opened| opened.lookup(document) == PathLookup::Missing);
         if counted && opened.is_none() {
@@ -439,13 +439,6 @@ impl Bucket {
             format!("Send at most {} at once.", self.limit),
         )
     }
-}
-
-fn no_room(field: &Path, kind: Kind) -> Rejection {
-    Rejection::new(
-        format!("'{field}' cannot be set: a field on its path has type {}", kind.name()),
-        "Leave that field out, or make it an object.",
-    )
 }
 
 /// Returns how many elements a `$push` adds.

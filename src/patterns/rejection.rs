@@ -1,6 +1,7 @@
 //! Why a statement is rejected, or has no effect.
 
 use crate::command::code;
+use crate::document::{Kind, Path};
 use crate::text::shorten;
 
 /// Why a statement is rejected, for the application's developer.
@@ -24,6 +25,14 @@ impl Rejection {
         shorten(&mut reason, MAX_REASON_LENGTH);
         shorten(&mut hint, MAX_REASON_LENGTH);
         Self { code: code::DOCUMENT_VALIDATION_FAILURE, reason, hint }
+    }
+
+    /// Returns the rejection of a statement that has a value of this kind where a field is needed around `field`.
+    pub(super) fn no_room(field: &Path, kind: Kind) -> Self {
+        Self::new(
+            format!("'{field}' cannot be set: a field on its path has type {}", kind.name()),
+            "Leave that field out, or make it an object.",
+        )
     }
 
     /// Returns the rejection of a statement whose procedure got a reply of another step.

@@ -491,10 +491,7 @@ impl Sequence {
     }
 
     fn no_room<'a>(&self, kind: Kind) -> Verdict<'a> {
-        Verdict::reject(
-            format!("'{}' cannot be set: a field on its path has type {}", self.field(), kind.name()),
-            "Leave that field out, or make it an object.",
-        )
+        Verdict::Reject(Rejection::no_room(self.field(), kind))
     }
 
     fn unclear<'a>(&self) -> Verdict<'a> {

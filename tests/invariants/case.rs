@@ -223,6 +223,12 @@ impl Statement {
         (!document.keys().any(|key| key.starts_with('$'))).then_some(document)
     }
 
+    /// The stages of a pipeline.
+    pub(super) fn stages(&self) -> impl Iterator<Item = &Document> {
+        let stages = self.update.as_ref().and_then(Bson::as_array);
+        stages.into_iter().flatten().filter_map(Bson::as_document)
+    }
+
     pub(super) fn is_pipeline(&self) -> bool {
         matches!(self.update, Some(Bson::Array(_)))
     }

@@ -91,13 +91,7 @@ impl<'f> BatchJob<'f> {
 
     /// Whether a counter must be asked before the statements can be sent.
     pub(in crate::engine) fn needs_counter(&self) -> bool {
-        let provides = |one: &Evaluated<'f, 'f>| {
-            let mut rules = one.prerequisites.provided_numbers().filter(is_counted);
-            rules.any(|rule| !rule.numbers.provided_numbers(&one.statement.operation).is_empty())
-        };
-        let needs =
-            |one: &Evaluated<'f, 'f>| one.prerequisites.numbers().any(|rule| is_counted(&rule)) || provides(one);
-        self.has_numbers() && self.sendable().any(|index| self.evaluated.get(index).is_some_and(needs))
+        self.has_numbers() && self.sendable().any(|index| self.evaluated.get(index).is_some_and(asks_counter))
     }
 
     /// Checks that the client may write what docward requests numbers for as its own user: a client must not gain
@@ -135,11 +129,9 @@ impl<'f> BatchJob<'f> {
 
     /// Whether the statement needs a lookup under docward's own user.
     fn looks_up(&self, evaluated: &Evaluated<'f, 'f>) -> bool {
-        let provides =
-            |rule: &NumberRule<'_>| !rule.numbers.provided_numbers(&evaluated.statement.operation).is_empty();
-        let in_transaction = self.command.session().in_transaction;
-        evaluated.prerequisites.numbers().any(|rule| is_counted(&rule) || !in_transaction)
-            || evaluated.prerequisites.provided_numbers().any(|rule| is_counted(&rule) && provides(&rule))
+        // Inside a transaction the client's own session finds the maximum.
+        let finds_maximum = || evaluated.prerequisites.assigns_number() && !self.command.session().in_transaction;
+        finds_maximum() || asks_counter(evaluated)
     }
 
     /// Requests the numbers of all statements and assigns them.
@@ -359,6 +351,13 @@ fn demand_of<'w, 'f>(
         demands.push(NumberDemand { rule, namespace, statements: SmallVec::new(), provided: Vec::new() });
     }
     &mut demands[at]
+}
+
+/// Whether a counter assigns the statement a number, or must not assign one that it contains.
+fn asks_counter(evaluated: &Evaluated<'_, '_>) -> bool {
+    let provides = |rule: NumberRule<'_>| !rule.numbers.provided_numbers(&evaluated.statement.operation).is_empty();
+    evaluated.prerequisites.numbers().any(|rule| is_counted(&rule))
+        || evaluated.prerequisites.provided_numbers().filter(is_counted).any(provides)
 }
 
 fn is_counted(rule: &NumberRule<'_>) -> bool {

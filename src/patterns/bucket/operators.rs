@@ -24,8 +24,7 @@ impl Bucket {
                 format!("Set the fields of '{path}' one by one in $setOnInsert, with their full paths."),
             ));
         }
-        set_on_insert(operators, &self.count)
-            .map_err(|at| Rejection::new(at.reason(&self.count), "Leave that field out, or make it an object."))
+        set_on_insert(operators, &self.count).map_err(|at| at.rejection(&self.count))
     }
 
     /// Returns the field for the time of a bucket that is opened, if the inserted document does not have it. `on_insert`:

@@ -121,7 +121,7 @@ pub(super) fn beside<'v>(version_field: &Path, field: Element<'v>) -> Result<Vec
 }
 
 fn unsplittable(version_field: &Path, at: &Unsplittable) -> Rejection {
-    Rejection::new(at.reason(version_field), send_as_read(version_field))
+    Rejection { hint: send_as_read(version_field), ..at.rejection(version_field) }
 }
 
 /// Removes the version itself. What is inside it is rejected.

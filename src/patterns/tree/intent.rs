@@ -62,7 +62,7 @@ impl Intent {
 
     fn of_change(operation: &Operation<'_>, layout: &TreeFields) -> Result<Self, Rejection> {
         if let Some(kind) = blocked(operation, &layout.path) {
-            return Err(no_room(&layout.path, kind));
+            return Err(Rejection::no_room(&layout.path, kind));
         }
         let gets_parent = change(operation, &layout.parent) != Change::Untouched;
         check_parts(operation, layout, &layout.path, gets_parent)?;
@@ -124,13 +124,13 @@ impl Intent {
                 InsertedFields::Missing if names(operation, &layout.parent) => intent.wanted.parent = Some(None),
                 InsertedFields::Missing => {}
                 InsertedFields::Value(value) => intent.wanted.parent = Some(layout.read_parent(value.as_value())?),
-                InsertedFields::Blocked(kind) => return Err(no_room(&layout.parent, kind)),
+                InsertedFields::Blocked(kind) => return Err(Rejection::no_room(&layout.parent, kind)),
                 InsertedFields::Unknown => intent.follows = true,
             }
             match owned(inserted.at(&layout.path)) {
                 InsertedFields::Missing => {}
                 InsertedFields::Value(value) => intent.wanted.path = Some(layout.read_path(value.as_value())?),
-                InsertedFields::Blocked(kind) => return Err(no_room(&layout.path, kind)),
+                InsertedFields::Blocked(kind) => return Err(Rejection::no_room(&layout.path, kind)),
                 InsertedFields::Unknown => intent.follows = true,
             }
             let gets_path = intent.wanted.parent.is_none() && matches!(intent.wanted.path, Some(Some(_)));
@@ -167,7 +167,7 @@ impl RequestedPosition {
         let (parent, path) = (layout.parent.lookup(document), layout.path.lookup(document));
         for (field, found) in [(&layout.parent, parent), (&layout.path, path)] {
             if let PathLookup::Blocked(kind) = found {
-                return Err(no_room(field, kind));
+                return Err(Rejection::no_room(field, kind));
             }
         }
         let parent = present(parent).map(|value| layout.read_parent(value)).transpose()?;
@@ -203,13 +203,6 @@ impl TreeFields {
 
 fn unknown_node() -> Rejection {
     Rejection::new("as an upsert it could insert a node that docward cannot predict", "Select it by _id.")
-}
-
-fn no_room(field: &Path, kind: ValueKind) -> Rejection {
-    Rejection::new(
-        format!("'{field}' cannot be set: a field on its path has type {}", kind.name()),
-        "Leave that field out, or make it an object.",
-    )
 }
 
 /// Returns whether a later rule made a pipeline of the statement; it may leave the stored fields as they are.

@@ -115,15 +115,12 @@ impl Bounds {
             "$mul" | "$bit" | "$rename" => related(&path, self.field),
             _ => false,
         });
-        let stages =
-            statement.update.as_ref().and_then(Bson::as_array).into_iter().flatten().filter_map(Bson::as_document);
-        let set =
-            stages.filter_map(|stage| ["$set", "$addFields"].iter().find_map(|name| stage.get_document(name).ok()));
-        let constant = |value: &Bson| match value.as_document().and_then(|value| value.get("$literal")) {
-            Some(literal) => literal.clone(),
-            None => value.clone(),
-        };
-        let computed = set.filter_map(|fields| fields.get(self.field)).any(|value| !self.contains(&constant(value)));
+        let stage_fields =
+            |stage: &'_ Document| ["$set", "$addFields"].iter().find_map(|name| stage.get_document(name).ok().cloned());
+        let constant =
+            |value: &Bson| value.as_document().and_then(|value| value.get("$literal")).unwrap_or(value).clone();
+        let mut set = statement.stages().filter_map(stage_fields);
+        let computed = set.any(|fields| fields.get(self.field).is_some_and(|value| !self.contains(&constant(value))));
         let odd_pin = statement.pinned(self.field).is_some_and(|value| !self.contains(value));
         written || computed || replaced || odd_pin || value_on_insert.is_some_and(|value| !self.contains(value))
     }

@@ -72,12 +72,6 @@ fn removes(stage: &Document, is_path: impl Fn(&str) -> bool) -> bool {
     stage.get("$unset").is_some_and(names)
 }
 
-/// The stages of a pipeline.
-fn stages(statement: &Statement) -> impl Iterator<Item = &Document> {
-    let stages = statement.update.as_ref().and_then(Bson::as_array);
-    stages.into_iter().flatten().filter_map(Bson::as_document)
-}
-
 impl Timestamps {
     pub(in super::super) fn random(dice: &mut Dice) -> Timestamps {
         let per_document = dice.percent(25);
@@ -115,7 +109,7 @@ impl Timestamps {
         found.extend(Self::time_set_by(statement, "$setOnInsert"));
         // Timestamps that a client brings are the source times of their fields; a field that its filter pins is
         // inserted with one of these times.
-        let sets = stages(statement).flat_map(|stage| stage.values().filter_map(Bson::as_document));
+        let sets = statement.stages().flat_map(|stage| stage.values().filter_map(Bson::as_document));
         sets.for_each(|set| timestamps_in(set, &mut found));
         let whole = [&statement.inserted, &statement.update.as_ref().and_then(Bson::as_document).cloned()];
         whole.into_iter().flatten().for_each(|document| timestamps_in(document, &mut found));
@@ -137,7 +131,7 @@ impl Timestamps {
         if statement.writes().is_empty() {
             found.extend(Self::time_set_by(statement, "$setOnInsert"));
         }
-        for stage in stages(statement) {
+        for stage in statement.stages() {
             // What a later stage removes is not set: the stages mean what their operators together mean.
             if removes(stage, |path| path == SOURCE) {
                 found.clear();
@@ -173,7 +167,7 @@ impl Timestamps {
     fn forgets(statement: &Statement) -> bool {
         let is_stored = |path: &str| first(path) == STORE;
         statement.writes().iter().any(|(_, path, _)| is_stored(path))
-            || stages(statement).any(|stage| removes(stage, is_stored))
+            || statement.stages().any(|stage| removes(stage, is_stored))
     }
 
     fn inserted(&self, after: &Document, change: &Change<'_>) -> Option<String> {
