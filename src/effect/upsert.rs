@@ -14,7 +14,7 @@ use super::node::{ImageFields, ImageNode, ImageValue, PathState};
 use super::operators::position;
 use super::pins::{PinnedPath, Pins, agree, may_match_nothing, pins, uses_expr};
 use crate::command::Modification;
-use crate::document::{Document, Kind, Value};
+use crate::document::{Document, Kind, Path, Value, paths_overlap};
 
 /// mongod fails the upsert, so nothing is inserted.
 struct UpsertFails;
@@ -100,6 +100,11 @@ impl<'s> Equalities<'s> {
     /// Returns the names of the top-level fields that the inserted document has, or may have, from the filter.
     pub fn roots(&self) -> impl Iterator<Item = &'s [u8]> {
         self.pins.iter().map(PinnedPath::root)
+    }
+
+    /// Returns whether the inserted document has, or may have, more from the filter at this path than `field` in it.
+    pub fn gives_beside(&self, field: &Path, around: &[u8]) -> bool {
+        self.pins.iter().any(|pin| paths_overlap(pin.path, around) && pin.path != field.as_str().as_bytes())
     }
 
     /// Returns whether every version of the server fails to build a document from them.

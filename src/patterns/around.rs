@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use crate::document::{Document, Element, Kind, Path, Value, paths_overlap};
-use crate::effect::touched;
+use crate::effect::{Equalities, touched};
 use crate::patterns::Rejection;
 
 /// A path and its value, of one `$set` or `$setOnInsert`.
@@ -16,6 +16,8 @@ pub(super) enum Unsplittable {
     NoDocument(Kind),
     /// It has a field of this name, which no path can contain.
     Name(String),
+    /// The filter of the upsert gives a value at this path. The whole document would replace it.
+    Given(String),
 }
 
 /// Adds what `path` is set to. A document around `field` is set field by field.
@@ -50,16 +52,24 @@ impl Unsplittable {
                 format!("'{field}' cannot be set beside the field '{name}', whose name no path can contain"),
                 "Give that field another name.",
             ),
+            Self::Given(path) => Rejection::new(
+                format!("its filter gives a value at '{path}', and its $setOnInsert replaces that"),
+                format!("Set the fields of '{path}' one by one in $setOnInsert, with their full paths."),
+            ),
         }
     }
 }
 
 /// Returns what `$setOnInsert` sets, without documents around `field`. One stays whole if the client also writes a part of
-/// it, so that the server fails the statement.
+/// it, so that the server fails the statement. `equalities`: what an upsert takes from its filter.
 ///
 /// # Errors
-/// As [`split_around`].
-pub(super) fn set_on_insert<'v>(operators: Document<'v>, field: &Path) -> Result<Vec<SetField<'v>>, Unsplittable> {
+/// As [`split_around`], and if the filter gives something else than `field` in such a document.
+pub(super) fn set_on_insert<'v>(
+    operators: Document<'v>,
+    field: &Path,
+    equalities: Option<&Equalities<'_>>,
+) -> Result<Vec<SetField<'v>>, Unsplittable> {
     let mut set = Vec::new();
     let on_insert = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
     for one in on_insert.elements() {
@@ -68,6 +78,9 @@ pub(super) fn set_on_insert<'v>(operators: Document<'v>, field: &Path) -> Result
             || touched(operators).filter(|(_, path, _)| paths_overlap(path, one.key)).nth(1).is_some();
         if field.is_below(one.key) && is_written_twice() {
             return Ok(on_insert.elements().map(|one| (one.key.into(), one.value)).collect());
+        }
+        if field.is_below(one.key) && equalities.is_some_and(|from_filter| from_filter.gives_beside(field, one.key)) {
+            return Err(Unsplittable::Given(String::from_utf8_lossy(one.key).into_owned()));
         }
         split_around(field, one.key.into(), one.value, &mut set)?;
     }

@@ -15,6 +15,7 @@ mod room;
 
 use bson::{Bson, doc};
 
+use super::around::set_on_insert;
 use super::field_path::FieldPath;
 use super::stored_data::{DataCheck, all, any, is_absent, is_one_of, not, value};
 use super::{
@@ -320,7 +321,7 @@ impl Bucket {
         if !counts {
             return Verdict::Forward;
         }
-        let on_insert = self.set_on_insert(operators, None).unwrap_or_default();
+        let on_insert = set_on_insert(operators, &self.count, None).unwrap_or_default();
         let modification = Modification::Operators(self.counted(operators, &on_insert, 0, None));
         Verdict::rewrite(Operation::Update(Update { modification, ..update.clone() }))
     }
@@ -379,7 +380,8 @@ impl Bucket {
         if let Some(reason) = selected {
             return Err(Rejection::new(reason, "Filter by the owner's fields instead of _id."));
         }
-        let on_insert = self.set_on_insert(operators, seed.as_ref());
+        // It is set field by field around the count, because docward increments the count beside it.
+        let on_insert = set_on_insert(operators, &self.count, equalities.as_ref());
         let stored = || {
             // A stored bucket gets none of it.
             let on_insert = on_insert.as_deref().unwrap_or_default();
@@ -398,7 +400,7 @@ impl Bucket {
         }
         let on_insert = match &on_insert {
             Ok(on_insert) => on_insert,
-            Err(rejection) if update.upsert => return Err(rejection.clone()),
+            Err(unsplittable) if update.upsert => return Err(unsplittable.rejection(&self.count)),
             Err(_) => return Ok(stored()),
         };
         let set = on_insert.iter().map(|(path, value)| (path.as_ref(), *value));

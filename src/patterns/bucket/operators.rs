@@ -3,30 +3,9 @@
 use super::Bucket;
 use crate::document::{CowDocument, Document, Element, OwnedValue, Path, PathLookup, Value, edit};
 use crate::effect::{ImageValue, Inserted, PathOverlap, touch, touched};
-use crate::patterns::Rejection;
-use crate::patterns::around::{SetField, set_on_insert};
+use crate::patterns::around::SetField;
 
 impl Bucket {
-    /// Returns what `$setOnInsert` sets for a push that opens a bucket from the equalities `seed`. A document around the
-    /// count is set field by field, because docward increments the count beside it.
-    pub(super) fn set_on_insert<'v>(
-        &self,
-        operators: Document<'v>,
-        seed: Option<&Inserted<'_>>,
-    ) -> Result<Vec<SetField<'v>>, Rejection> {
-        let field = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
-        // The whole document would replace what the filter gives.
-        let is_given = |path: &[u8]| seed.is_some_and(|seed| seed.at_bytes(path) != ImageValue::Missing);
-        if let Some(around) = field.elements().find(|one| self.count.is_below(one.key) && is_given(one.key)) {
-            let path = String::from_utf8_lossy(around.key);
-            return Err(Rejection::new(
-                format!("its filter gives a value at '{path}', and its $setOnInsert replaces that"),
-                format!("Set the fields of '{path}' one by one in $setOnInsert, with their full paths."),
-            ));
-        }
-        set_on_insert(operators, &self.count).map_err(|at| at.rejection(&self.count))
-    }
-
     /// Returns the field for the time of a bucket that is opened, if the inserted document does not have it. `on_insert`:
     /// what `$setOnInsert` sets.
     pub(super) fn missing_time<'i>(

@@ -5,7 +5,7 @@
 use super::{next_version, send_as_read};
 use crate::command::{Modification, Operation, Pipeline, Update};
 use crate::document::{CowDocument, Document, Element, Kind, Path, PathLookup, Value, Writer};
-use crate::effect::{ImageValue, equality, inserted, pins_field, pins_inside, touched};
+use crate::effect::{Equalities, ImageValue, equality, inserted, pins_field, pins_inside, touched};
 use crate::patterns::around::{SetField, Unsplittable, set_on_insert, split_around};
 use crate::patterns::{Prerequisite, Rejection, StoredKind, Verdict};
 
@@ -21,7 +21,7 @@ pub(super) fn counted<'a>(update: &Update<'a>, version_field: &Path) -> Verdict<
         Modification::Operators(_) if pins_other(update.filter.as_document(), version_field) => {
             return Verdict::Forward;
         }
-        Modification::Operators(operators) => match with_increment(operators.as_document(), version_field) {
+        Modification::Operators(operators) => match with_increment(update, operators.as_document(), version_field) {
             Ok(counted) => counted,
             Err(rejection) => return Verdict::Reject(rejection),
         },
@@ -83,11 +83,18 @@ fn needs_array(path: &[u8], version_field: &Path) -> bool {
 
 /// Adds `$inc` of the version to the operators. It replaces a version in `$setOnInsert`. A document around the version
 /// is set field by field there, because the server rejects a path that two operators write.
-fn with_increment<'a>(operators: Document<'_>, version_field: &Path) -> Result<Option<Modification<'a>>, Rejection> {
+fn with_increment<'a>(
+    update: &Update<'_>,
+    operators: Document<'_>,
+    version_field: &Path,
+) -> Result<Option<Modification<'a>>, Rejection> {
     if !is_counted(operators, version_field) {
         return Ok(None);
     }
-    let on_insert = set_on_insert(operators, version_field).map_err(|at| unsplittable(version_field, &at))?;
+    let sets_on_insert = update.upsert && operators.get("$setOnInsert").is_some();
+    let equalities = sets_on_insert.then(|| Equalities::of_filter(update.filter.as_document())).flatten();
+    let on_insert =
+        set_on_insert(operators, version_field, equalities.as_ref()).map_err(|at| unsplittable(version_field, &at))?;
     let inserted = without_version(version_field, on_insert)?;
     let version = version_field.as_str();
     let has_inc = operators.get("$inc").is_some_and(|value| value.as_document().is_some());
@@ -121,7 +128,10 @@ pub(super) fn beside<'v>(version_field: &Path, field: Element<'v>) -> Result<Vec
 }
 
 fn unsplittable(version_field: &Path, at: &Unsplittable) -> Rejection {
-    Rejection { hint: send_as_read(version_field), ..at.rejection(version_field) }
+    match at {
+        Unsplittable::Given(_) => at.rejection(version_field),
+        _ => Rejection { hint: send_as_read(version_field), ..at.rejection(version_field) },
+    }
 }
 
 /// Removes the version itself. What is inside it is rejected.

@@ -357,6 +357,28 @@ fn buckets() -> Vec<Entry> {
             holds: |seen| seen.code() == 40 && seen.nothing_stored(),
         },
         Entry {
+            name: "replacement: a $setOnInsert that replaces what its filter gives around the version",
+            rules: &["replacement: { policy: check_version, version: m.v }"],
+            stored: vec![],
+            steps: vec![upsert(
+                doc! { "_id": 1, "m.x": 5 },
+                doc! { "$set": { "b": 1 }, "$setOnInsert": { "m": { "y": 2 } } },
+            )],
+            must: "is rejected, because the version cannot be incremented beside it",
+            holds: |seen| seen.code() == 121 && seen.nothing_stored(),
+        },
+        Entry {
+            name: "replacement: a $setOnInsert around the version that its filter gives",
+            rules: &["replacement: { policy: check_version, version: m.v }"],
+            stored: vec![],
+            steps: vec![upsert(
+                doc! { "_id": 1, "m.v": 5 },
+                doc! { "$set": { "b": 1 }, "$setOnInsert": { "m": { "y": 2 } } },
+            )],
+            must: "inserts the other fields of that document and a version",
+            holds: |seen| at(&seen.one(), "m.y") == Some(&2.into()) && at(&seen.one(), "m.v").is_some(),
+        },
+        Entry {
             name: "bucket: a push opens a bucket whose filter states a reference",
             rules: &[BUCKET, COPIES],
             stored: vec![],
