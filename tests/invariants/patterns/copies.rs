@@ -36,9 +36,10 @@ fn references(document: &Document) -> Vec<Reference<'_>> {
     holders.into_iter().filter(read).map(|holder| Reference { key: &holder["id"], copy: holder.get("name") }).collect()
 }
 
-/// The copies beside one key, in any order.
+/// The copies beside one key, in any order. Keys are compared as text, because NaN is not equal to itself.
 fn copies_of(document: &Document, key: &Bson) -> Vec<String> {
-    let with_key = references(document).into_iter().filter(|reference| reference.key == key);
+    let key = show::value(key);
+    let with_key = references(document).into_iter().filter(|reference| show::value(reference.key) == key);
     let mut copies: Vec<String> = with_key.map(|reference| reference.copy.map_or(String::new(), show::value)).collect();
     copies.sort();
     copies

@@ -88,14 +88,18 @@ impl Replacement {
             }
             Policy::Check if !checked => {
                 let (sent, stored) = (self.version_of(statement.replacement()?), self.version_of(before));
-                // Limits: the server compares each element of an array.
-                let stored = stored.and_then(Bson::as_array).and_then(|items| items.first()).or(stored);
                 // Null counts as no version.
-                let [sent, stored] = [sent, stored].map(|version| version.filter(|version| **version != Bson::Null));
-                let same = match (sent.and_then(as_number), stored.and_then(as_number)) {
-                    (Some(sent), Some(stored)) => sent == stored,
-                    _ => sent == stored,
+                let some = |version: &&Bson| **version != Bson::Null;
+                let is_sent = |stored: Option<&Bson>| {
+                    let (sent, stored) = (sent.filter(some), stored.filter(some));
+                    match (sent.and_then(as_number), stored.and_then(as_number)) {
+                        (Some(sent), Some(stored)) => sent == stored,
+                        _ => sent == stored,
+                    }
                 };
+                // Limits: the server compares each element of an array.
+                let elements = stored.and_then(Bson::as_array).into_iter().flatten();
+                let same = is_sent(stored) || elements.map(Some).any(is_sent);
                 if !same {
                     return Some("a save of another version changed a stored document".to_owned());
                 }
