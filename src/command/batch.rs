@@ -82,7 +82,12 @@ impl<'a> WriteBatch<'a> {
 
     /// Returns the namespace of a statement of this batch.
     pub fn namespace(&self, statement: &Statement<'_>) -> Namespace<'a> {
-        self.namespaces.get(statement.namespace).copied().unwrap_or(Namespace { database: "", collection: "" })
+        self.namespace_at(statement.namespace)
+    }
+
+    /// Returns the namespace with this index.
+    pub fn namespace_at(&self, index: usize) -> Namespace<'a> {
+        self.namespaces.get(index).copied().unwrap_or(Namespace { database: "", collection: "" })
     }
 
     /// Returns the statement id of statement `index` in a retryable write.

@@ -3,7 +3,7 @@
 use super::Document;
 
 /// BSON type tags.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
     Double = 0x01,
@@ -120,7 +120,7 @@ impl Kind {
 }
 
 /// A value in a checked document. `bytes` has exactly the length that its kind and content require.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Value<'a> {
     pub kind: Kind,
     pub bytes: &'a [u8],

@@ -1,5 +1,7 @@
 //! The effect of a statement on the number of elements of an array.
 
+use std::collections::HashSet;
+
 use super::matched::other_selections;
 use super::operators::{PathOverlap, Write, on_insert, position, touch, touched};
 use super::upsert::Equalities;
@@ -109,17 +111,23 @@ fn of_upsert(operation: &Operation<'_>, path: &Path) -> Option<usize> {
     let Operation::Update(update) = operation else { return None };
     let operators = update.operators()?;
     let filter = update.filter.as_document();
-    let pinned = match Equalities::of_filter(filter)?.document()?.at(path) {
-        ImageValue::Missing => 0,
-        ImageValue::Value(value) => item_count(value),
+    let from_filter = Equalities::of_filter(filter)?.document()?;
+    let array = match from_filter.at(path) {
+        ImageValue::Missing => None,
+        ImageValue::Value(value) => value.as_array(),
         ImageValue::Some(_) | ImageValue::Unknown | ImageValue::Blocked(_) => return None,
     };
+    let pinned = array.map_or(0, |array| array.values().count());
     match of_writes(on_insert(operators), filter, path) {
         // The server fails an upsert with `$` that inserts.
         Items::Kept | Items::Selected(_) => Some(pinned),
         Items::UpTo(most) => Some(pinned.max(most)),
         Items::Pushed { by, most } => Some(most.map_or(pinned + by, |most| most.min(pinned + by))),
-        Items::AddedToSet(added) => Some(pinned + added.count()),
+        Items::AddedToSet(added) => {
+            // The server also takes other values for equal, such as 1 and 1.0.
+            let known: HashSet<Value<'_>> = array.iter().flat_map(|array| array.values()).collect();
+            Some(pinned + added.values().filter(|value| !known.contains(value)).count())
+        }
         Items::Unclear(_) => None,
     }
 }

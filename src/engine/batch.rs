@@ -16,19 +16,17 @@ mod match_checks;
 mod numbers;
 mod ownership;
 mod results;
+mod sending;
 mod transaction;
 
 use std::borrow::Cow;
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use super::evaluation::Evaluated;
 use super::merge::{self, MergedResults};
 use super::outcome::RuleOutcomes;
 use super::port::{CommandPurpose, Flow, Port, close};
-use super::prerequisites::NumberRule;
 use super::step::Step;
 use crate::command::own::{self, CommandSession};
 use crate::command::{Command, EncodeOptions, Reply, Statement, StatementPart, WriteBatch, WriteForm};
@@ -37,6 +35,8 @@ use crate::rules::RuleId;
 
 pub(super) use commands::is_state_change_error;
 use group::{CountingResult, Group, UpsertStage};
+use numbers::NumberDemand;
+pub(super) use sending::Sending;
 
 /// The state of one write command.
 #[derive(Debug)]
@@ -44,6 +44,8 @@ pub(super) struct BatchJob<'f> {
     command: Command<'f>,
     batch: WriteBatch<'f>,
     evaluated: Vec<Evaluated<'f, 'f>>,
+    /// The numbers that counters must still be asked for, the last first.
+    demands: Vec<NumberDemand<'f>>,
     /// Numbers that clients provide.
     provided: Vec<ProvidedNumbersOfRule>,
     /// What is still to be sent.
@@ -64,18 +66,6 @@ pub(super) struct BatchJob<'f> {
 /// A group, a statement of it that matched nothing or failed to insert, and the reply to it.
 type UnmatchedStatement = (Group, usize, Vec<u8>);
 
-/// The numbers that statements on one namespace need from one rule's counter.
-#[derive(Debug)]
-struct NumberDemand<'f> {
-    rule: NumberRule<'f>,
-    /// Index into the batch's namespaces.
-    namespace: usize,
-    /// The statements that need a number.
-    statements: SmallVec<[usize; 1]>,
-    /// Numbers that clients provide in other statements.
-    provided: Vec<i64>,
-}
-
 /// The numbers that clients provide, on one namespace, in the field of an optimistic sequence.
 #[derive(Debug)]
 struct ProvidedNumbersOfRule {
@@ -91,6 +81,7 @@ impl<'f> BatchJob<'f> {
             command,
             batch,
             evaluated,
+            demands: Vec::new(),
             provided: Vec::new(),
             groups: VecDeque::new(),
             merged: MergedResults::default(),
@@ -101,7 +92,10 @@ impl<'f> BatchJob<'f> {
             check_limit: match_checks::CheckLimit::default(),
             without_effect: Vec::new(),
         });
-        job.provided = job.collect_provided();
+        if job.has_numbers() {
+            job.provided = job.collect_provided();
+            job.demands = job.collect_demands();
+        }
         job
     }
 
@@ -114,14 +108,8 @@ impl<'f> BatchJob<'f> {
     /// Requests the numbers that the statements need, then sends them.
     pub(super) async fn number_and_send(mut self: Box<Self>, port: Port) -> Flow<Step> {
         self.request_numbers(&port).await?;
-        if let Flow::Break(step) = port.outcomes(|outcomes| self.plan_groups(outcomes)) {
-            return match self.watched_message(step) {
-                Ok(message) => Box::pin(self.send_once(message, port)).await,
-                Err(step) => Flow::Break(step),
-            };
-        }
-        // Rare: most numbered statements are sent as one command.
-        Box::pin(self.send(port)).await
+        let sending = port.outcomes(|outcomes| self.sending(outcomes));
+        Box::pin(sending.carry_out(port)).await
     }
 
     /// Sends the statements, group by group, and returns the client's reply.
@@ -202,7 +190,7 @@ impl<'f> BatchJob<'f> {
 
     /// Divides the statements into groups. Ends with the client's message, or one message instead of it, if no rule needs
     /// the reply; or with the reply if there is nothing to send.
-    pub(super) fn plan_groups(&mut self, outcomes: &mut RuleOutcomes) -> Flow {
+    fn plan_groups(&mut self, outcomes: &mut RuleOutcomes) -> Flow {
         self.reject_oversized(outcomes);
         let plain = self.is_plain();
         if plain && !self.may_be_too_long() {

@@ -49,6 +49,29 @@ pub enum LookupResult {
     Maximum(Option<i64>),
 }
 
+impl LookupResult {
+    /// Returns the numbers of a request for `count` of them.
+    pub(super) fn into_numbers(self, count: usize) -> Result<Vec<i64>, LookupError> {
+        match self {
+            Self::Numbers(numbers) if numbers.len() == count => Ok(numbers),
+            _ => Err(other_lookup()),
+        }
+    }
+
+    /// Returns the result of a query for a maximum.
+    pub(super) fn into_maximum(self) -> Result<Option<i64>, LookupError> {
+        match self {
+            Self::Maximum(maximum) => Ok(maximum),
+            Self::Numbers(_) => Err(other_lookup()),
+        }
+    }
+}
+
+/// The service does not do this: it answers the lookup that it got.
+fn other_lookup() -> LookupError {
+    LookupError::Unavailable("internal error: the result of the service belongs to another lookup".to_owned())
+}
+
 /// Why a lookup failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LookupError {

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::applicable_rules::{ApplicableRules, Enforcement, applicable_rules, asks_for_users};
 use super::authentication::{self, is_by_certificate, read_users};
-use super::batch::BatchJob;
+use super::batch::{BatchJob, Sending};
 use super::batch_evaluation::BatchEvaluation;
 use super::message_error::MessageError;
 use super::outcome::{OutcomeKind, RuleOutcomes};
@@ -42,10 +42,8 @@ pub(super) struct Incoming<'f> {
 
 /// What a message needs.
 pub(super) enum MessagePlan<'f> {
-    /// The final step.
-    Final(Step),
-    /// This message, whose reply shows the effect of its statements and is the client's.
-    Sent(Box<BatchJob<'f>>, Vec<u8>),
+    /// Nothing first.
+    Send(Sending<'f>),
     /// The reply to this query of the authenticated users, then another plan.
     Users(Vec<u8>),
     /// The reply to this query of a rule on the collection, then another plan.
@@ -56,8 +54,6 @@ pub(super) enum MessagePlan<'f> {
     Privileges(Box<BatchJob<'f>>),
     /// Numbers, before the statements are sent.
     Numbers(Box<BatchJob<'f>>),
-    /// Several commands.
-    Commands(Box<BatchJob<'f>>),
 }
 
 /// A write command with statements that are not evaluated yet.
@@ -95,8 +91,7 @@ pub(super) async fn carry_out<'f>(mut incoming: Incoming<'f>, mut plan: MessageP
             incoming.take_permits(&port).await?;
         }
         match plan {
-            MessagePlan::Final(step) => return Flow::Continue(step),
-            MessagePlan::Sent(job, message) => return Box::pin(job.send_once(message, port)).await,
+            MessagePlan::Send(sending) => return Box::pin(sending.carry_out(port)).await,
             MessagePlan::Users(question) => match read_users(&port.exchange(question).await) {
                 Some(users) => port.client_state(|client_state, _| client_state.users = Some(users)).await,
                 None => return close("the server's reply to connectionStatus cannot be parsed"),
@@ -105,24 +100,22 @@ pub(super) async fn carry_out<'f>(mut incoming: Incoming<'f>, mut plan: MessageP
             MessagePlan::Evaluation(unevaluated) => return Box::pin(unevaluated.carry_out(incoming.now, port)).await,
             MessagePlan::Privileges(job) => return Box::pin(job.check_and_send(port)).await,
             MessagePlan::Numbers(job) => return Box::pin(job.number_and_send(port)).await,
-            MessagePlan::Commands(job) => return Box::pin(job.send(port)).await,
         }
         plan = port.client_state(|client_state, outcomes| incoming.plan(client_state, outcomes)).await;
     }
 }
 
 impl MessagePlan<'_> {
+    fn last(step: Step) -> Self {
+        Self::Send(Sending::Last(step))
+    }
+
     /// Whether it sends something to the server that a rule may limit. The users are docward's own question.
-    fn sends(&self) -> bool {
+    pub(super) fn sends(&self) -> bool {
         match self {
-            Self::Final(step) => step.sends(),
+            Self::Send(sending) => sending.sends(),
             Self::Users(_) => false,
-            Self::Sent(..)
-            | Self::Collection(_)
-            | Self::Evaluation(_)
-            | Self::Privileges(_)
-            | Self::Numbers(_)
-            | Self::Commands(_) => true,
+            Self::Collection(_) | Self::Evaluation(_) | Self::Privileges(_) | Self::Numbers(_) => true,
         }
     }
 }
@@ -149,7 +142,7 @@ impl<'f> Incoming<'f> {
     /// Plans the message with what is known so far.
     pub(super) fn plan(&mut self, client_state: &mut ClientState, outcomes: &mut RuleOutcomes) -> MessagePlan<'f> {
         let Ok(header) = Header::of_frame(self.frame) else {
-            return MessagePlan::Final(Step::Close("the length of the message differs from its header".to_owned()));
+            return MessagePlan::last(Step::Close("the length of the message differs from its header".to_owned()));
         };
         let planned = match header.op_code {
             OpCode::Msg => self.plan_command(client_state, outcomes),
@@ -159,14 +152,14 @@ impl<'f> Incoming<'f> {
             })),
             other => {
                 let text = format!("{other:?} is a legacy opcode, which docward does not support");
-                return MessagePlan::Final(Step::Close(text));
+                return MessagePlan::last(Step::Close(text));
             }
         };
         match planned {
             Ok(plan) => plan,
             Err(Unplanned::Users(question)) => MessagePlan::Users(question),
             Err(Unplanned::Collection(question)) => MessagePlan::Collection(question),
-            Err(Unplanned::Error(error)) => MessagePlan::Final(self.reply_error(header, &error)),
+            Err(Unplanned::Error(error)) => MessagePlan::last(self.reply_error(header, &error)),
         }
     }
 
@@ -193,7 +186,7 @@ impl<'f> Incoming<'f> {
         if let Some(what) = class.indirect_write() {
             let step = self.indirect_write(&command, class, what, client_state, outcomes)?;
             if !matches!(step, Step::ForwardOriginal { .. }) || !class.reads() {
-                return Ok(MessagePlan::Final(step));
+                return Ok(MessagePlan::last(step));
             }
         }
         let step = match class {
@@ -217,7 +210,7 @@ impl<'f> Incoming<'f> {
             class if class.defines() => self.definition(&command, class, client_state, outcomes)?,
             _ => forward,
         };
-        Ok(MessagePlan::Final(step))
+        Ok(MessagePlan::last(step))
     }
 
     /// Evaluates the statements of a write command, as many as fit into one turn.
@@ -242,7 +235,7 @@ impl<'f> Incoming<'f> {
         }
         let step = self.unanalysed(&command, targets, BUCKET_WRITE, client_state, outcomes)?;
         if !matches!(step, Step::ForwardOriginal { .. }) {
-            return Ok(MessagePlan::Final(step));
+            return Ok(MessagePlan::last(step));
         }
         // bulkWrite names several collections, so a rule for one does not apply to the whole command.
         if let [applicable_rules] = applicable_rules_of.as_slice()
@@ -250,7 +243,7 @@ impl<'f> Incoming<'f> {
         {
             match self.evaluate_whole(&command, class, applicable_rules, outcomes)? {
                 ControlFlow::Continue(changes) => batch.body_changes = changes,
-                ControlFlow::Break(step) => return Ok(MessagePlan::Final(step)),
+                ControlFlow::Break(step) => return Ok(MessagePlan::last(step)),
             }
         }
         let stops_on_rejection = batch.ordered || command.session().in_transaction;
@@ -258,17 +251,13 @@ impl<'f> Incoming<'f> {
         if !evaluation.take_turn(&batch, self.now, outcomes) {
             return Ok(MessagePlan::Evaluation(Box::new(Unevaluated { command, batch, evaluation })));
         }
-        let mut job = BatchJob::new(command, batch, evaluation.into_evaluated());
-        Ok(match () {
-            () if job.needs_privileges(&client_state.privileges) => MessagePlan::Privileges(job),
-            () if job.needs_counter() => MessagePlan::Numbers(job),
-            () => match job.plan_groups(outcomes) {
-                Flow::Break(step) => match job.watched_message(step) {
-                    Ok(message) => MessagePlan::Sent(job, message),
-                    Err(step) => MessagePlan::Final(step),
-                },
-                Flow::Continue(()) => MessagePlan::Commands(job),
-            },
+        let job = BatchJob::new(command, batch, evaluation.into_evaluated());
+        if job.needs_privileges(&client_state.privileges) {
+            return Ok(MessagePlan::Privileges(job));
+        }
+        Ok(match job.needs_numbers() {
+            true => MessagePlan::Numbers(job),
+            false => MessagePlan::Send(job.sending(outcomes)),
         })
     }
 

@@ -4,10 +4,11 @@
 //! are planned at once (`message_plan.rs`). For the others async functions ask for their steps through a port
 //! (`port.rs`).
 
-use super::batch::BatchJob;
+use super::batch::{BatchJob, Sending};
+use super::lookup::Lookup;
 use super::message_plan::{Incoming, MessagePlan, carry_out};
 use super::outcome::{RuleOutcome, RuleOutcomes};
-use super::port::{CommandPurpose, Coroutine};
+use super::port::{CommandPurpose, Coroutine, Flow, Port};
 use super::step::{Input, Step};
 use super::{ClientState, Now};
 use crate::command::MAX_STATEMENTS;
@@ -24,6 +25,8 @@ pub struct Plan<'f> {
 enum PlanState<'f> {
     Fresh(Incoming<'f>),
     CarryingOut(Coroutine<'f>),
+    /// The service has been asked for numbers.
+    Numbering(Box<BatchJob<'f>>),
     /// The command has been sent. Its reply is the client's.
     Sent(Box<BatchJob<'f>>),
     Done,
@@ -62,7 +65,7 @@ impl<'f> Plan<'f> {
     pub fn take_outcomes(&mut self) -> Vec<RuleOutcome> {
         match &self.state {
             PlanState::CarryingOut(functions) => functions.take_outcomes(),
-            PlanState::Sent(_) => self.outcomes.take_final(),
+            PlanState::Numbering(_) | PlanState::Sent(_) => self.outcomes.take_final(),
             PlanState::Fresh(_) | PlanState::Done => self.outcomes.take(),
         }
     }
@@ -71,7 +74,7 @@ impl<'f> Plan<'f> {
     pub fn take_rest(&mut self) -> Vec<RuleOutcome> {
         match &self.state {
             PlanState::CarryingOut(functions) => functions.take_all_outcomes(),
-            PlanState::Sent(_) | PlanState::Fresh(_) | PlanState::Done => self.outcomes.take(),
+            _ => self.outcomes.take(),
         }
     }
 
@@ -98,33 +101,20 @@ impl<'f> Plan<'f> {
     /// Takes the result of the last step and returns the next one. Stores the users and privileges in `client_state`.
     pub fn next(&mut self, input: Input, client_state: &mut ClientState) -> Step {
         let step = match &mut self.state {
-            PlanState::Fresh(incoming) => match incoming.plan(client_state, &mut self.outcomes) {
-                MessagePlan::Final(step) if !(incoming.needs_permits() && step.sends()) => step,
-                MessagePlan::Sent(job, message) if !incoming.needs_permits() => {
-                    self.state = PlanState::Sent(job);
-                    return Step::Exchange(message);
+            PlanState::Fresh(incoming) => {
+                let message_plan = incoming.plan(client_state, &mut self.outcomes);
+                let needs_permits = incoming.needs_permits() && message_plan.sends();
+                match message_plan {
+                    MessagePlan::Send(sending) if !needs_permits => self.send(sending, client_state),
+                    MessagePlan::Numbers(job) if !needs_permits => self.number(job, client_state),
+                    message_plan => {
+                        let incoming = incoming.clone();
+                        self.start(client_state, |port| carry_out(incoming, message_plan, port))
+                    }
                 }
-                message_plan => {
-                    let outcomes = std::mem::take(&mut self.outcomes);
-                    // The most frequent ones have smaller functions.
-                    let mut functions = match message_plan {
-                        MessagePlan::Commands(job) if !incoming.needs_permits() => {
-                            Coroutine::new(outcomes, |port| job.send(port))
-                        }
-                        MessagePlan::Numbers(job) if !incoming.needs_permits() => {
-                            Coroutine::new(outcomes, |port| job.number_and_send(port))
-                        }
-                        message_plan => {
-                            let incoming = incoming.clone();
-                            Coroutine::new(outcomes, |port| carry_out(incoming, message_plan, port))
-                        }
-                    };
-                    let step = functions.resume(Input::Start, client_state);
-                    self.state = PlanState::CarryingOut(functions);
-                    step
-                }
-            },
+            }
             PlanState::CarryingOut(functions) => functions.resume(input, client_state),
+            PlanState::Numbering(_) => self.take_numbers(input, client_state),
             PlanState::Sent(job) => {
                 let step = match input {
                     Input::Reply(reply) => job.take_only_reply(reply, &mut self.outcomes),
@@ -142,6 +132,54 @@ impl<'f> Plan<'f> {
         {
             self.outcomes = functions.into_outcomes();
         }
+        step
+    }
+
+    /// Requests the next numbers, or sends the statements.
+    fn number(&mut self, mut job: Box<BatchJob<'f>>, client_state: &mut ClientState) -> Step {
+        match job.next_request() {
+            Some(request) => {
+                self.state = PlanState::Numbering(job);
+                Step::Lookup(Lookup::Numbers(Box::new(request)))
+            }
+            None => {
+                let sending = job.sending(&mut self.outcomes);
+                self.send(sending, client_state)
+            }
+        }
+    }
+
+    fn take_numbers(&mut self, input: Input, client_state: &mut ClientState) -> Step {
+        match (std::mem::replace(&mut self.state, PlanState::Done), input) {
+            (PlanState::Numbering(mut job), Input::Found(found)) => match job.take_numbers(found, &mut self.outcomes) {
+                Flow::Break(last) => last,
+                Flow::Continue(()) => self.number(job, client_state),
+            },
+            // No caller does this: each passes the result of the step that it got.
+            _ => Step::Close("internal error: the plan waits for numbers".to_owned()),
+        }
+    }
+
+    fn send(&mut self, sending: Sending<'f>, client_state: &mut ClientState) -> Step {
+        match sending {
+            Sending::Last(step) => step,
+            Sending::Once(job, message) => {
+                self.state = PlanState::Sent(job);
+                Step::Exchange(message)
+            }
+            Sending::Groups(job) => self.start(client_state, |port| job.send(port)),
+        }
+    }
+
+    /// Starts the functions that carry out the message.
+    fn start<F: Future<Output = Flow<Step>> + Send + 'f>(
+        &mut self,
+        client_state: &mut ClientState,
+        functions: impl FnOnce(Port) -> F,
+    ) -> Step {
+        let mut functions = Coroutine::new(std::mem::take(&mut self.outcomes), functions);
+        let step = functions.resume(Input::Start, client_state);
+        self.state = PlanState::CarryingOut(functions);
         step
     }
 }

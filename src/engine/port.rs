@@ -73,30 +73,23 @@ impl Port {
         })
     }
 
-    /// Requests numbers: as many as requested, ascending.
-    pub(super) fn numbers(&self, request: NumberRequest) -> impl Future<Output = Result<Vec<i64>, LookupError>> {
-        let count = request.count as usize;
-        self.look_up(Lookup::Numbers(Box::new(request)), move |result| match result {
-            LookupResult::Numbers(numbers) if numbers.len() == count => Some(numbers),
-            _ => None,
-        })
+    /// Requests numbers.
+    pub(super) fn numbers(&self, request: NumberRequest) -> impl Future<Output = Result<LookupResult, LookupError>> {
+        self.look_up(Lookup::Numbers(Box::new(request)), Ok)
     }
 
     /// Returns the largest number in a field; `None` when no document has a number there.
     pub(super) fn maximum(&self, maximum: Maximum) -> impl Future<Output = Result<Option<i64>, LookupError>> {
-        self.look_up(Lookup::Maximum(Box::new(maximum)), |result| match result {
-            LookupResult::Maximum(maximum) => Some(maximum),
-            LookupResult::Numbers(_) => None,
-        })
+        self.look_up(Lookup::Maximum(Box::new(maximum)), LookupResult::into_maximum)
     }
 
     fn look_up<T>(
         &self,
         lookup: Lookup,
-        convert: impl Fn(LookupResult) -> Option<T>,
+        convert: impl Fn(LookupResult) -> Result<T, LookupError>,
     ) -> impl Future<Output = Result<T, LookupError>> {
         self.ask(CommandPurpose::Command, Step::Lookup(lookup), move |input| match input {
-            Input::Found(found) => Some(found.and_then(|result| convert(result).ok_or_else(other_lookup))),
+            Input::Found(found) => Some(found.and_then(&convert)),
             _ => None,
         })
     }
@@ -187,11 +180,6 @@ impl Port {
     fn shared(&self) -> MutexGuard<'_, PortState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The service does not do this: it answers the lookup that it got.
-fn other_lookup() -> LookupError {
-    LookupError::Unavailable("internal error: the result of the service belongs to another lookup".to_owned())
 }
 
 /// Functions that carry out a message, suspended while their caller performs a step.

@@ -5,30 +5,42 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 
 use super::super::evaluation::Evaluated;
-use super::super::lookup::LookupError;
+use super::super::lookup::{LookupError, LookupResult};
 use super::super::optimistic_numbers::{self, is_duplicate_key};
-use super::super::outcome::OutcomeKind;
+use super::super::outcome::{OutcomeKind, RuleOutcomes};
 use super::super::port::{Flow, Port};
 use super::super::prerequisites::NumberRule;
 use super::super::privileges::{CollectionAccess, Privileges, WriteKind};
 use super::super::rejection_text::RejectedBy;
 use super::super::step::Step;
 use super::group::{DuplicateNumber, Group};
-use super::{BatchJob, NumberDemand, ProvidedNumbersOfRule, UpsertStage};
+use super::{BatchJob, ProvidedNumbersOfRule, UpsertStage};
 use crate::command::Statement;
 use crate::document::Document;
 use crate::patterns::Rejection;
-use crate::patterns::numbering::Strategy;
+use crate::patterns::numbering::{NumberRequest, Strategy};
 use crate::rules::{Rule, RuleId};
 
 /// The maximum number of attempts of an optimistic sequence for one statement.
 const MAX_ATTEMPTS: u32 = 1000;
 
+/// The numbers that statements on one namespace need from one rule's counter.
+#[derive(Debug)]
+pub(super) struct NumberDemand<'f> {
+    rule: NumberRule<'f>,
+    /// Index into the batch's namespaces.
+    namespace: usize,
+    /// The statements that need a number.
+    statements: SmallVec<[usize; 1]>,
+    /// Numbers that clients provide in other statements.
+    provided: Vec<i64>,
+}
+
 impl<'f> BatchJob<'f> {
-    /// Returns the numbers that the statements need from each counter, and those they already contain. Skips
-    /// statements that are not sent.
-    fn collect_demands(&self) -> SmallVec<[NumberDemand<'f>; 1]> {
-        let mut demands = SmallVec::new();
+    /// Returns the numbers that the statements need from each counter, and those they already contain, the last first.
+    /// Skips statements that are not sent.
+    pub(super) fn collect_demands(&self) -> Vec<NumberDemand<'f>> {
+        let mut demands = Vec::new();
         for index in self.sendable() {
             let Some(evaluated) = self.evaluated.get(index) else { continue };
             let namespace = evaluated.statement.namespace;
@@ -42,15 +54,13 @@ impl<'f> BatchJob<'f> {
                 }
             }
         }
+        demands.reverse();
         demands
     }
 
     /// Returns the numbers that clients provide, which optimistic sequences must not assign to others.
     pub(super) fn collect_provided(&self) -> Vec<ProvidedNumbersOfRule> {
         let mut provided: Vec<ProvidedNumbersOfRule> = Vec::new();
-        if !self.has_numbers() {
-            return provided;
-        }
         for evaluated in self.sendable().filter_map(|index| self.evaluated.get(index)) {
             let namespace = evaluated.statement.namespace;
             for rule in evaluated.prerequisites.provided_numbers().filter(|rule| !is_counted(rule)) {
@@ -84,14 +94,14 @@ impl<'f> BatchJob<'f> {
         self.has_numbers() && self.unknown_access(privileges).is_some()
     }
 
-    /// Whether a rule assigns or observes numbers; false for nearly all batches.
-    fn has_numbers(&self) -> bool {
-        self.evaluated.iter().any(|one| one.prerequisites.has_numbers())
+    /// Whether counters must be asked before the statements can be sent.
+    pub(in crate::engine) fn needs_numbers(&self) -> bool {
+        !self.demands.is_empty()
     }
 
-    /// Whether a counter must be asked before the statements can be sent.
-    pub(in crate::engine) fn needs_counter(&self) -> bool {
-        self.has_numbers() && self.sendable().any(|index| self.evaluated.get(index).is_some_and(asks_counter))
+    /// Whether a rule assigns or observes numbers; false for nearly all batches.
+    pub(super) fn has_numbers(&self) -> bool {
+        self.evaluated.iter().any(|one| one.prerequisites.has_numbers())
     }
 
     /// Checks that the client may write what docward requests numbers for as its own user: a client must not gain
@@ -136,35 +146,56 @@ impl<'f> BatchJob<'f> {
 
     /// Requests the numbers of all statements and assigns them.
     pub(super) async fn request_numbers(&mut self, port: &Port) -> Flow {
-        for NumberDemand { rule, namespace, statements, provided } in self.collect_demands() {
-            let Some(namespace) = self.batch.namespaces.get(namespace) else { continue };
-            let count = u32::try_from(statements.len()).unwrap_or(u32::MAX);
-            match port.numbers(rule.numbers.request(*namespace, count, provided)).await {
-                Ok(numbers) => {
-                    for (index, number) in statements.into_iter().zip(numbers) {
-                        let Some(evaluated) = self.evaluated.get_mut(index) else { continue };
-                        evaluated.assign(rule, number);
-                        port.outcomes(|outcomes| evaluated.check_number(*namespace, outcomes));
-                    }
+        while let Some(request) = self.next_request() {
+            let found = port.numbers(request).await;
+            port.outcomes(|outcomes| self.take_numbers(found, outcomes))?;
+        }
+        Flow::Continue(())
+    }
+
+    /// Returns the next request of numbers that must come before the statements are sent.
+    pub(in crate::engine) fn next_request(&mut self) -> Option<NumberRequest> {
+        let demand = self.demands.last_mut()?;
+        let namespace = self.batch.namespace_at(demand.namespace);
+        let count = u32::try_from(demand.statements.len()).unwrap_or(u32::MAX);
+        Some(demand.rule.numbers.request(namespace, count, std::mem::take(&mut demand.provided)))
+    }
+
+    /// Assigns the numbers of the last request, or rejects its statements.
+    pub(in crate::engine) fn take_numbers(
+        &mut self,
+        found: Result<LookupResult, LookupError>,
+        outcomes: &mut RuleOutcomes,
+    ) -> Flow {
+        let Some(NumberDemand { rule, namespace, statements, .. }) = self.demands.pop() else {
+            return Flow::Continue(());
+        };
+        match found.and_then(|found| found.into_numbers(statements.len())) {
+            Ok(numbers) => {
+                let namespace = self.batch.namespace_at(namespace);
+                for (index, number) in statements.into_iter().zip(numbers) {
+                    let Some(evaluated) = self.evaluated.get_mut(index) else { continue };
+                    evaluated.assign(rule, number);
+                    evaluated.check_number(namespace, outcomes);
                 }
-                Err(LookupError::Unavailable(text)) => return Flow::Break(Step::Close(text)),
-                Err(LookupError::Permanent(text)) => {
-                    statements.into_iter().for_each(|index| self.reject_for_lookup(index, rule.rule, &text, port));
-                }
+            }
+            Err(LookupError::Unavailable(text)) => return Flow::Break(Step::Close(text)),
+            Err(LookupError::Permanent(text)) => {
+                statements.into_iter().for_each(|index| self.reject_for_lookup(index, rule.rule, &text, outcomes));
             }
         }
         Flow::Continue(())
     }
 
     /// Rejects a statement because a lookup failed; the log shows the error to the DBA.
-    fn reject_for_lookup(&mut self, index: usize, rule: &'f Rule, text: &str, port: &Port) {
+    fn reject_for_lookup(&mut self, index: usize, rule: &'f Rule, text: &str, outcomes: &mut RuleOutcomes) {
         let Some(evaluated) = self.evaluated.get_mut(index) else { return };
         let reason = format!("no number could be reserved for it: {text}");
         let hint = "Ask the DBA to correct this: docward reserves numbers as its own user (--service).";
         let rejection = Rejection::new(reason, hint);
         let namespace = self.batch.namespace(&evaluated.statement);
         let text = (rejection.reason.as_str(), rejection.hint.as_str());
-        port.outcomes(|outcomes| outcomes.settle(rule, namespace, OutcomeKind::Reject, text, (1, true)));
+        outcomes.settle(rule, namespace, OutcomeKind::Reject, text, (1, true));
         evaluated.rejected = Some(RejectedBy::new(rule, rejection));
     }
 
@@ -199,7 +230,13 @@ impl<'f> BatchJob<'f> {
                 Ok(next) => group.next_numbers.push((rule.rule.id, next)),
                 Err(LookupError::Unavailable(text)) => return Flow::Break(Step::Close(text)),
                 Err(LookupError::Permanent(text)) => {
-                    group.statements.iter().for_each(|index| self.reject_for_lookup(*index, rule.rule, &text, port));
+                    let reject = |outcomes: &mut RuleOutcomes| {
+                        group
+                            .statements
+                            .iter()
+                            .for_each(|one| self.reject_for_lookup(*one, rule.rule, &text, outcomes));
+                    };
+                    port.outcomes(reject);
                     self.stopped |= self.stops_on_error();
                     return Flow::Continue(false);
                 }
@@ -341,7 +378,7 @@ impl Group {
 }
 
 fn demand_of<'w, 'f>(
-    demands: &'w mut SmallVec<[NumberDemand<'f>; 1]>,
+    demands: &'w mut Vec<NumberDemand<'f>>,
     rule: NumberRule<'f>,
     namespace: usize,
 ) -> &'w mut NumberDemand<'f> {

@@ -50,7 +50,7 @@ impl StatementResult {
 impl<'f> BatchJob<'f> {
     /// Returns the message to send for the last step of a plan whose reply a rule needs to count statements without
     /// effect; or the step.
-    pub(in crate::engine) fn watched_message(&self, last: Step) -> Result<Vec<u8>, Step> {
+    pub(super) fn watched_message(&self, last: Step) -> Result<Vec<u8>, Step> {
         if self.evaluated.iter().all(|evaluated| evaluated.watched.is_empty()) {
             return Err(last);
         }
@@ -65,7 +65,7 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Sends one message with all statements, and passes its reply on.
-    pub(in crate::engine) async fn send_once(mut self: Box<Self>, message: Vec<u8>, port: Port) -> Flow<Step> {
+    pub(super) async fn send_once(mut self: Box<Self>, message: Vec<u8>, port: Port) -> Flow<Step> {
         let reply = port.exchange(message).await;
         Flow::Continue(port.outcomes(|outcomes| self.take_only_reply(reply, outcomes)))
     }

@@ -16,7 +16,7 @@ pub(super) fn share_counters(rules: &[RuleView<'_>]) -> Vec<(usize, Sequence)> {
         };
         // Its own start comes first: a rule that is tested alone uses it in any mode.
         let others = counters.iter().filter(|other| other.is_beside(&own)).map(|other| other.origin.clone());
-        let beginning = SharedStart(std::iter::once(own.origin.clone()).chain(others).collect());
+        let beginning = SharedStart(Arc::new(std::iter::once(own.origin.clone()).chain(others).collect()));
         Some((rule.index, Sequence { beginning, ..sequence.clone() }))
     };
     rules.iter().filter_map(linked).collect()

@@ -13,9 +13,9 @@ pub enum SequenceStart {
     AfterMax,
 }
 
-/// The rules that share a counter, each with its own start.
+/// The rules that share a counter, each with its own start. A thin pointer: it is part of every request for numbers.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct SharedStart(pub(super) Arc<[Origin]>);
+pub struct SharedStart(pub(super) Arc<Vec<Origin>>);
 
 /// One rule's part in the first number of a counter.
 #[derive(Debug, Clone, PartialEq)]

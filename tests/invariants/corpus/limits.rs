@@ -42,6 +42,22 @@ pub(super) fn entries() -> Vec<Entry> {
             holds: rejected,
         },
         Entry {
+            name: "limits: an upsert by $addToSet of a value that its filter's array has",
+            rules: &["limits: { items: { messages: 1 } }"],
+            stored: vec![],
+            steps: vec![upsert(doc! { "messages": [1] }, doc! { "$addToSet": { "messages": 1 } })],
+            must: "inserts the array of the filter",
+            holds: |seen| seen.code() == 0 && is(seen, "messages", vec![1]),
+        },
+        Entry {
+            name: "limits: an upsert by $addToSet of another value than its filter's array has",
+            rules: &["limits: { items: { messages: 1 } }"],
+            stored: vec![],
+            steps: vec![upsert(doc! { "messages": [1] }, doc! { "$addToSet": { "messages": { "$each": [1, 2] } } })],
+            must: "is rejected",
+            holds: rejected,
+        },
+        Entry {
             name: "limits: the bytes of an $addToSet with $each after another field",
             rules: &[SHORT],
             stored: vec![doc! { "_id": 1 }],
