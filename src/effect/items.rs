@@ -125,8 +125,11 @@ fn of_upsert(operation: &Operation<'_>, path: &Path) -> Option<usize> {
         Items::Pushed { by, most } => Some(most.map_or(pinned + by, |most| most.min(pinned + by))),
         Items::AddedToSet(added) => {
             // The server also takes other values for equal, such as 1 and 1.0.
-            let known: HashSet<Value<'_>> = array.iter().flat_map(|array| array.values()).collect();
-            Some(pinned + added.values().filter(|value| !known.contains(value)).count())
+            let mut new: HashSet<Value<'_>> = added.values().collect();
+            for known in array.iter().flat_map(|array| array.values()) {
+                new.remove(&known);
+            }
+            Some(pinned + new.len())
         }
         Items::Unclear(_) => None,
     }

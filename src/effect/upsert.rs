@@ -11,10 +11,25 @@ use smallvec::SmallVec;
 use super::arithmetic::{new_array, sum, zero_like};
 use super::image::{Image, Inserted, stored_fields};
 use super::node::{ImageFields, ImageNode, ImageValue, PathState};
-use super::operators::position;
+use super::operators::{look_below, position};
 use super::pins::{PinnedPath, Pins, agree, may_match_nothing, pins, uses_expr};
 use crate::command::Modification;
-use crate::document::{Document, Kind, Path, Value, paths_overlap};
+use crate::document::{Document, Element, Kind, Path, PathLookup, Value, paths_overlap};
+
+/// Returns the rest of a path below another one.
+fn below<'p>(path: &'p [u8], around: &[u8]) -> Option<&'p [u8]> {
+    path.strip_prefix(around)?.strip_prefix(b".")
+}
+
+/// Returns whether a document has no other field than that at the path `field`.
+fn holds_only(document: Value<'_>, field: &[u8]) -> bool {
+    let (name, rest) = match field.iter().position(|byte| *byte == b'.') {
+        Some(dot) => (field.get(..dot), field.get(dot + 1..)),
+        None => (Some(field), None),
+    };
+    let is_field = |one: Element<'_>| Some(one.key) == name && rest.is_none_or(|rest| holds_only(one.value, rest));
+    document.as_document().is_some_and(|document| document.elements().all(is_field))
+}
 
 /// mongod fails the upsert, so nothing is inserted.
 struct UpsertFails;
@@ -102,9 +117,21 @@ impl<'s> Equalities<'s> {
         self.pins.iter().map(PinnedPath::root)
     }
 
-    /// Returns whether the inserted document has, or may have, more from the filter at this path than `field` in it.
+    /// Returns whether the inserted document has, or may have, more from the filter at the path `around` than `field`,
+    /// which is below it.
     pub fn gives_beside(&self, field: &Path, around: &[u8]) -> bool {
-        self.pins.iter().any(|pin| paths_overlap(pin.path, around) && pin.path != field.as_str().as_bytes())
+        let field = field.as_str().as_bytes();
+        let is_beside = |value: Value<'_>| below(field, around).is_none_or(|rest| !holds_only(value, rest));
+        self.pins.iter().any(|pin| match (pin.value, below(around, pin.path)) {
+            _ if pin.path == field || !paths_overlap(pin.path, around) => false,
+            (Some(value), Some(rest)) => match look_below(rest, value) {
+                PathLookup::Found(value) => is_beside(value),
+                // The server fails to set a field below another value.
+                PathLookup::Missing | PathLookup::Blocked(_) => false,
+            },
+            (Some(value), None) if pin.path == around => is_beside(value),
+            _ => true,
+        })
     }
 
     /// Returns whether every version of the server fails to build a document from them.

@@ -1,8 +1,8 @@
 //! Carries out one message, step by step.
 //!
 //! [`Plan::next`] returns the next step; the caller performs it and passes the result to the next call. Most messages
-//! are planned at once (`message_plan.rs`). For the others async functions ask for their steps through a port
-//! (`port.rs`).
+//! are planned at once (`message_plan.rs`), or after the numbers that they need. For the others async functions ask for
+//! their steps through a port (`port.rs`).
 
 use super::batch::{BatchJob, Sending};
 use super::lookup::Lookup;
@@ -74,7 +74,9 @@ impl<'f> Plan<'f> {
     pub fn take_rest(&mut self) -> Vec<RuleOutcome> {
         match &self.state {
             PlanState::CarryingOut(functions) => functions.take_all_outcomes(),
-            _ => self.outcomes.take(),
+            PlanState::Numbering(_) | PlanState::Sent(_) | PlanState::Fresh(_) | PlanState::Done => {
+                self.outcomes.take()
+            }
         }
     }
 

@@ -79,10 +79,10 @@ pub(super) fn set_on_insert<'v>(
         if field.is_below(one.key) && is_written_twice() {
             return Ok(on_insert.elements().map(|one| (one.key.into(), one.value)).collect());
         }
+        split_around(field, one.key.into(), one.value, &mut set)?;
         if field.is_below(one.key) && equalities.is_some_and(|from_filter| from_filter.gives_beside(field, one.key)) {
             return Err(Unsplittable::Given(String::from_utf8_lossy(one.key).into_owned()));
         }
-        split_around(field, one.key.into(), one.value, &mut set)?;
     }
     Ok(set)
 }

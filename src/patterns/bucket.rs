@@ -380,15 +380,15 @@ impl Bucket {
         if let Some(reason) = selected {
             return Err(Rejection::new(reason, "Filter by the owner's fields instead of _id."));
         }
+        let valid = equalities.as_ref().filter(|equalities| !equalities.conflict());
         // It is set field by field around the count, because docward increments the count beside it.
-        let on_insert = set_on_insert(operators, &self.count, equalities.as_ref());
+        let on_insert = set_on_insert(operators, &self.count, valid);
         let stored = || {
             // A stored bucket gets none of it.
             let on_insert = on_insert.as_deref().unwrap_or_default();
             self.push_to_stored(update, self.counted(operators, on_insert, pushed, None), pushed)
         };
-        let is_valid_upsert = equalities.as_ref().is_some_and(|equalities| !equalities.conflict());
-        let seed = seed.as_ref().filter(|_| is_valid_upsert);
+        let seed = seed.as_ref().filter(|_| valid.is_some());
         // The server inserts no field without a name.
         let is_known =
             |root: &[u8]| !root.is_empty() && seed.is_some_and(|seed| seed.at_bytes(root) != ImageValue::Unknown);

@@ -191,7 +191,7 @@ impl Errors<'_> {
                 fields.any(|field| self.before.iter().any(|stored| is_none(stored, &field)))
             }
             // Documented for pipelines of constants, which are read as operators.
-            (_, Some(IMMUTABLE), None) => statement.upsert && statement.is_pipeline() && statement.touches("_id"),
+            (_, Some(IMMUTABLE), None) => statement.is_pipeline() && statement.touches("_id"),
             // Documented: a push finds no bucket with room, and the new one has a value that another document has.
             (Rule::Bucket(_), Some(DUPLICATE_KEY), None) => writes("messages") && writes(super::generate::UNIQUE),
             // It changes the `_id`, and the document it would insert exists already: a push goes to a stored bucket first.

@@ -153,7 +153,8 @@ impl<'f> BatchJob<'f> {
         Flow::Continue(())
     }
 
-    /// Returns the next request of numbers that must come before the statements are sent.
+    /// Returns the next request of numbers that must come before the statements are sent. [`Self::take_numbers`] must
+    /// follow it.
     pub(in crate::engine) fn next_request(&mut self) -> Option<NumberRequest> {
         let demand = self.demands.last_mut()?;
         let namespace = self.batch.namespace_at(demand.namespace);

@@ -93,8 +93,8 @@ fn with_increment<'a>(
     }
     let sets_on_insert = update.upsert && operators.get("$setOnInsert").is_some();
     let equalities = sets_on_insert.then(|| Equalities::of_filter(update.filter.as_document())).flatten();
-    let on_insert =
-        set_on_insert(operators, version_field, equalities.as_ref()).map_err(|at| unsplittable(version_field, &at))?;
+    let valid = equalities.as_ref().filter(|equalities| !equalities.conflict());
+    let on_insert = set_on_insert(operators, version_field, valid).map_err(|at| unsplittable(version_field, &at))?;
     let inserted = without_version(version_field, on_insert)?;
     let version = version_field.as_str();
     let has_inc = operators.get("$inc").is_some_and(|value| value.as_document().is_some());

@@ -58,6 +58,14 @@ pub(super) fn entries() -> Vec<Entry> {
             holds: rejected,
         },
         Entry {
+            name: "limits: an upsert by $addToSet of one value twice",
+            rules: &["limits: { items: { messages: 2 } }"],
+            stored: vec![],
+            steps: vec![upsert(doc! { "messages": [1] }, doc! { "$addToSet": { "messages": { "$each": [2, 2] } } })],
+            must: "inserts it once",
+            holds: |seen| is(seen, "messages", vec![1, 2]),
+        },
+        Entry {
             name: "limits: the bytes of an $addToSet with $each after another field",
             rules: &[SHORT],
             stored: vec![doc! { "_id": 1 }],

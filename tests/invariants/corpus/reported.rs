@@ -368,6 +368,31 @@ fn buckets() -> Vec<Entry> {
             holds: |seen| seen.code() == 121 && seen.nothing_stored(),
         },
         Entry {
+            name: "replacement: a $setOnInsert around the version, beside what its filter gives",
+            rules: &["replacement: { policy: check_version, version: m.d.v }"],
+            stored: vec![],
+            steps: vec![upsert(
+                doc! { "_id": 1, "m": { "x": 1 } },
+                doc! { "$set": { "b": 1 }, "$setOnInsert": { "m.d": { "y": 2 } } },
+            )],
+            must: "inserts both and a version",
+            holds: |seen| {
+                let inside = |path| at(&seen.one(), path).and_then(as_number);
+                inside("m.x") == Some(1.0) && inside("m.d.y") == Some(2.0) && inside("m.d.v") == Some(1.0)
+            },
+        },
+        Entry {
+            name: "replacement: a $setOnInsert around a document of its filter with nothing but the version",
+            rules: &["replacement: { policy: check_version, version: m.v }"],
+            stored: vec![],
+            steps: vec![upsert(
+                doc! { "_id": 1, "m": { "v": 5 } },
+                doc! { "$set": { "b": 1 }, "$setOnInsert": { "m": { "y": 2 } } },
+            )],
+            must: "inserts the other fields of that document and a version",
+            holds: |seen| at(&seen.one(), "m.y") == Some(&2.into()) && at(&seen.one(), "m.v").is_some(),
+        },
+        Entry {
             name: "replacement: a $setOnInsert around the version that its filter gives",
             rules: &["replacement: { policy: check_version, version: m.v }"],
             stored: vec![],
