@@ -23,10 +23,13 @@ use std::borrow::Cow;
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::evaluation::Evaluated;
 use super::merge::{self, MergedResults};
 use super::outcome::RuleOutcomes;
 use super::port::{CommandPurpose, Flow, Port, close};
+use super::prerequisites::NumberRule;
 use super::step::Step;
 use crate::command::own::{self, CommandSession};
 use crate::command::{Command, EncodeOptions, Reply, Statement, StatementPart, WriteBatch, WriteForm};
@@ -35,7 +38,6 @@ use crate::rules::RuleId;
 
 pub(super) use commands::is_state_change_error;
 use group::{CountingResult, Group, UpsertStage};
-use numbers::NumberDemand;
 pub(super) use sending::Sending;
 
 /// The state of one write command.
@@ -65,6 +67,18 @@ pub(super) struct BatchJob<'f> {
 
 /// A group, a statement of it that matched nothing or failed to insert, and the reply to it.
 type UnmatchedStatement = (Group, usize, Vec<u8>);
+
+/// The numbers that statements on one namespace need from one rule's counter.
+#[derive(Debug)]
+struct NumberDemand<'f> {
+    rule: NumberRule<'f>,
+    /// Index into the batch's namespaces.
+    namespace: usize,
+    /// The statements that need a number.
+    statements: SmallVec<[usize; 1]>,
+    /// Numbers that clients provide in other statements.
+    provided: Vec<i64>,
+}
 
 /// The numbers that clients provide, on one namespace, in the field of an optimistic sequence.
 #[derive(Debug)]

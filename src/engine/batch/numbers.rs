@@ -14,7 +14,7 @@ use super::super::privileges::{CollectionAccess, Privileges, WriteKind};
 use super::super::rejection_text::RejectedBy;
 use super::super::step::Step;
 use super::group::{DuplicateNumber, Group};
-use super::{BatchJob, ProvidedNumbersOfRule, UpsertStage};
+use super::{BatchJob, NumberDemand, ProvidedNumbersOfRule, UpsertStage};
 use crate::command::Statement;
 use crate::document::Document;
 use crate::patterns::Rejection;
@@ -23,18 +23,6 @@ use crate::rules::{Rule, RuleId};
 
 /// The maximum number of attempts of an optimistic sequence for one statement.
 const MAX_ATTEMPTS: u32 = 1000;
-
-/// The numbers that statements on one namespace need from one rule's counter.
-#[derive(Debug)]
-pub(super) struct NumberDemand<'f> {
-    rule: NumberRule<'f>,
-    /// Index into the batch's namespaces.
-    namespace: usize,
-    /// The statements that need a number.
-    statements: SmallVec<[usize; 1]>,
-    /// Numbers that clients provide in other statements.
-    provided: Vec<i64>,
-}
 
 impl<'f> BatchJob<'f> {
     /// Returns the numbers that the statements need from each counter, and those they already contain, the last first.
