@@ -54,10 +54,12 @@ impl Path {
 
     /// Returns whether `other` is a parent of this path.
     pub fn is_below(&self, other: &[u8]) -> bool {
-        match self.text.as_bytes().strip_prefix(other) {
-            Some(rest) => rest.first() == Some(&b'.'),
-            None => false,
-        }
+        rest_below(self.text.as_bytes(), other).is_some()
+    }
+
+    /// Returns the rest of this path below its parent `other`.
+    pub fn below(&self, other: &[u8]) -> Option<Self> {
+        std::str::from_utf8(rest_below(self.text.as_bytes(), other)?).ok().and_then(Self::parse)
     }
 
     /// Returns whether a write to one of the two paths changes a value at the other.
@@ -80,6 +82,11 @@ impl Path {
 /// Returns the paths of the fields around the field at a dotted path, outermost first: `a` and `a.b` of `a.b.c`.
 pub fn parents(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('.').filter_map(|(dot, _)| path.get(..dot))
+}
+
+/// Returns the rest of the dotted path `inner` below `outer`; `None` if it is not below it.
+pub fn rest_below<'p>(inner: &'p [u8], outer: &[u8]) -> Option<&'p [u8]> {
+    inner.strip_prefix(outer)?.strip_prefix(b".")
 }
 
 /// Returns whether the dotted path `inner` is `outer` or below it.

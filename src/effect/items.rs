@@ -7,7 +7,7 @@ use super::operators::{PathOverlap, Write, on_insert, position, touch, touched};
 use super::upsert::Equalities;
 use super::{Change, ImageValue, WrittenBy, inserted, write};
 use crate::command::Operation;
-use crate::document::{Document, Kind, Path, Value};
+use crate::document::{Document, Kind, Path, Value, rest_below};
 
 /// The effect of an update on the number of elements of an array in a stored document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,12 +112,12 @@ fn of_upsert(operation: &Operation<'_>, path: &Path) -> Option<usize> {
     let operators = update.operators()?;
     let filter = update.filter.as_document();
     let from_filter = Equalities::of_filter(filter)?.document()?;
-    let array = match from_filter.at(path) {
+    let pinned_value = match from_filter.at(path) {
         ImageValue::Missing => None,
-        ImageValue::Value(value) => value.as_array(),
+        ImageValue::Value(value) => Some(value),
         ImageValue::Some(_) | ImageValue::Unknown | ImageValue::Blocked(_) => return None,
     };
-    let pinned = array.map_or(0, |array| array.values().count());
+    let pinned = pinned_value.map_or(0, item_count);
     match of_writes(on_insert(operators), filter, path) {
         // The server fails an upsert with `$` that inserts.
         Items::Kept | Items::Selected(_) => Some(pinned),
@@ -126,7 +126,7 @@ fn of_upsert(operation: &Operation<'_>, path: &Path) -> Option<usize> {
         Items::AddedToSet(added) => {
             // The server also takes other values for equal, such as 1 and 1.0.
             let mut new: HashSet<Value<'_>> = added.values().collect();
-            for known in array.iter().flat_map(|array| array.values()) {
+            for known in pinned_value.and_then(Value::as_array).iter().flat_map(|array| array.values()) {
                 new.remove(&known);
             }
             Some(pinned + new.len())
@@ -163,7 +163,7 @@ fn of_write<'u>(field: &Path, filter: Document<'_>, (operator, path, value): Wri
 
 /// Returns the first part of a written path below the field.
 fn first_below<'p>(field: &Path, path: &'p [u8]) -> Option<&'p [u8]> {
-    let below = path.strip_prefix(field.as_str().as_bytes())?.strip_prefix(b".")?;
+    let below = rest_below(path, field.as_str().as_bytes())?;
     below.split(|byte| *byte == b'.').next()
 }
 

@@ -14,22 +14,7 @@ use super::node::{ImageFields, ImageNode, ImageValue, PathState};
 use super::operators::{look_below, position};
 use super::pins::{PinnedPath, Pins, agree, may_match_nothing, pins, uses_expr};
 use crate::command::Modification;
-use crate::document::{Document, Element, Kind, Path, PathLookup, Value, paths_overlap};
-
-/// Returns the rest of a path below another one.
-fn below<'p>(path: &'p [u8], around: &[u8]) -> Option<&'p [u8]> {
-    path.strip_prefix(around)?.strip_prefix(b".")
-}
-
-/// Returns whether a document has no other field than that at the path `field`.
-fn holds_only(document: Value<'_>, field: &[u8]) -> bool {
-    let (name, rest) = match field.iter().position(|byte| *byte == b'.') {
-        Some(dot) => (field.get(..dot), field.get(dot + 1..)),
-        None => (Some(field), None),
-    };
-    let is_field = |one: Element<'_>| Some(one.key) == name && rest.is_none_or(|rest| holds_only(one.value, rest));
-    document.as_document().is_some_and(|document| document.elements().all(is_field))
-}
+use crate::document::{Document, Element, Kind, Path, PathLookup, Value, paths_overlap, rest_below};
 
 /// mongod fails the upsert, so nothing is inserted.
 struct UpsertFails;
@@ -94,6 +79,14 @@ impl<'s> ImageNode<'s> {
     }
 }
 
+/// Returns whether a document has no other field than that at the path `field`.
+fn holds_only(document: Value<'_>, field: &[u8]) -> bool {
+    let mut names = field.splitn(2, |byte| *byte == b'.');
+    let (name, rest) = (names.next(), names.next());
+    let is_field = |one: Element<'_>| Some(one.key) == name && rest.is_none_or(|rest| holds_only(one.value, rest));
+    document.as_document().is_some_and(|document| document.elements().all(is_field))
+}
+
 /// The server takes each equality that is not certain or leaves it. If there are more, their fields are unknown.
 const MOST_CHOICES: usize = 4;
 
@@ -121,8 +114,8 @@ impl<'s> Equalities<'s> {
     /// which is below it.
     pub fn gives_beside(&self, field: &Path, around: &[u8]) -> bool {
         let field = field.as_str().as_bytes();
-        let is_beside = |value: Value<'_>| below(field, around).is_none_or(|rest| !holds_only(value, rest));
-        self.pins.iter().any(|pin| match (pin.value, below(around, pin.path)) {
+        let is_beside = |value: Value<'_>| rest_below(field, around).is_none_or(|rest| !holds_only(value, rest));
+        let gives = |pin: &PinnedPath<'_>| match (pin.value, rest_below(around, pin.path)) {
             _ if pin.path == field || !paths_overlap(pin.path, around) => false,
             (Some(value), Some(rest)) => match look_below(rest, value) {
                 PathLookup::Found(value) => is_beside(value),
@@ -131,7 +124,8 @@ impl<'s> Equalities<'s> {
             },
             (Some(value), None) if pin.path == around => is_beside(value),
             _ => true,
-        })
+        };
+        self.pins.iter().any(gives) && !self.conflict()
     }
 
     /// Returns whether every version of the server fails to build a document from them.

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use crate::document::{Document, Element, Kind, Path, Value, paths_overlap};
-use crate::effect::{Equalities, touched};
+use crate::effect::touched;
 use crate::patterns::Rejection;
 
 /// A path and its value, of one `$set` or `$setOnInsert`.
@@ -61,14 +61,15 @@ impl Unsplittable {
 }
 
 /// Returns what `$setOnInsert` sets, without documents around `field`. One stays whole if the client also writes a part of
-/// it, so that the server fails the statement. `equalities`: what an upsert takes from its filter.
+/// it, so that the server fails the statement. `is_given`: whether an upsert's filter gives more than `field` in the
+/// document at a path.
 ///
 /// # Errors
 /// As [`split_around`], and if the filter gives something else than `field` in such a document.
 pub(super) fn set_on_insert<'v>(
     operators: Document<'v>,
     field: &Path,
-    equalities: Option<&Equalities<'_>>,
+    is_given: impl Fn(&[u8]) -> bool,
 ) -> Result<Vec<SetField<'v>>, Unsplittable> {
     let mut set = Vec::new();
     let on_insert = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
@@ -80,7 +81,7 @@ pub(super) fn set_on_insert<'v>(
             return Ok(on_insert.elements().map(|one| (one.key.into(), one.value)).collect());
         }
         split_around(field, one.key.into(), one.value, &mut set)?;
-        if field.is_below(one.key) && equalities.is_some_and(|from_filter| from_filter.gives_beside(field, one.key)) {
+        if field.is_below(one.key) && is_given(one.key) {
             return Err(Unsplittable::Given(String::from_utf8_lossy(one.key).into_owned()));
         }
     }

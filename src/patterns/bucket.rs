@@ -25,7 +25,7 @@ use super::{
 use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update, code};
 use crate::config::keys::{Declaration, Keys, Setting, WholeNumber};
 use crate::config::{Code, MapReader, Node, ReadContext};
-use crate::document::{CowDocument, Document, OwnedValue, Path, PathLookup, Value, edit, paths_overlap};
+use crate::document::{CowDocument, Document, OwnedValue, Path, PathLookup, Value, edit, paths_overlap, rest_below};
 use crate::effect::{Equalities, ImageValue, Inserted, PathOverlap, equality, inserted, touch, touched};
 
 /// Settings of the pattern.
@@ -321,7 +321,7 @@ impl Bucket {
         if !counts {
             return Verdict::Forward;
         }
-        let on_insert = set_on_insert(operators, &self.count, None).unwrap_or_default();
+        let on_insert = set_on_insert(operators, &self.count, |_| false).unwrap_or_default();
         let modification = Modification::Operators(self.counted(operators, &on_insert, 0, None));
         Verdict::rewrite(Operation::Update(Update { modification, ..update.clone() }))
     }
@@ -380,15 +380,16 @@ impl Bucket {
         if let Some(reason) = selected {
             return Err(Rejection::new(reason, "Filter by the owner's fields instead of _id."));
         }
-        let valid = equalities.as_ref().filter(|equalities| !equalities.conflict());
+        let is_given = |path: &[u8]| equalities.as_ref().is_some_and(|given| given.gives_beside(&self.count, path));
         // It is set field by field around the count, because docward increments the count beside it.
-        let on_insert = set_on_insert(operators, &self.count, valid);
+        let on_insert = set_on_insert(operators, &self.count, is_given);
         let stored = || {
             // A stored bucket gets none of it.
             let on_insert = on_insert.as_deref().unwrap_or_default();
             self.push_to_stored(update, self.counted(operators, on_insert, pushed, None), pushed)
         };
-        let seed = seed.as_ref().filter(|_| valid.is_some());
+        let is_valid_upsert = equalities.as_ref().is_some_and(|equalities| !equalities.conflict());
+        let seed = seed.as_ref().filter(|_| is_valid_upsert);
         // The server inserts no field without a name.
         let is_known =
             |root: &[u8]| !root.is_empty() && seed.is_some_and(|seed| seed.at_bytes(root) != ImageValue::Unknown);
@@ -457,6 +458,5 @@ fn pushes(value: Value<'_>) -> Result<i64, Rejection> {
 /// Returns whether the path is below a position that the filter found, as `messages.$.read` is. A number could be a
 /// position that does not exist yet.
 fn writes_inside_an_element(array: &Path, path: &[u8]) -> bool {
-    let below = path.strip_prefix(array.as_str().as_bytes()).and_then(|rest| rest.strip_prefix(b"."));
-    below.is_some_and(|below| below.starts_with(b"$"))
+    rest_below(path, array.as_str().as_bytes()).is_some_and(|below| below.starts_with(b"$"))
 }

@@ -24,7 +24,9 @@ use super::{
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
 use crate::config::{Located, Node, ReadContext};
-use crate::document::{ArrayWriter, CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, Writer};
+use crate::document::{
+    ArrayWriter, CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, Writer, rest_below,
+};
 use crate::effect::{
     AddedValues, ImageValue, Items, WrittenBy, inserted, inserted_items, item_count, items, other_selections, touched,
 };
@@ -399,8 +401,8 @@ impl ItemLimit {
     /// its top level.
     fn demands_room(&self, update: &Update<'_>, added: usize) -> bool {
         update.filter.as_document().elements().any(|condition| {
-            let below = condition.key.strip_prefix(self.array.value.as_str().as_bytes());
-            let position = below.and_then(|below| below.strip_prefix(b".")).and_then(crate::effect::index);
+            let below = rest_below(condition.key, self.array.value.as_str().as_bytes());
+            let position = below.and_then(crate::effect::index);
             let is_missing = condition.value.as_document().and_then(|condition| condition.get("$exists"));
             position.is_some_and(|position| position <= self.first_without_room(added))
                 && is_missing.and_then(Value::as_bool) == Some(false)

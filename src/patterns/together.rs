@@ -302,7 +302,7 @@ fn list(fields: &[&Path]) -> String {
 
 /// Returns the rest of a path below `around`; the whole path if `around` is empty.
 fn rest_below<'p>(path: &'p [u8], around: &[u8]) -> Option<&'p [u8]> {
-    if around.is_empty() { Some(path) } else { path.strip_prefix(around)?.strip_prefix(b".") }
+    if around.is_empty() { Some(path) } else { crate::document::rest_below(path, around) }
 }
 
 /// Returns the array element that a path writes into: the path up to its last position.

@@ -219,13 +219,9 @@ impl<'f> BatchJob<'f> {
                 Ok(next) => group.next_numbers.push((rule.rule.id, next)),
                 Err(LookupError::Unavailable(text)) => return Flow::Break(Step::Close(text)),
                 Err(LookupError::Permanent(text)) => {
-                    let reject = |outcomes: &mut RuleOutcomes| {
-                        group
-                            .statements
-                            .iter()
-                            .for_each(|one| self.reject_for_lookup(*one, rule.rule, &text, outcomes));
-                    };
-                    port.outcomes(reject);
+                    for index in &group.statements {
+                        port.outcomes(|outcomes| self.reject_for_lookup(*index, rule.rule, &text, outcomes));
+                    }
                     self.stopped |= self.stops_on_error();
                     return Flow::Continue(false);
                 }

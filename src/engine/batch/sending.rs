@@ -40,8 +40,8 @@ impl Sending<'_> {
     pub(in crate::engine) async fn carry_out(self, port: Port) -> Flow<Step> {
         match self {
             Self::Last(step) => Flow::Continue(step),
-            Self::Once(job, message) => Box::pin(job.send_once(message, port)).await,
-            Self::Groups(job) => Box::pin(job.send(port)).await,
+            Self::Once(job, message) => job.send_once(message, port).await,
+            Self::Groups(job) => job.send(port).await,
         }
     }
 }

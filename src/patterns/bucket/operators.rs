@@ -16,7 +16,7 @@ impl Bucket {
     ) -> Option<&Path> {
         let opened = self.opened.as_ref()?;
         // The server rejects two operators on one path.
-        let is_set = |(path, value): (&[u8], Value<'_>)| match below(opened, path).zip(value.as_document()) {
+        let is_set = |(path, value): (&[u8], Value<'_>)| match opened.below(path).zip(value.as_document()) {
             Some((rest, document)) => rest.lookup(document) != PathLookup::Missing,
             None => touch(opened, path) != PathOverlap::Apart,
         };
@@ -89,7 +89,7 @@ fn with_field<'a>(on_insert: Document<'_>, field: &Path, value: Value<'_>) -> Co
     CowDocument::build(|w| {
         let mut is_set = false;
         for one in on_insert.elements() {
-            match below(field, one.key).zip(one.value.as_document()) {
+            match field.below(one.key).zip(one.value.as_document()) {
                 Some((rest, around)) => {
                     let edited = CowDocument::from_writer(edit::set(around, &rest, value));
                     w.value(one.key, Value::document(edited.as_document()));
@@ -102,9 +102,4 @@ fn with_field<'a>(on_insert: Document<'_>, field: &Path, value: Value<'_>) -> Co
             w.value(field.as_str(), value);
         }
     })
-}
-
-/// Returns the rest of a field's path below the path of a field around it.
-fn below(field: &Path, around: &[u8]) -> Option<Path> {
-    field.is_below(around).then(|| Path::parse(field.as_str().get(around.len() + 1..)?)).flatten()
 }

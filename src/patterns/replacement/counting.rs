@@ -91,10 +91,11 @@ fn with_increment<'a>(
     if !is_counted(operators, version_field) {
         return Ok(None);
     }
-    let sets_on_insert = update.upsert && operators.get("$setOnInsert").is_some();
-    let equalities = sets_on_insert.then(|| Equalities::of_filter(update.filter.as_document())).flatten();
-    let valid = equalities.as_ref().filter(|equalities| !equalities.conflict());
-    let on_insert = set_on_insert(operators, version_field, valid).map_err(|at| unsplittable(version_field, &at))?;
+    let is_given = |path: &[u8]| {
+        let equalities = update.upsert.then(|| Equalities::of_filter(update.filter.as_document())).flatten();
+        equalities.is_some_and(|equalities| equalities.gives_beside(version_field, path))
+    };
+    let on_insert = set_on_insert(operators, version_field, is_given).map_err(|at| unsplittable(version_field, &at))?;
     let inserted = without_version(version_field, on_insert)?;
     let version = version_field.as_str();
     let has_inc = operators.get("$inc").is_some_and(|value| value.as_document().is_some());

@@ -83,7 +83,7 @@ fn with_version<'a>(
             match operator.value.as_document().filter(|_| operator.key == b"$set") {
                 Some(fields) => w.nested("$set", |w| {
                     for field in fields.elements() {
-                        match (field.value.as_document(), below(version_field, field.key)) {
+                        match (field.value.as_document(), version_field.below(field.key)) {
                             _ if field.key == version_field.as_str().as_bytes() => {
                                 w.value(field.key, version.as_value())
                             }
@@ -100,12 +100,6 @@ fn with_version<'a>(
         }
     });
     Update { modification: Modification::Operators(operators), ..update.clone() }
-}
-
-/// Returns the rest of a path below a field around it.
-fn below(path: &Path, around: &[u8]) -> Option<Path> {
-    let rest = path.as_str().as_bytes().strip_prefix(around)?.strip_prefix(b".")?;
-    std::str::from_utf8(rest).ok().and_then(Path::parse)
 }
 
 /// Returns whether a version comes after the other: null comes before all numbers.

@@ -191,8 +191,7 @@ pub(super) fn set_value<'u>(touches: &[TouchedPath<'u>], path: &Path) -> PathLoo
         if below.is_empty() {
             return PathLookup::Found(field.value);
         }
-        let below = below.strip_prefix(b".").and_then(|rest| std::str::from_utf8(rest).ok()).and_then(Path::parse);
-        if let (Some(below), Some(nested)) = (below, field.value.as_document()) {
+        if let (Some(below), Some(nested)) = (path.below(field.path), field.value.as_document()) {
             return below.lookup(nested);
         }
     }

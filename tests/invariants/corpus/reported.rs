@@ -154,6 +154,18 @@ pub(super) fn entries() -> Vec<Entry> {
     entries
 }
 
+/// An upsert whose filter gives only the version in the document that `$setOnInsert` sets.
+fn given_version(name: &'static str, filter: Document) -> Entry {
+    Entry {
+        name,
+        rules: &["replacement: { policy: check_version, version: m.v }"],
+        stored: vec![],
+        steps: vec![upsert(filter, doc! { "$set": { "b": 1 }, "$setOnInsert": { "m": { "y": 2 } } })],
+        must: "inserts the other fields of that document and a version",
+        holds: |seen| at(&seen.one(), "m.y") == Some(&2.into()) && at(&seen.one(), "m.v").is_some(),
+    }
+}
+
 fn buckets() -> Vec<Entry> {
     let full = || doc! { "_id": 1, "messages": [0, 1, 2], "count": 3 };
     vec![
@@ -381,28 +393,14 @@ fn buckets() -> Vec<Entry> {
                 inside("m.x") == Some(1.0) && inside("m.d.y") == Some(2.0) && inside("m.d.v") == Some(1.0)
             },
         },
-        Entry {
-            name: "replacement: a $setOnInsert around a document of its filter with nothing but the version",
-            rules: &["replacement: { policy: check_version, version: m.v }"],
-            stored: vec![],
-            steps: vec![upsert(
-                doc! { "_id": 1, "m": { "v": 5 } },
-                doc! { "$set": { "b": 1 }, "$setOnInsert": { "m": { "y": 2 } } },
-            )],
-            must: "inserts the other fields of that document and a version",
-            holds: |seen| at(&seen.one(), "m.y") == Some(&2.into()) && at(&seen.one(), "m.v").is_some(),
-        },
-        Entry {
-            name: "replacement: a $setOnInsert around the version that its filter gives",
-            rules: &["replacement: { policy: check_version, version: m.v }"],
-            stored: vec![],
-            steps: vec![upsert(
-                doc! { "_id": 1, "m.v": 5 },
-                doc! { "$set": { "b": 1 }, "$setOnInsert": { "m": { "y": 2 } } },
-            )],
-            must: "inserts the other fields of that document and a version",
-            holds: |seen| at(&seen.one(), "m.y") == Some(&2.into()) && at(&seen.one(), "m.v").is_some(),
-        },
+        given_version(
+            "replacement: a $setOnInsert around a document of its filter with nothing but the version",
+            doc! { "_id": 1, "m": { "v": 5 } },
+        ),
+        given_version(
+            "replacement: a $setOnInsert around the version that its filter gives",
+            doc! { "_id": 1, "m.v": 5 },
+        ),
         Entry {
             name: "bucket: a push opens a bucket whose filter states a reference",
             rules: &[BUCKET, COPIES],
