@@ -24,4 +24,5 @@ pub use number::{compare_numbers, is_finite, may_overflow};
 pub use owned::CowDocument;
 pub use path::{Path, PathLookup, is_at_or_below, parents, paths_overlap, rest_below};
 pub use value::{Kind, OwnedValue, Value};
+pub(crate) use writer::array;
 pub use writer::{ArrayWriter, ValueSlot, Writer, document};

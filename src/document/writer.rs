@@ -1,7 +1,7 @@
 //! Builds BSON from front to back in one buffer. Nested documents are written in place and their length prefixes are
 //! patched afterwards, so a rewrite needs one allocation.
 
-use super::{Document, Element, Kind, Value};
+use super::{Document, Element, Kind, OwnedValue, Value};
 
 /// Appends fields to an open document in `out`.
 #[derive(Debug)]
@@ -28,6 +28,13 @@ pub fn document(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
     Writer::document(&mut out, write);
     out
+}
+
+/// Returns a new array.
+pub(crate) fn array(write: impl FnOnce(&mut ArrayWriter<'_>)) -> OwnedValue {
+    let mut bytes = Vec::with_capacity(128);
+    ArrayWriter::array_in(&mut bytes, write);
+    OwnedValue::array(bytes)
 }
 
 impl<'b> Writer<'b> {
@@ -115,6 +122,11 @@ impl<'b> Writer<'b> {
 }
 
 impl<'b> ArrayWriter<'b> {
+    /// Appends one complete array to `out`.
+    fn array_in(out: &mut Vec<u8>, write: impl FnOnce(&mut ArrayWriter<'_>)) {
+        enclosed(out, |out| write(&mut ArrayWriter { out, next: 0 }));
+    }
+
     /// Appends the document that `write` appends to the buffer.
     pub(crate) fn document(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let mut slot = self.slot();
@@ -243,7 +255,7 @@ impl<'b> ValueSlot<'b> {
 
     pub fn array(mut self, write: impl FnOnce(&mut ArrayWriter<'_>)) {
         self.kind(Kind::Array);
-        enclosed(self.out, |out| write(&mut ArrayWriter { out, next: 0 }));
+        ArrayWriter::array_in(self.out, write);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The results of operators that compute or append, on values of a new document.
 
 use super::node::{ImageNode, ImageValue};
-use crate::document::{CowDocument, Kind, OwnedValue, Value};
+use crate::document::{self, Kind, OwnedValue, Value};
 
 /// Returns the sum of integers and doubles (`SafeNum`). The result has the wider type. An int that overflows becomes
 /// a long. Returns `None` if a long overflows, which fails on the server, or if a decimal is involved.
@@ -42,11 +42,8 @@ pub(super) fn new_array(operator: &[u8], value: Value<'_>) -> Option<OwnedValue>
         }
         Some(_) => return None,
     };
-    let holder = CowDocument::build(|w| {
-        w.array("array", |a| match each {
-            Some(items) => items.values().for_each(|item| a.value(item)),
-            None => a.value(value),
-        });
-    });
-    holder.as_document().get("array").map(OwnedValue::from)
+    Some(document::array(|a| match each {
+        Some(items) => items.values().for_each(|item| a.value(item)),
+        None => a.value(value),
+    }))
 }

@@ -134,6 +134,11 @@ impl<'s> Equalities<'s> {
         !agree(&certain) && !self.may_match_nothing
     }
 
+    /// Returns whether some version of the server, or a collation, may fail to build a document from them.
+    pub fn may_conflict(&self) -> bool {
+        !agree(&self.pins)
+    }
+
     /// Returns the document that they make, before any operator; `None` if the server cannot build one.
     pub fn document(&self) -> Option<Inserted<'s>> {
         Inserted::of_images(self.images())

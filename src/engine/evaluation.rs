@@ -92,7 +92,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         context: &Context<'_>,
         outcomes: &mut RuleOutcomes,
     ) {
-        if self.statement.is_malformed() {
+        if self.statement.is_malformed() || is_upsert_with_expr(&self.statement) {
             // Sent as it is, so that the server rejects it: a rewriting could drop the part that makes it invalid.
             return;
         }
@@ -361,7 +361,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
     pub(super) fn is_staged_upsert(&self) -> bool {
         let Operation::Update(update) = &self.statement.operation else { return false };
         let differs = || self.prerequisites.numbers().any(|rule| rule.numbers.inserts_apart(&self.statement.operation));
-        update.upsert && (!update.conditions.is_empty() || differs()) && !effect::uses_expr(update.filter.as_document())
+        update.upsert && (!update.conditions.is_empty() || differs())
     }
 
     /// Returns the statement as it is sent at first: an upsert in stages without `upsert`.
@@ -418,6 +418,12 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         outcomes.add(rule, namespace, OutcomeKind::Reject, Some(&rejection));
         self.rejected = Some(RejectedBy::new(rule, rejection));
     }
+}
+
+/// Whether it is an upsert with `$expr` in its filter: every server rejects it before it looks for documents (224,
+/// QueryFeatureNotAllowed; `ParsedUpdate::parseQueryToCQ`).
+fn is_upsert_with_expr(statement: &Statement<'_>) -> bool {
+    matches!(&statement.operation, Operation::Update(update) if update.upsert && effect::uses_expr(update.filter.as_document()))
 }
 
 /// The rejection in a verdict, if there is one.

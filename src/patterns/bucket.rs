@@ -126,11 +126,11 @@ impl Pattern for Bucket {
     }
 
     fn evaluate<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
-        self.verdict_on(&statement.operation, context.now, context.versions).unwrap_or_else(Verdict::Reject)
+        self.verdict_on(statement, context.now, context.versions).unwrap_or_else(Verdict::Reject)
     }
 
     fn check_final(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
-        match self.verdict_on(&statement.operation, 0, &[])? {
+        match self.verdict_on(statement, 0, &[])? {
             Verdict::Reject(rejection) | Verdict::Unsupported(rejection) => Err(rejection),
             Verdict::Rewrite(_) => Err(Rejection::new(
                 format!("'{}' and its count '{}' could disagree", self.array, self.count),
@@ -212,11 +212,11 @@ impl Bucket {
     /// Returns the verdict; `Forward` for a statement that this rule has already rewritten.
     fn verdict_on<'a>(
         &self,
-        operation: &Operation<'a>,
+        statement: &Statement<'a>,
         now: i64,
         versions: &[&Path],
     ) -> Result<Verdict<'a>, Rejection> {
-        match operation {
+        match &statement.operation {
             Operation::Delete(_) => Ok(Verdict::Forward),
             Operation::Insert(insert) => {
                 let document = self.document(insert.document.as_document(), now)?;
@@ -232,7 +232,7 @@ impl Bucket {
                     }))
                 }
                 Modification::Operators(operators) => {
-                    self.update(operation, update, operators.as_document(), now, versions)
+                    self.update(statement, update, operators.as_document(), now, versions)
                 }
                 Modification::ClientPipeline(_) | Modification::Pipeline(_) => Ok(Verdict::client_pipeline()),
             },
@@ -275,7 +275,7 @@ impl Bucket {
 
     fn update<'a>(
         &self,
-        operation: &Operation<'a>,
+        statement: &Statement<'a>,
         update: &Update<'a>,
         operators: Document<'_>,
         now: i64,
@@ -304,12 +304,12 @@ impl Bucket {
         }
         match pushed {
             Some(0) if !update.upsert => Ok(self.push_nothing(update, operators)),
-            Some(pushed) => self.push(update, operators, pushed, now, versions),
+            Some(pushed) => self.push(statement, update, operators, pushed, now, versions),
             None if counts => Err(Rejection::new(
                 format!("it changes the count '{}' without a $push", self.count),
                 "Leave the count out; docward maintains it.",
             )),
-            None => self.open_empty(operation, update, operators, now),
+            None => self.open_empty(&statement.operation, update, operators, now),
         }
     }
 
@@ -356,6 +356,7 @@ impl Bucket {
 
     fn push<'a>(
         &self,
+        statement: &Statement<'a>,
         update: &Update<'a>,
         operators: Document<'_>,
         pushed: i64,
@@ -394,7 +395,10 @@ impl Bucket {
         let is_known =
             |root: &[u8]| !root.is_empty() && seed.is_some_and(|seed| seed.at_bytes(root) != ImageValue::Unknown);
         let pins = || equalities.iter().flat_map(Equalities::roots);
-        let opens = || filter.is_empty() || (pins().next().is_some() && pins().all(is_known));
+        // The server fails the upsert if its collation makes one value of two texts of an `$in`.
+        let may_fail =
+            || statement.option("collation").is_some() && equalities.as_ref().is_some_and(Equalities::may_conflict);
+        let opens = || filter.is_empty() || (pins().next().is_some() && pins().all(is_known) && !may_fail());
         let checks_version = || versions.iter().any(|version| equality(filter, version.as_str()).is_some());
         if !update.upsert && (self.has_room_condition(update, pushed) || checks_version() || !opens()) {
             return Ok(stored());

@@ -1489,6 +1489,29 @@ fn buckets() -> Vec<Entry> {
             must: "no error of an upsert that the client did not request",
             holds: |seen| ![2, 54, 224].contains(&seen.code()),
         },
+        Entry {
+            name: "bucket: a push without upsert by an owner and texts that a collation makes one",
+            rules: &[BUCKET],
+            stored: vec![],
+            steps: vec![plain(doc! { "update": "c", "updates": [{
+                "q": { "$and": [{ "owner": "x" }, { "owner": { "$in": ["x", "X"] } }] },
+                "u": { "$push": { "messages": 1 } },
+                "collation": { "locale": "en", "strength": 2 },
+            }] })],
+            must: "no error of an upsert that the client did not request",
+            holds: |seen| seen.code() == 0 && seen.n() == 0 && seen.nothing_stored(),
+        },
+        Entry {
+            name: "bucket: a push by an owner and one of several",
+            rules: &[BUCKET],
+            stored: vec![],
+            steps: vec![update(
+                doc! { "$and": [{ "owner": "x" }, { "owner": { "$in": ["x", "X"] } }] },
+                doc! { "$push": { "messages": 1 } },
+            )],
+            must: "opens a bucket",
+            holds: |seen| is(seen, "owner", "x") && is(seen, "count", 1),
+        },
     ]
 }
 

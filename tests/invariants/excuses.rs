@@ -16,8 +16,6 @@ const WRITE_CONFLICT: i32 = 112;
 const IMMUTABLE: i32 = 66;
 /// An upsert whose filter has several values for one field.
 const SEVERAL_VALUES: i32 = 54;
-/// An upsert whose filter has `$expr`.
-const EXPRESSION_OF_UPSERT: i32 = 224;
 
 /// Whether docward executes statements in transactions of its own.
 pub(super) fn has_transactions(rule: &Rule) -> bool {
@@ -55,16 +53,13 @@ const OTHER_FIRST: &[(&str, (i32, i32), IsAbout)] = &[
     ("bucket", (40, 2), writes_inside),
     // The condition matches no value that is not a number, and docward reports that the field cannot be incremented.
     ("bounds", (14, 2), |rule, statement| rule.fields().iter().any(|field| statement.names(field))),
-    ("bucket", (40, 224), writes_inside),
     // Its filter finds no bucket with room, so it opens one, and another document has a unique value of the statement.
     ("bucket", (DUPLICATE_KEY, 2), |_, statement| {
         statement.names("messages") && statement.names(super::generate::UNIQUE)
     }),
     ("queue", (40, 2), writes_inside),
     ("queue", (40, 54), writes_inside),
-    ("queue", (40, 224), writes_inside),
     // docward's find reads the filter before the server reads the update or the upsert.
-    ("tree", (2, 224), |_, statement| statement.upsert),
     ("tree", (2, 40), |_, statement| !statement.filter.is_empty()),
     // With the condition the filter matches nothing, so the invalid change is not tried: this is a version conflict.
     ("limits", (WRITE_CONFLICT, 66), |_, statement| statement.touches("_id")),
@@ -72,8 +67,6 @@ const OTHER_FIRST: &[(&str, (i32, i32), IsAbout)] = &[
     ("replacement", (WRITE_CONFLICT, 2), |_, statement| statement.update.is_some()),
     // A pipeline that sets `_id` to an equal number of another type: docward's first update has no upsert.
     ("limits", (66, DUPLICATE_KEY), |_, statement| statement.upsert && statement.is_pipeline()),
-    // An upsert with `$expr` is sent without `upsert` first, and the change fails on the stored document.
-    ("limits", (14, 224), |_, statement| statement.upsert && show::document(&statement.filter).contains("$expr")),
 ];
 
 type IsAbout = fn(&Rule, &Statement) -> bool;
@@ -142,7 +135,7 @@ impl Errors<'_> {
         match (rule, codes.through, codes.direct) {
             // Documented for `check_version`: a document with a version was read before, so no upsert inserts it.
             (Rule::Replacement(rule), None, Some(direct)) if statement.upsert => {
-                const OF_INSERTS: [i32; 4] = [DUPLICATE_KEY, EXPRESSION_OF_UPSERT, IMMUTABLE, SEVERAL_VALUES];
+                const OF_INSERTS: [i32; 3] = [DUPLICATE_KEY, IMMUTABLE, SEVERAL_VALUES];
                 let is_versioned =
                     |document: &Document| rule.version.is_some_and(|version| at(document, version).is_some());
                 let is_checked = rule.policy == Policy::Check && statement.replacement().is_some_and(is_versioned);

@@ -9,8 +9,9 @@ use crate::command::WriteForm;
 
 impl BatchJob<'_> {
     pub(super) fn divide(&self) -> VecDeque<Group> {
-        let mut groups: VecDeque<Group> = VecDeque::new();
-        let mut together: Vec<usize> = Vec::new();
+        // Most batches are one group.
+        let mut groups: VecDeque<Group> = VecDeque::with_capacity(1);
+        let mut together: Vec<usize> = Vec::with_capacity(1);
         for index in self.sendable() {
             if !self.goes_alone(index) {
                 together.push(index);

@@ -28,7 +28,8 @@ impl<'f> BatchJob<'f> {
     /// Returns the numbers that the statements need from each counter, and those they already contain, the last first.
     /// Skips statements that are not sent.
     pub(super) fn collect_demands(&self) -> Vec<NumberDemand<'f>> {
-        let mut demands = Vec::new();
+        // Most batches need the numbers of one rule on one namespace.
+        let mut demands = Vec::with_capacity(1);
         for index in self.sendable() {
             let Some(evaluated) = self.evaluated.get(index) else { continue };
             let namespace = evaluated.statement.namespace;

@@ -78,11 +78,14 @@ impl TreeFields {
 
     /// Returns the path of a node's children: the node's own path and its `_id`.
     pub(super) fn below(&self, path: Option<&str>, id: &NodeId) -> String {
-        let separator = self.separator;
+        let mut below = String::with_capacity(path.map_or(1, str::len) + id.text.len() + 1);
         match path {
-            Some(path) => format!("{path}{}{separator}", id.text),
-            None => format!("{separator}{}{separator}", id.text),
+            Some(path) => below.push_str(path),
+            None => below.push(self.separator),
         }
+        below.push_str(&id.text);
+        below.push(self.separator);
+        below
     }
 
     /// Returns the `_id` texts of a path, root first; `None` if the path is malformed.

@@ -147,6 +147,16 @@ pub(super) fn entries() -> Vec<Entry> {
             holds: |seen| noted(seen) && versions(seen, "version") == [Some(Bson::Int32(1)), Some(Bson::Int32(1))],
         },
         Entry {
+            name: "replacement: an upsert with $expr in a transaction, whose change is not possible",
+            rules: &["replacement: { policy: check_version, version: version }"],
+            stored: vec![doc! { "_id": 1, "x": "a" }],
+            steps: vec![transaction(plain(doc! {
+                "findAndModify": "c", "query": { "$expr": {} }, "update": { "$mul": { "x": 2 } }, "upsert": true,
+            }))],
+            must: "gets the server's error, as without docward",
+            holds: |seen| seen.replies[0].get_i32("code").ok() == Some(224),
+        },
+        Entry {
             name: "replacement: an upsert whose filter states that there is no version, in a transaction",
             rules: &["replacement: { policy: merge, version: version }"],
             stored: vec![],
