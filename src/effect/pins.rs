@@ -57,12 +57,12 @@ pub(super) fn pins(filter: Document<'_>) -> Pins<'_> {
 /// inside the other (54, NotSingleValueField; seen on 6.0 also if both are the same). If one of the two is uncertain,
 /// only some versions of the server can build it.
 pub fn pins_agree(filter: Document<'_>) -> bool {
-    agree(&pins(filter))
+    agree(pins(filter).iter())
 }
 
 /// Returns the same as `pins_agree` for `_id` only, the one field that an upsert by replacement takes from its filter.
 pub fn id_pins_agree(filter: Document<'_>) -> bool {
-    agree(&selected(filter, |pin| is_at_or_below(pin.path, b"_id")))
+    agree(pins(filter).iter().filter(|pin| is_at_or_below(pin.path, b"_id")))
 }
 
 /// Returns whether the filter has `$expr`: the server rejects upserts with it (224).
@@ -119,13 +119,9 @@ fn excludes_all(operators: Document<'_>) -> bool {
     })
 }
 
-fn selected<'f>(filter: Document<'f>, is_wanted: impl Fn(&PinnedPath<'f>) -> bool) -> Pins<'f> {
-    pins(filter).into_iter().filter(is_wanted).collect()
-}
-
 /// Returns whether none of the pins overlaps another one.
-pub(super) fn agree(pins: &[PinnedPath<'_>]) -> bool {
-    let mut paths: SmallVec<[&[u8]; 8]> = pins.iter().map(|pin| pin.path).collect();
+pub(super) fn agree<'p, 'f: 'p>(pins: impl Iterator<Item = &'p PinnedPath<'f>>) -> bool {
+    let mut paths: SmallVec<[&[u8]; 8]> = pins.map(|pin| pin.path).collect();
     // A path comes before the paths below it, and between them are only other paths below it.
     paths.sort_unstable_by(|one, other| one.split(is_dot).cmp(other.split(is_dot)));
     paths.windows(2).all(|pair| !matches!(pair, [one, other] if paths_overlap(one, other)))
@@ -310,7 +306,7 @@ mod tests {
             let pins: Vec<PinnedPath<'_>> = paths.iter().map(|path| pin(path.clone().leak())).collect();
             let earlier = |index: usize| pins.iter().take(index);
             let in_pairs = pins.iter().enumerate().all(|(index, pin)| !earlier(index).any(|other| pin.overlaps(other)));
-            prop_assert_eq!(agree(&pins), in_pairs);
+            prop_assert_eq!(agree(pins.iter()), in_pairs);
         }
     }
 

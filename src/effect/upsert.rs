@@ -130,13 +130,12 @@ impl<'s> Equalities<'s> {
 
     /// Returns whether every version of the server fails to build a document from them.
     pub fn conflict(&self) -> bool {
-        let certain: Pins<'s> = self.pins.iter().copied().filter(|pin| pin.certain).collect();
-        !agree(&certain) && !self.may_match_nothing
+        !agree(self.pins.iter().filter(|pin| pin.certain)) && !self.may_match_nothing
     }
 
     /// Returns whether some version of the server, or a collation, may fail to build a document from them.
     pub fn may_conflict(&self) -> bool {
-        !agree(&self.pins)
+        !agree(self.pins.iter())
     }
 
     /// Returns the document that they make, before any operator; `None` if the server cannot build one.
@@ -146,23 +145,31 @@ impl<'s> Equalities<'s> {
 
     /// Returns the documents that the server may build; first that of the certain equalities.
     fn images(&self) -> impl Iterator<Item = Image<'s>> + use<'s> {
-        let (mut certain, uncertain): (Pins<'s>, Pins<'s>) = self.pins.iter().copied().partition(|pin| pin.certain);
-        // If a certain equality overlaps another one, the server does not take the other, or fails, or takes one of both.
-        let overlaps = |pin: &PinnedPath<'s>| certain.iter().any(|other| pin.overlaps(other));
-        let (either, free): (Pins<'s>, Pins<'s>) = uncertain.into_iter().partition(overlaps);
-        for pin in either {
-            let mut same = certain.iter_mut().filter(|other| other.path == pin.path && pin.may_equal(other));
-            same.by_ref().for_each(|other| other.value = None);
+        let mut certain: Pins<'s> = self.pins.iter().copied().filter(|pin| pin.certain).collect();
+        let mut free = Pins::new();
+        for pin in self.pins.iter().filter(|pin| !pin.certain) {
+            // If a certain equality overlaps it, the server does not take it, or fails, or takes one of both.
+            let mut is_free = true;
+            for other in certain.iter_mut().filter(|other| pin.overlaps(other)) {
+                is_free = false;
+                if other.path == pin.path && pin.may_equal(other) {
+                    other.value = None;
+                }
+            }
+            if is_free {
+                free.push(*pin);
+            }
         }
         let choices = if free.len() > MOST_CHOICES { 0 } else { free.len() };
         let without_filter = self.may_match_nothing.then(|| Image::of_pins(Pins::new()));
         let images = (0..1_usize << choices).filter_map(move |choice| {
             let taken = || free.iter().take(choices).enumerate().filter(|(index, _)| choice >> index & 1 == 1);
-            let taken: Pins<'s> = taken().map(|(_, pin)| PinnedPath { certain: true, ..*pin }).collect();
-            if !agree(&taken) {
+            if choice != 0 && !agree(taken().map(|(_, pin)| pin)) {
                 return None;
             }
-            let mut image = Image::of_pins(certain.iter().copied().chain(taken).collect());
+            let mut pins = certain.clone();
+            pins.extend(taken().map(|(_, pin)| PinnedPath { certain: true, ..*pin }));
+            let mut image = Image::of_pins(pins);
             free.iter().skip(choices).for_each(|pin| image.may_hold(pin.path));
             Some(image)
         });

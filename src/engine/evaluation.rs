@@ -332,14 +332,14 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         }
     }
 
-    /// Keeps the result of an upsert equal to that of the client's replacement. A replacement takes only `_id` from
+    /// Keeps the result of an upsert equal to that of the client's replacement with `upsert`. A replacement takes only `_id` from
     /// the filter. For other updates the server also inserts the filter's equalities, and fails if one conflicts with
     /// an updated field.
     fn insert_as_replacement(&mut self) {
         let Operation::Update(update) = &self.statement.operation else { return };
         let is_replacement = matches!(update.modification, Modification::Replacement(_));
         let is_kept = is_replacement && !self.prerequisites.assigns_number();
-        if is_kept || !update.upsert {
+        if is_kept || !update.upsert || !self.statement.came_as_upsert() {
             return;
         }
         let Some(sent) = self.statement.sent_replacement() else { return };
@@ -356,8 +356,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
     }
 
     /// Whether the statement is an upsert that is sent in stages. With conditions it must distinguish a missing document
-    /// from one that fails a condition. With a number for the insert only it must know whether it inserts. The server
-    /// rejects an upsert whose filter has `$expr`, whatever it matches.
+    /// from one that fails a condition. With a number for the insert only it must know whether it inserts.
     pub(super) fn is_staged_upsert(&self) -> bool {
         let Operation::Update(update) = &self.statement.operation else { return false };
         let differs = || self.prerequisites.numbers().any(|rule| rule.numbers.inserts_apart(&self.statement.operation));
