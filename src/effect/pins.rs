@@ -48,9 +48,14 @@ pub(super) type Pins<'f> = SmallVec<[PinnedPath<'f>; 4]>;
 
 /// Returns the equalities of the filter, in its order.
 pub(super) fn pins(filter: Document<'_>) -> Pins<'_> {
+    pins_and_emptiness(filter).0
+}
+
+/// Returns [`pins`] and [`may_match_nothing`].
+pub(super) fn pins_and_emptiness(filter: Document<'_>) -> (Pins<'_>, bool) {
     let mut pins = Pins::new();
-    collect(filter, true, 0, &mut pins);
-    pins
+    let matches_nothing = collect(filter, true, 0, &mut pins);
+    (pins, matches_nothing)
 }
 
 /// Returns whether the server can build a document from the equalities. It fails if two are on one path or one is
@@ -86,28 +91,12 @@ fn uses_expr_at(filter: Document<'_>, depth: usize) -> bool {
 /// Returns whether the server may see without any document that nothing matches the filter. An upsert then takes no
 /// equality from it (`$alwaysFalse`, `$all` of nothing; seen on 6.0, `$in` of nothing may follow in later versions).
 pub fn may_match_nothing(filter: Document<'_>) -> bool {
-    matches_nothing(filter, 0)
+    pins_and_emptiness(filter).1
 }
 
 /// Returns the top-level conditions of the filter for which [`may_match_nothing`] is true.
 pub fn never_matching(filter: Document<'_>) -> impl Iterator<Item = Element<'_>> {
-    filter.elements().filter(|element| matches_none(element, 0))
-}
-
-fn matches_nothing(filter: Document<'_>, depth: usize) -> bool {
-    depth > MAX_DEPTH || filter.elements().any(|element| matches_none(&element, depth))
-}
-
-fn matches_none(condition: &Element<'_>, depth: usize) -> bool {
-    let branches = || condition.value.as_array().unwrap_or(Document::EMPTY).values().filter_map(Value::as_document);
-    match condition.key {
-        b"$alwaysFalse" => true,
-        b"$and" => branches().any(|branch| matches_nothing(branch, depth + 1)),
-        b"$or" => branches().all(|branch| matches_nothing(branch, depth + 1)),
-        // A negation of what always matches.
-        b"$nor" => branches().any(|branch| branch.elements().all(|element| element.key.starts_with(b"$"))),
-        _ => operators(condition.value).is_some_and(excludes_all),
-    }
+    filter.elements().filter(|element| collect_element(element, true, 0, &mut Pins::new()))
 }
 
 /// Whether operators of one path may be seen to exclude every value.
@@ -166,52 +155,77 @@ pub fn pins_inside(filter: Document<'_>, field: &Path) -> bool {
 /// Filters can nest as deep as documents. Equalities below this depth are ignored.
 const MAX_DEPTH: usize = 100;
 
-fn collect<'f>(filter: Document<'f>, certain: bool, depth: usize, pins: &mut Pins<'f>) {
-    if depth > MAX_DEPTH {
-        return;
-    }
-    for element in filter.elements() {
-        let branches = || element.value.as_array().unwrap_or(Document::EMPTY).values().filter_map(Value::as_document);
-        match element.key {
-            b"$and" => branches().for_each(|branch| collect(branch, certain, depth + 1, pins)),
-            b"$or" => collect_or(branches(), certain, depth + 1, pins),
-            b"$nor" => branches().for_each(|branch| collect_negated(branch, depth + 1, pins)),
-            key if key.starts_with(b"$") => {}
-            path => collect_condition(path, element.value, certain, pins),
+/// Collects the pins of a filter. Returns whether the server may see that nothing matches it.
+fn collect<'f>(filter: Document<'f>, certain: bool, depth: usize, pins: &mut Pins<'f>) -> bool {
+    depth > MAX_DEPTH
+        || filter.elements().fold(false, |never, element| never | collect_element(&element, certain, depth, pins))
+}
+
+fn collect_element<'f>(element: &Element<'f>, certain: bool, depth: usize, pins: &mut Pins<'f>) -> bool {
+    let branches = || element.value.as_array().unwrap_or(Document::EMPTY).values().filter_map(Value::as_document);
+    match element.key {
+        b"$alwaysFalse" => true,
+        b"$and" => branches().fold(false, |never, branch| never | collect(branch, certain, depth + 1, pins)),
+        b"$or" => collect_or(branches(), certain, depth + 1, pins),
+        b"$nor" => {
+            branches().for_each(|branch| collect_negated(branch, depth + 1, pins));
+            // A negation of what always matches.
+            branches().any(|branch| branch.elements().all(|element| element.key.starts_with(b"$")))
         }
+        key if key.starts_with(b"$") => false,
+        path => collect_condition(path, element.value, certain, pins),
     }
 }
 
-/// Collects the pins of an `$or`: those of its only branch, or, as uncertain, those that all branches share.
-fn collect_or<'f>(mut branches: impl Iterator<Item = Document<'f>>, certain: bool, depth: usize, pins: &mut Pins<'f>) {
-    let Some(first) = branches.next() else { return };
-    let mut common = Pins::new();
-    collect(first, certain, depth, &mut common);
+/// Collects the pins of an `$or`: those of its only branch, or, as uncertain, those that all branches share. The server
+/// drops a branch that it sees to match nothing (`$alwaysFalse`, `$all` of nothing; seen on 6.0). Then the other branch
+/// may be the only one.
+fn collect_or<'f>(
+    branches: impl Iterator<Item = Document<'f>>,
+    certain: bool,
+    depth: usize,
+    pins: &mut Pins<'f>,
+) -> bool {
+    // One of the dropped branches may stay, if the server does not see that it matches nothing.
+    let (mut shared, mut of_dropped) = (Pins::new(), Pins::new());
+    let (mut kept, mut dropped) = (0_usize, 0_usize);
     for branch in branches {
-        let mut others = Pins::new();
-        collect(branch, certain, depth, &mut others);
-        common.retain(|pin| others.iter().any(|other| other.path == pin.path && other.value == pin.value));
-        common.iter_mut().for_each(|pin| pin.certain = false);
+        let mut own = Pins::new();
+        if collect(branch, certain, depth, &mut own) {
+            of_dropped.extend(own);
+            dropped += 1;
+            continue;
+        }
+        match kept {
+            0 => shared = own,
+            _ => shared.retain(|pin| own.iter().any(|other| other.path == pin.path && other.value == pin.value)),
+        }
+        kept += 1;
     }
-    pins.extend(common);
+    let mut found = if kept == 0 { of_dropped } else { shared };
+    if kept + dropped > 1 {
+        found.iter_mut().for_each(|pin| pin.certain = false);
+    }
+    pins.extend(found);
+    kept == 0
 }
 
 /// Collects the pins below a double negation, which the server may simplify.
 fn collect_negated<'f>(filter: Document<'f>, depth: usize, pins: &mut Pins<'f>) {
     for element in filter.elements().filter(|element| element.key == b"$nor") {
         let branches = element.value.as_array().unwrap_or(Document::EMPTY);
-        branches.values().filter_map(Value::as_document).for_each(|branch| collect(branch, false, depth, pins));
+        branches.values().filter_map(Value::as_document).for_each(|branch| _ = collect(branch, false, depth, pins));
     }
 }
 
-fn collect_condition<'f>(path: &'f [u8], condition: Value<'f>, certain: bool, pins: &mut Pins<'f>) {
+fn collect_condition<'f>(path: &'f [u8], condition: Value<'f>, certain: bool, pins: &mut Pins<'f>) -> bool {
     let mut pin = |value: Option<Value<'f>>, certain| pins.push(PinnedPath { path, value, certain });
     let Some(operators) = operators(condition) else {
         // A regular expression is not an equality.
         if condition.kind != Kind::Regex {
             pin(Some(condition), certain);
         }
-        return;
+        return false;
     };
     for operator in operators.elements() {
         let values = || operator.value.as_array().unwrap_or(Document::EMPTY).values();
@@ -241,6 +255,7 @@ fn collect_condition<'f>(path: &'f [u8], condition: Value<'f>, certain: bool, pi
             _ => {}
         }
     }
+    excludes_all(operators)
 }
 
 /// Returns the operators of a condition, or `None` if it is a value. A DBRef begins with `$` and is a value.

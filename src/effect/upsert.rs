@@ -12,7 +12,7 @@ use super::arithmetic::{new_array, sum, zero_like};
 use super::image::{Image, Inserted, stored_fields};
 use super::node::{ImageFields, ImageNode, ImageValue, PathState};
 use super::operators::{look_below, position};
-use super::pins::{PinnedPath, Pins, agree, may_match_nothing, pins, uses_expr};
+use super::pins::{PinnedPath, Pins, agree, may_match_nothing, pins, pins_and_emptiness, uses_expr};
 use crate::command::Modification;
 use crate::document::{Document, Element, Kind, Path, PathLookup, Value, paths_overlap, rest_below};
 
@@ -101,7 +101,10 @@ pub struct Equalities<'s> {
 impl<'s> Equalities<'s> {
     /// Returns `None` for a filter with `$expr`: the server rejects an upsert with it.
     pub fn of_filter(filter: Document<'s>) -> Option<Self> {
-        let taken = || Self { pins: pins(filter), may_match_nothing: may_match_nothing(filter) };
+        let taken = || {
+            let (pins, may_match_nothing) = pins_and_emptiness(filter);
+            Self { pins, may_match_nothing }
+        };
         (!uses_expr(filter)).then(taken)
     }
 

@@ -293,10 +293,7 @@ impl Queue {
             PathLookup::Missing | PathLookup::Blocked(_) => false,
         };
         if matches!(self.locked.lookup(document), PathLookup::Found(lock) if lock.kind == Kind::Array) {
-            return Err(Rejection::new(
-                format!("its '{}' is an array", self.locked),
-                "Lock a job with one value, for example `true`.",
-            ));
+            return Err(self.array_as_lock());
         }
         let lacks = |field: &Path| field.lookup(document) == PathLookup::Missing;
         if !uncounted && ![&self.locked, &self.locked_at, &self.attempts].into_iter().any(lacks) {
@@ -311,6 +308,10 @@ impl Queue {
                 w.value(field.as_str(), value.as_value());
             });
         }))))
+    }
+
+    fn array_as_lock(&self) -> Rejection {
+        Rejection::new(format!("its '{}' is an array", self.locked), "Lock a job with one value, for example `true`.")
     }
 
     fn new_fields(&self, now: i64) -> [(&Path, OwnedValue); 3] {
@@ -433,6 +434,11 @@ impl Queue {
             ImageValue::Missing => {}
             ImageValue::Value(attempts) => self.check_number(attempts)?,
             ImageValue::Some(_) | ImageValue::Unknown | ImageValue::Blocked(_) => return Err(upsert_of_a_job()),
+        }
+        match image.at(&self.locked) {
+            ImageValue::Value(lock) if lock.kind == Kind::Array => return Err(self.array_as_lock()),
+            ImageValue::Some(None | Some(Kind::Array)) => return Err(upsert_of_a_job()),
+            _ => {}
         }
         let news = self.new_fields(now);
         // Whether the filter gives the field its value depends on the server's version, so it cannot be added either.

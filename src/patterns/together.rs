@@ -199,7 +199,9 @@ impl Together {
             |fields| match (operator, each) {
                 (b"$push" | b"$addToSet", Some(each)) => note_value(each, fields, written),
                 (b"$push" | b"$addToSet", None) => note_element(value, fields, written),
-                (b"$set", _) if is_element && value.kind == Kind::Document => note_element(value, fields, written),
+                (b"$set" | b"$min" | b"$max", _) if is_element && value.kind == Kind::Document => {
+                    note_element(value, fields, written)
+                }
                 (b"$set" | b"$min" | b"$max", _) => note_value(value, fields, written),
                 _ => true,
             },

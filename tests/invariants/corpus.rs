@@ -2,6 +2,7 @@
 
 mod compositions;
 mod counting;
+mod dropped_branches;
 mod limits;
 mod optimistic;
 mod reported;
@@ -115,6 +116,7 @@ fn entries() -> Vec<Entry> {
         versions(),
         compositions::entries(),
         counting::entries(),
+        dropped_branches::entries(),
         queues(),
         trees(),
         bounds(),

@@ -1,6 +1,8 @@
 //! `hide: true`: reads return the field with the timestamps only if they ask for it by name.
 
-use crate::document::{Document, Kind, OwnedValue, Value, document, edit};
+use std::cmp::Ordering;
+
+use crate::document::{Document, Kind, OwnedValue, Value, compare_numbers, document, edit};
 
 /// Returns a projection that does not return `field`; `None` if the current one needs no change.
 pub(super) fn projection(current: Option<Document<'_>>, field: &str) -> Option<OwnedValue> {
@@ -59,12 +61,11 @@ fn names(projection: Document<'_>, field: &str) -> bool {
 fn includes(projection: Document<'_>) -> bool {
     let mut id_alone = None;
     for element in projection.elements() {
-        let includes = match element.value.as_flag() {
-            Some(flag) => Some(flag),
-            None => match element.value.as_document() {
-                Some(nested) => includes_nested(nested),
-                None => Some(true),
-            },
+        let includes = match (element.value.as_flag(), element.value.as_document()) {
+            (Some(flag), _) => Some(flag),
+            (None, Some(nested)) => includes_nested(nested),
+            // The server takes every number for a flag.
+            (None, None) => Some(!is_zero(element.value)),
         };
         if element.key == b"_id" {
             id_alone = includes;
@@ -75,6 +76,10 @@ fn includes(projection: Document<'_>) -> bool {
         }
     }
     id_alone == Some(true)
+}
+
+fn is_zero(number: Value<'_>) -> bool {
+    compare_numbers(number, OwnedValue::int32(0).as_value()) == Some(Ordering::Equal)
 }
 
 /// Returns whether a nested specification includes: `{a: {b: 0}}` does not, other expressions do. It is undecided for
@@ -142,12 +147,20 @@ mod tests {
             let ours = projection(Some(Document::parse(&raw).unwrap()), "lm");
             assert_eq!(ours, Some(OwnedValue::document(&bytes(after))), "{before}");
         };
-        for excluding in [doc! {}, doc! {"a": 0}, doc! {"_id": 0}, doc! {"a": {"$slice": 1}}, doc! {"a": {"b": false}}]
-        {
+        let decimal = |text: &str| bson::Bson::Decimal128(text.parse().unwrap());
+        for excluding in [
+            doc! {},
+            doc! {"a": 0},
+            doc! {"a": decimal("-0E+3")},
+            doc! {"_id": 0},
+            doc! {"a": {"$slice": 1}},
+            doc! {"a": {"b": false}},
+        ] {
             hidden(excluding.clone(), excluding);
         }
         for kept in [
             doc! {"a": 1},
+            doc! {"a": decimal("0.1")},
             doc! {"_id": 1},
             doc! {"_id": 0, "a": true},
             doc! {"lm": 1},

@@ -365,6 +365,32 @@ pub(super) fn entries() -> Vec<Entry> {
             holds: |seen| seen.code() == 121 && seen.stored == [doc! { "_id": 1, "v": "A", "x": 1 }],
         },
         Entry {
+            name: "together: $min, $max and $set of an element around only one of the fields",
+            rules: &["together: [m.u, m.w]"],
+            stored: vec![doc! { "_id": 1, "m": [{ "u": 1, "w": 1 }] }],
+            steps: vec![
+                update(doc! { "_id": 1 }, doc! { "$min": { "m.$[]": { "u": 1 } } }),
+                update(doc! { "_id": 1 }, doc! { "$max": { "m.0": { "u": 9 } } }),
+                update(doc! { "_id": 1, "m.u": 1 }, doc! { "$max": { "m.$": { "w": 9 } } }),
+                update(doc! { "_id": 1 }, doc! { "$max": { "m.0": { "u": 2, "w": 2 } } }),
+            ],
+            must: "only that of both is executed",
+            holds: |seen| is(seen, "m", vec![Bson::from(doc! { "u": 2, "w": 2 })]) && seen.code() == 0,
+        },
+        Entry {
+            name: "queue: upserts of new jobs whose lock is an array",
+            rules: &["queue: { fields: { locked: locked, locked_at: tlocked, attempts: try }, lease: 5m }"],
+            stored: vec![],
+            steps: vec![
+                upsert(doc! { "_id": 1 }, doc! { "$setOnInsert": { "locked": ["x"] } }),
+                upsert(doc! { "locked": [false] }, doc! { "$setOnInsert": { "z": 1 } }),
+                upsert(doc! { "locked": { "$in": [["x"]] } }, doc! { "$setOnInsert": { "z": 1 } }),
+                upsert(doc! { "$or": [{ "locked": { "$all": [[1]] } }] }, doc! { "$setOnInsert": { "z": 1 } }),
+            ],
+            must: "are rejected, like an insert",
+            holds: |seen| seen.code() == 121 && seen.nothing_stored(),
+        },
+        Entry {
             name: "replacement: a version that a double cannot count",
             rules: &["replacement: { policy: check_version, version: v }"],
             stored: vec![doc! { "_id": 1, "v": 9_007_199_254_740_992.0, "x": 1 }],

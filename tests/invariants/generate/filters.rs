@@ -73,7 +73,7 @@ impl Generator<'_> {
 
     /// Every form of a condition that this field equals this value.
     pub(super) fn pin(&mut self, path: &str, value: Bson) -> Document {
-        let form = if path == "_id" { self.dice.pick(&[0, 0, 0, 0, 0, 0, 1, 2, 4, 6, 8]) } else { self.dice.below(22) };
+        let form = if path == "_id" { self.dice.pick(&[0, 0, 0, 0, 0, 0, 1, 2, 4, 6, 8]) } else { self.dice.below(24) };
         match form {
             1 => doc! { path: { "$eq": value } },
             2 => doc! { path: { "$in": [value] } },
@@ -113,7 +113,27 @@ impl Generator<'_> {
                 doc! { path: { "$in": [value, equal] } }
             }
             16 => doc! { path: { "$not": { "$not": { "$eq": value } } } },
+            20 => {
+                let never = self.never();
+                let branches = [doc! { path: value }, never];
+                doc! { "$or": if self.dice.percent(50) { branches.to_vec() } else { branches.into_iter().rev().collect() } }
+            }
             _ => doc! { path: value },
+        }
+    }
+
+    /// A condition of which a server may see that nothing matches it.
+    fn never(&mut self) -> Document {
+        match self.dice.below(6) {
+            0 => doc! { NEVER: { "$all": [] } },
+            1 => doc! { "$alwaysFalse": 1 },
+            2 => {
+                let other = self.comparison_path();
+                doc! { "$and": [other, { "$alwaysFalse": 1 }] }
+            }
+            3 => doc! { "$or": [{ "$alwaysFalse": 1 }] },
+            4 => doc! { NEVER: { "$in": [] } },
+            _ => doc! { "$or": [{ NEVER: { "$all": [] } }, { "$alwaysFalse": 1 }] },
         }
     }
 
