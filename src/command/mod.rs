@@ -2,7 +2,7 @@
 //!
 //! [`Command`] is an OP_MSG with a checked body. [`WriteBatch`] holds the statements of a write command in any form
 //! (kind-1 sections, arrays in the body, findAndModify, bulkWrite) and writes them back as the same command. This
-//! layer has no rules and no I/O. The next layers are `crate::rules` and `crate::engine`.
+//! layer has no rules and no I/O. The next layer is `crate::effect`.
 
 mod array_filters;
 mod batch;

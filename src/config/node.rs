@@ -28,7 +28,7 @@ pub enum NodeValue {
     Bool(bool),
     /// A whole number of 64 bits.
     Integer(i64),
-    /// A number with a fraction or an exponent, or one too large for [`Value::Integer`]; finite.
+    /// A number with a fraction or an exponent, or one too large for [`Yaml::Integer`]; finite.
     Float(f64),
     /// Any other scalar.
     Text(String),

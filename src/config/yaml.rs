@@ -24,7 +24,7 @@ const MAX_DEPTH: usize = 16;
 /// the memory and time for a file.
 const MAX_NODES: usize = 1 << 18;
 
-/// Reads the one document in `text`. A file that is empty or has only comments is [`Value::Null`].
+/// Reads the one document in `text`. A file that is empty or has only comments is [`Yaml::Null`].
 ///
 /// # Errors
 /// The first location at which `text` is not YAML, or uses YAML that is not supported. The parser

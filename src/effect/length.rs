@@ -12,7 +12,7 @@ use crate::document::{Document, Kind, Value};
 pub struct Growth<'u> {
     /// The operator, and the path of the field, which may have positions.
     pub written: WrittenBy<'u>,
-    /// Bytes of the field's new element, or, for [`Grows::Appends`], of the new elements of the array.
+    /// Bytes of the field's new element, or, for [`GrowthKind::Appends`], of the new elements of the array.
     pub bytes: usize,
     pub how: GrowthKind,
 }

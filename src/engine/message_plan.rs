@@ -22,8 +22,8 @@ use crate::command::{
 use crate::document::{Document, Kind, OwnedValue, Writer};
 use crate::patterns::{CommandVerdict, Rejection, WholeCommand};
 use crate::rules::RuleSet;
-use crate::wire::header::{HEADER_LENGTH, Header, MAX_COMMAND_DOCUMENT_LENGTH, OpCode};
-use crate::wire::op_msg::{MORE_TO_COME, Message};
+use crate::wire::header::{Header, MAX_COMMAND_DOCUMENT_LENGTH, OpCode};
+use crate::wire::op_msg::{MORE_TO_COME, Message, flags_of_head};
 
 /// Statements on the buckets of a time-series collection.
 pub(super) const BUCKET_WRITE: &str = "write to the buckets of";
@@ -84,6 +84,15 @@ impl From<CommandError> for Unplanned {
     }
 }
 
+/// Asks the server for the client's users, and notes them.
+pub(super) async fn learn_users(question: Vec<u8>, port: &Port) -> Flow {
+    let Some(users) = read_users(&port.exchange(question).await) else {
+        return close("the server's reply to connectionStatus cannot be parsed");
+    };
+    port.client_state(|client_state, _| client_state.users = Some(users)).await;
+    Flow::Continue(())
+}
+
 /// Carries out a plan that needs more than one step, and returns the last step.
 pub(super) async fn carry_out<'f>(mut incoming: Incoming<'f>, mut plan: MessagePlan<'f>, port: Port) -> Flow<Step> {
     loop {
@@ -92,10 +101,7 @@ pub(super) async fn carry_out<'f>(mut incoming: Incoming<'f>, mut plan: MessageP
         }
         match plan {
             MessagePlan::Send(sending) => return Box::pin(sending.carry_out(port)).await,
-            MessagePlan::Users(question) => match read_users(&port.exchange(question).await) {
-                Some(users) => port.client_state(|client_state, _| client_state.users = Some(users)).await,
-                None => return close("the server's reply to connectionStatus cannot be parsed"),
-            },
+            MessagePlan::Users(question) => learn_users(question, &port).await?,
             MessagePlan::Collection(question) => incoming.reply = Some(port.exchange(question).await),
             MessagePlan::Evaluation(unevaluated) => return Box::pin(unevaluated.carry_out(incoming.now, port)).await,
             MessagePlan::Privileges(job) => return Box::pin(job.check_and_send(port)).await,
@@ -165,8 +171,7 @@ impl<'f> Incoming<'f> {
 
     /// Ends the message with an error reply, or by closing the connection if the client expects no reply.
     fn reply_error(&self, header: Header, error: &MessageError) -> Step {
-        let flags = self.frame.get(HEADER_LENGTH..).and_then(|rest| rest.first_chunk().map(|b| u32::from_le_bytes(*b)));
-        if header.op_code == OpCode::Msg && flags.is_none_or(|flags| flags & MORE_TO_COME != 0) {
+        if header.op_code == OpCode::Msg && flags_of_head(self.frame).is_none_or(|flags| flags & MORE_TO_COME != 0) {
             return Step::Close(error.text.clone());
         }
         Step::Reply(error_reply(header, error.code, &format!("docward: {}", error.text), |_| {}))

@@ -2,7 +2,7 @@
 //!
 //! Does no I/O. [`triage`] reads a frame's first bytes; [`Plan`] carries out one message step by step. The caller
 //! sends messages, performs lookups and passes the results back. Time, lookup results and replies are arguments, so
-//! the proxy, the command line and the tests run the same code. The next layer is `crate::proxy`.
+//! the proxy, the command line and the tests run the same code. The next layer is `crate::audit`.
 
 mod applicable_rules;
 mod authentication;

@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use super::ClientState;
 use super::applicable_rules::{ApplicableRules, Enforcement, applicable_rules, asks_for_users};
-use super::authentication::read_users;
 use super::explain::explained;
-use super::message_plan::{Incoming, reject_command};
+use super::message_plan::{Incoming, learn_users, reject_command};
 use super::outcome::OutcomeKind;
 use super::port::{Flow, Port, close};
 use super::rejection_text::RejectedBy;
@@ -47,11 +46,7 @@ impl<'f> Incoming<'f> {
         let mut limited_by = match port.client_state(|client_state, _| self.limited_by(&command, client_state)).await {
             Some(limited_by) => limited_by,
             None => {
-                let question = users_question(command.message.header.request_id);
-                match read_users(&port.exchange(question).await) {
-                    Some(users) => port.client_state(|client_state, _| client_state.users = Some(users)).await,
-                    None => return close("the server's reply to connectionStatus cannot be parsed"),
-                }
+                learn_users(users_question(command.message.header.request_id), port).await?;
                 let limited_by = port.client_state(|client_state, _| self.limited_by(&command, client_state)).await;
                 limited_by.unwrap_or_default()
             }

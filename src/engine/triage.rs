@@ -9,7 +9,7 @@ use crate::command::{CommandClass, classify};
 use crate::document::{Kind, Value, peek};
 use crate::rules::RuleSet;
 use crate::wire::header::{HEADER_LENGTH, Header, OpCode};
-use crate::wire::op_msg::{BODY_AT, CHECKSUM_PRESENT, MORE_TO_COME, SECTIONS_AT, body_of_head};
+use crate::wire::op_msg::{BODY_AT, CHECKSUM_PRESENT, MORE_TO_COME, SECTIONS_AT, body_of_head, flags_of_head};
 
 /// How to handle a client's frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub fn class_of_head(head: &[u8]) -> Option<CommandClass> {
 
 /// Returns `None` when more bytes are needed to decide.
 fn triage_msg(here: &[u8], message_length: usize, rules: &RuleSet) -> Option<Triage> {
-    let flags = here.get(HEADER_LENGTH..SECTIONS_AT)?.first_chunk().map(|b| u32::from_le_bytes(*b))?;
+    let flags = flags_of_head(here)?;
     let expects_reply = flags & MORE_TO_COME == 0;
     let forward = Triage::Forward { expects_reply };
     // mongod's own test shell sends document sequences before the body.

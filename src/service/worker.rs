@@ -33,7 +33,7 @@ use crate::rules::Mode;
 use crate::rules::RuleSet;
 use lease::WorkerCandidate;
 pub use progress::{WorkerProgress, WorkerState, WorkerStatus, WorkersShown};
-pub(super) use stop::Stop;
+pub(super) use stop::{Stop, raw};
 pub(super) use task::{Task, TaskWords, WorkerContext};
 
 /// How often the rule set is checked for added or removed rules.

@@ -26,6 +26,14 @@ pub const BODY_AT: usize = SECTIONS_AT + 1;
 const CHECKSUM_LENGTH: usize = 4;
 const MIN_DOCUMENT_LENGTH: u32 = 5;
 
+/// Bytes of the flags, which follow the header.
+pub const FLAGS_LENGTH: usize = 4;
+
+/// Returns the flags from the first bytes of a message; `None` if they are not all here.
+pub fn flags_of_head(head: &[u8]) -> Option<u32> {
+    head.get(HEADER_LENGTH..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
+}
+
 /// Returns what is here of the first section's content, from the first bytes of a message: of the body, in nearly every
 /// message.
 pub fn body_of_head(head: &[u8]) -> Option<&[u8]> {

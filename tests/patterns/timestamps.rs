@@ -2,7 +2,7 @@
 //! pipelines with the operators that they replace; `examples` tests each setting with single writes, `operators`
 //! other operators in the same statement, `pins` the fields that an upsert's filter inserts, `own_timestamps`
 //! timestamps that clients write themselves, `reads` the fields that `hide` removes, `reset_clock` how timestamps are
-//! reset. `tests/convergence.rs` shows that updates converge.
+//! reset. `tests/patterns/convergence.rs` shows that updates converge.
 
 mod differential;
 mod examples;

@@ -200,7 +200,7 @@ pub fn read_identity(reply: &[u8], salt: &[u8]) -> Option<Identity> {
     Some(Identity { user_id: hash(user.get("userId")?), credentials: user.get("credentials").map(hash) })
 }
 
-/// Returns what the server stores for a mechanism, from a reply to [`identity_question`]; `None` if it does not give it.
+/// Returns what the server stores for a mechanism, from a reply to [`identity_question`](crate::command::own::identity_question); `None` if it does not give it.
 #[must_use]
 pub fn read_stored(reply: &[u8], mechanism: Mechanism) -> Option<StoredCredentials> {
     let reply = Reply::parse(reply).ok()?;
@@ -210,7 +210,7 @@ pub fn read_stored(reply: &[u8], mechanism: Mechanism) -> Option<StoredCredentia
     Some(StoredCredentials { stored_key: key("storedKey")?, server_key: key("serverKey")? })
 }
 
-/// The one user in a reply to [`identity_question`].
+/// The one user in a reply to [`identity_question`](crate::command::own::identity_question).
 fn user_info<'r>(reply: &Reply<'r>) -> Option<Document<'r>> {
     let mut users = reply.body.get("users").and_then(Value::as_array).filter(|_| reply.is_ok())?.values();
     users.next().and_then(Value::as_document).filter(|_| users.next().is_none())

@@ -10,8 +10,8 @@ use memchr::memmem::Finder;
 use crate::command::{CommandClass, classify};
 use crate::document::peek;
 use crate::engine::transactions::SEARCHED;
-use crate::wire::header::{HEADER_LENGTH, Header, OpCode};
-use crate::wire::op_msg::{EXHAUST_ALLOWED, SECTIONS_AT, body_of_head};
+use crate::wire::header::{Header, OpCode};
+use crate::wire::op_msg::{EXHAUST_ALLOWED, SECTIONS_AT, body_of_head, flags_of_head};
 
 /// How a request may share a server connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,9 +103,8 @@ pub fn opens_waiting_cursor(head: &[u8]) -> bool {
 fn split(head: &[u8]) -> Option<(u32, &[u8])> {
     let header = Header::parse(head).ok().flatten().filter(|header| header.op_code == OpCode::Msg)?;
     let here = head.get(..header.length.min(head.len())).unwrap_or(head);
-    let flags = here.get(HEADER_LENGTH..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))?;
     let body_first = here.get(SECTIONS_AT) == Some(&0);
-    Some((flags, body_of_head(here).filter(|_| body_first)?))
+    Some((flags_of_head(here)?, body_of_head(here).filter(|_| body_first)?))
 }
 
 /// These fields come after the command's own, which may be long: filters, pipelines, documents.

@@ -12,7 +12,7 @@ use crate::engine::{
     Input, QueryAdmission, QueryRejection, RuleOutcome, Step, Triage, evaluation_length, read_users, users_question,
 };
 use crate::proxy::connection::end::End;
-use crate::proxy::connection::framing::{FLAGS_LENGTH, Request};
+use crate::proxy::connection::framing::Request;
 use crate::proxy::connection::packing::{header_of, pack, unpack};
 use crate::proxy::connection::pending_replies::more_to_come;
 use crate::proxy::connection::planner::{PlanThread, PlannedStep, Planner, is_long, offload};
@@ -23,6 +23,7 @@ use crate::proxy::interceptor::Interceptor;
 use crate::proxy::transport::socket::{ClientSocket, ServerSocket};
 use crate::rate_limit::{RateLimit, quoted};
 use crate::wire::compressed::{CompressedEnvelope, Compressor, DecompressLimit, compress, inner_op_code, peek};
+use crate::wire::op_msg::FLAGS_LENGTH;
 use crate::wire::{Header, OpCode};
 
 /// Rate limit for warnings of the query listener: a client can cause thousands in a second.

@@ -16,7 +16,7 @@ use crate::proxy::telemetry::meter::Meter;
 use crate::proxy::telemetry::slowest::LatestRequest;
 use crate::proxy::transport::socket::ServerSocket;
 use crate::wire::compressed::{CompressedEnvelope, Compressor, DecompressLimit, peek, peek_length};
-use crate::wire::op_msg::body_of_head;
+use crate::wire::op_msg::{FLAGS_LENGTH, body_of_head};
 use crate::wire::splitter::FrameClass;
 use crate::wire::{HEADER_LENGTH, Header, OpCode};
 
@@ -29,8 +29,6 @@ const MAX_COMPRESSED_LENGTH: usize = 128 * 1024;
 const MAX_LENGTH_BEFORE_LOGIN: usize = 64 * 1024;
 /// Decompressed bytes that triage sees. Commands are shorter, except for the documents they carry.
 const MAX_TRIAGE_LENGTH: usize = 16 * 1024;
-/// Length of OP_MSG's flags.
-pub(super) const FLAGS_LENGTH: usize = 4;
 
 /// Requests that must be collected whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

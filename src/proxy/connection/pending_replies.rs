@@ -14,8 +14,8 @@ use crate::proxy::telemetry::moment::Moment;
 use crate::proxy::telemetry::slowest::StatementSender;
 use crate::proxy::telemetry::spans::OpenSpan;
 use crate::wire::compressed::Compressor;
-use crate::wire::op_msg::MORE_TO_COME;
-use crate::wire::{HEADER_LENGTH, Header, OpCode};
+use crate::wire::op_msg::{MORE_TO_COME, flags_of_head};
+use crate::wire::{Header, OpCode};
 
 /// How a reply is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -255,8 +255,7 @@ impl PendingReplies {
 
 /// Whether OP_MSG's moreToCome flag is set: another reply follows, or (on a request) no reply is expected.
 pub(in crate::proxy) fn more_to_come(header: &Header, head: &[u8]) -> bool {
-    let flags = head.get(HEADER_LENGTH..).and_then(<[u8]>::first_chunk).map_or(0, |b| u32::from_le_bytes(*b));
-    header.op_code == OpCode::Msg && flags & MORE_TO_COME != 0
+    header.op_code == OpCode::Msg && flags_of_head(head).is_some_and(|flags| flags & MORE_TO_COME != 0)
 }
 
 #[cfg(test)]

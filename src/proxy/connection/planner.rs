@@ -38,7 +38,7 @@ pub(super) enum Planner<'p, P: Interceptor> {
 #[derive(Debug)]
 pub(super) struct PlanThread {
     requests: Sender<(PlanRequest, ClientState)>,
-    /// The turn after [`Request::Next`].
+    /// The turn after [`PlanRequest::Next`].
     results: mpsc::Receiver<(Option<PlannedStep>, ClientState)>,
     /// Returns the message.
     thread: JoinHandle<Vec<u8>>,

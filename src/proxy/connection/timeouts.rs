@@ -95,7 +95,7 @@ impl IdleTimeouts {
     /// timeouts.
     ///
     /// # Errors
-    /// [`End::Displaced`], [`End::HandshakeTimeout`], [`End::NoLogin`], [`End::Idle`].
+    /// [`End::Displaced`], [`End::HandshakeTimeout`], [`End::LoginTimeout`], [`End::Idle`].
     pub(in crate::proxy) fn evaluate(
         &mut self,
         activity: Activity,

@@ -10,13 +10,13 @@ use mongodb::error::{Error, ErrorKind, TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRAN
 use mongodb::options::{ReadConcern, WriteConcern};
 use tokio::time::{Duration, sleep};
 
-use super::repairer::{Repairer, number, raw, write_update};
+use super::repairer::{Repairer, number, write_update};
 use super::statements;
 use crate::document::{Document, OwnedValue, Value, document};
 use crate::patterns::collation::write_simple_collation;
 use crate::patterns::copies::{CopiesEntry, OnOriginalDelete};
 use crate::service::error_kind::is_passing;
-use crate::service::worker::Stop;
+use crate::service::worker::{Stop, raw};
 
 /// Documents in one transaction.
 const BATCH: usize = 500;

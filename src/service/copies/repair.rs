@@ -9,13 +9,13 @@ use std::fmt;
 use bson::RawDocumentBuf;
 
 use super::original::Original;
-use super::repairer::{Repairer, project, raw};
+use super::repairer::{Repairer, project};
 use crate::document::{Document, OwnedValue, PathLookup, Value, document};
 use crate::patterns::copies::{Copies, CopiesEntry, Reference};
 use crate::service::MongoService;
 use crate::service::id::IdKey;
 use crate::service::pause::{BATCH, Pause};
-use crate::service::worker::Stop;
+use crate::service::worker::{Stop, raw};
 
 /// The progress of a repair, in references. A document that refers to one original several times counts once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

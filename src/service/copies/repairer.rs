@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use bson::{Document as Reply, RawDocumentBuf};
+use bson::Document as Reply;
 use mongodb::Client;
 
 use super::original::Original;
@@ -15,7 +15,7 @@ use crate::patterns::copies::{Copies, CopiesEntry};
 use crate::rate_limit::{RateLimit, quoted};
 use crate::service::error_kind::is_passing_code;
 use crate::service::id::IdKey;
-use crate::service::worker::Stop;
+use crate::service::worker::{Stop, raw};
 
 /// `_id`s in one query.
 const IDS: usize = 1000;
@@ -178,11 +178,6 @@ pub(super) fn project<'p>(w: &mut Writer<'_>, paths: impl Iterator<Item = &'p Pa
     roots.sort_unstable();
     roots.dedup();
     roots.into_iter().for_each(|root| w.int32(root, 1));
-}
-
-/// Wraps a command for the driver.
-pub(super) fn raw(command: Vec<u8>) -> Result<RawDocumentBuf, Stop> {
-    RawDocumentBuf::from_bytes(command).map_err(|error| Stop::Failed(format!("a command cannot be built: {error}")))
 }
 
 pub(super) fn number(reply: &Reply, field: &str) -> u64 {

@@ -11,7 +11,7 @@ use crate::document::{Document, Kind, OwnedValue, Value, Writer, document};
 use crate::patterns::history::{History, Keep};
 use crate::service::id::IdKey;
 use crate::service::listing::first_batch;
-use crate::service::worker::Stop;
+use crate::service::worker::{Stop, raw};
 
 /// The server's limit of a stored document.
 pub(super) const LARGEST_DOCUMENT: i32 = 16 << 20;
@@ -424,11 +424,6 @@ impl StoredEntries {
 
 fn raw_document(document: &bson::Document) -> Result<RawDocumentBuf, Stop> {
     RawDocumentBuf::try_from(document).map_err(|error| Stop::Failed(format!("a command cannot be built: {error}")))
-}
-
-/// Wraps a command for the driver.
-pub(super) fn raw(command: Vec<u8>) -> Result<RawDocumentBuf, Stop> {
-    RawDocumentBuf::from_bytes(command).map_err(|error| Stop::Failed(format!("a command cannot be built: {error}")))
 }
 
 /// Cluster times have whole seconds. Nothing is known for certain before the end of that second.

@@ -9,13 +9,14 @@ use mongodb::error::Error;
 use mongodb::{Client, Cursor};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::entries::{MAX, MIN, markers, raw, write_id};
+use super::entries::{MAX, MIN, markers, write_id};
 use super::label;
 use crate::document::{Document, Kind, OwnedValue, Value, document};
 use crate::patterns::history::{History, Keep};
 use crate::service::MongoService;
 use crate::service::client::ServiceClient;
 use crate::service::listing::first_batch;
+use crate::service::worker::raw;
 use crate::service::worker::stream::{time_of, time_of_token};
 use crate::shell::to_iso;
 

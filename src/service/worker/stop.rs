@@ -1,6 +1,6 @@
 //! Why a worker stopped.
 
-use bson::Timestamp;
+use bson::{RawDocumentBuf, Timestamp};
 use mongodb::error::Error;
 
 use crate::service::client::ServiceClient;
@@ -40,4 +40,9 @@ impl Stop {
             | Self::Ended { why: text, .. } => text,
         }
     }
+}
+
+/// Wraps a worker's command for the driver.
+pub(in crate::service) fn raw(command: Vec<u8>) -> Result<RawDocumentBuf, Stop> {
+    RawDocumentBuf::from_bytes(command).map_err(|error| Stop::Failed(format!("a command cannot be built: {error}")))
 }
