@@ -136,9 +136,10 @@ impl<'s> Equalities<'s> {
         !agree(self.pins.iter().filter(|pin| pin.certain)) && !self.may_match_nothing
     }
 
-    /// Returns whether some version of the server, or a collation, may fail to build a document from them.
-    pub fn may_conflict(&self) -> bool {
-        !agree(self.pins.iter())
+    /// Returns whether a server may fail to build a document from them: it may drop a branch of an `$or`, or, with a
+    /// collation, take several texts of an `$in` for one value, which is not known then.
+    pub fn may_conflict(&self, has_collation: bool) -> bool {
+        !agree(self.pins.iter().filter(|pin| pin.certain || has_collation || pin.value.is_some()))
     }
 
     /// Returns the document that they make, before any operator; `None` if the server cannot build one.

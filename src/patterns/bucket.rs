@@ -395,9 +395,8 @@ impl Bucket {
         let is_known =
             |root: &[u8]| !root.is_empty() && seed.is_some_and(|seed| seed.at_bytes(root) != ImageValue::Unknown);
         let pins = || equalities.iter().flat_map(Equalities::roots);
-        // The server fails the upsert if its collation makes one value of two texts of an `$in`.
-        let may_fail =
-            || statement.option("collation").is_some() && equalities.as_ref().is_some_and(Equalities::may_conflict);
+        let has_collation = statement.option("collation").is_some();
+        let may_fail = || equalities.as_ref().is_some_and(|equalities| equalities.may_conflict(has_collation));
         let opens = || filter.is_empty() || (pins().next().is_some() && pins().all(is_known) && !may_fail());
         let checks_version = || versions.iter().any(|version| equality(filter, version.as_str()).is_some());
         if !update.upsert && (self.has_room_condition(update, pushed) || checks_version() || !opens()) {

@@ -1504,6 +1504,17 @@ fn buckets() -> Vec<Entry> {
             holds: |seen| seen.code() == 0 && seen.n() == 0 && seen.nothing_stored(),
         },
         Entry {
+            name: "bucket: a push without upsert by an owner, and by the same in the only branch of $or that can match",
+            rules: &[BUCKET],
+            stored: vec![],
+            steps: vec![update(
+                doc! { "owner": "x", "$or": [{ "zq": { "$all": [] } }, { "owner": "x" }] },
+                doc! { "$push": { "messages": 1 } },
+            )],
+            must: "no error of an upsert that the client did not request",
+            holds: |seen| seen.code() == 0 && seen.n() == 0 && seen.nothing_stored(),
+        },
+        Entry {
             name: "bucket: a push by an owner and one of several",
             rules: &[BUCKET],
             stored: vec![],

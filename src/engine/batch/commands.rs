@@ -48,7 +48,7 @@ impl TransactionCommands<'_, '_> {
         })
     }
 
-    /// Returns a find for one document that matches the client's own filter, without the rules' conditions.
+    /// Returns a find for one document that the statement selects.
     pub(super) fn matching(&self, statement: &Statement<'_>, fields: &[&str], measured: &[Measured]) -> Vec<u8> {
         let fields = CowDocument::build(|w| {
             w.int32("_id", 1);
@@ -60,7 +60,7 @@ impl TransactionCommands<'_, '_> {
                 }
             }
         });
-        self.select(&statement.without_conditions(), 1, fields.as_document())
+        self.select(statement, 1, fields.as_document())
     }
 
     /// Returns an update command that checks many filters at once: the update fails for each statement whose own

@@ -129,7 +129,8 @@ impl<'f> BatchJob<'f> {
         Flow::Continue(())
     }
 
-    /// Finds a document that the statement's own filter matches. Returns `None` if the statement has failed.
+    /// Finds a document that the statement's own filter matches; or, after an error of unknown cause, one that the
+    /// statement selected with the rules' conditions. Returns `None` if the statement has failed.
     pub(super) async fn find_match(
         &mut self,
         group: &Group,
@@ -137,8 +138,11 @@ impl<'f> BatchJob<'f> {
         port: &Port,
     ) -> Flow<Option<MatchedDocument>> {
         let Some(evaluated) = self.evaluated.get(index) else { return Flow::Continue(None) };
-        let message =
-            self.commands(None).matching(&evaluated.statement, &evaluated.checked_fields(), &evaluated.measured());
+        let statement = match &evaluated.uncounted {
+            Some(uncounted) if uncounted.error.is_some() => evaluated.statement.with(uncounted.counted.clone()),
+            _ => evaluated.statement.without_conditions(),
+        };
+        let message = self.commands(None).matching(&statement, &evaluated.checked_fields(), &evaluated.measured());
         self.transaction_begun = true;
         let frame = port.exchange_for(CommandPurpose::MatchCheck, message).await;
         let Ok(reply) = Reply::parse(&frame) else { return close("the server's reply to a find cannot be parsed") };

@@ -378,6 +378,14 @@ pub(super) fn entries() -> Vec<Entry> {
             holds: |seen| is(seen, "m", vec![Bson::from(doc! { "u": 2, "w": 2 })]) && seen.code() == 0,
         },
         Entry {
+            name: "replacement beside queue: a claim of a job whose version cannot be incremented, beside one that cannot be claimed",
+            rules: &[CHECK, "queue: { fields: { locked: locked, locked_at: tlocked, attempts: try }, lease: 5m }"],
+            stored: vec![doc! { "_id": 1, "try": [] }, doc! { "_id": 2, "try": 0, "locked": false, "version": {} }],
+            steps: vec![update(doc! {}, doc! { "$set": { "locked": true } })],
+            must: "claims it",
+            holds: |seen| seen.code() == 0 && seen.n() == 1 && seen.stored[1].get_bool("locked").unwrap_or(false),
+        },
+        Entry {
             name: "queue: upserts of new jobs whose lock is an array",
             rules: &["queue: { fields: { locked: locked, locked_at: tlocked, attempts: try }, lease: 5m }"],
             stored: vec![],
