@@ -3,8 +3,9 @@
 //! This layer uses tokio and clocks, and carries out what [`crate::engine`] plans. It must not know what a rule is.
 //! Start reading at [`server`], then [`listening`], [`connection::lifecycle`] and [`connection::relay`].
 //!
-//! The modules depend on each other in this order only: [`interceptor`], [`recording`], [`thread_number`], [`transport`], [`telemetry`],
-//! [`server_side`], [`members`], [`shutdown`], [`connection`], [`config`], [`observer`], [`listening`], [`server`].
+//! The modules depend on each other in this order only: [`interceptor`], [`recording`], [`thread_number`],
+//! [`transport`], [`telemetry`], [`server_side`], [`members`], [`shutdown`], [`connection`], [`config`], [`observer`],
+//! [`listening`], [`server`].
 
 mod config;
 mod connection;

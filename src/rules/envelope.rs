@@ -1,7 +1,8 @@
 //! Reads the parts of rule files that all patterns share.
 //!
-//! A mistake in a rule does not stop reading it, so that one load reports all mistakes. [`AnyPattern::read_settings`] reads the
-//! settings under the pattern key, `rule_test.rs` reads tests, and `conflict.rs` compares rules with each other.
+//! A mistake in a rule does not stop reading it, so that one load reports all mistakes. [`AnyPattern::read_settings`]
+//! reads the settings under the pattern key, `rule_test.rs` reads tests, and `conflict.rs` compares rules with each
+//! other.
 
 use std::collections::HashSet;
 use std::sync::Arc;

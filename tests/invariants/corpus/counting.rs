@@ -148,7 +148,7 @@ pub(super) fn entries() -> Vec<Entry> {
         },
         Entry {
             name: "replacement: an upsert with $expr in a transaction, whose change is not possible",
-            rules: &["replacement: { policy: check_version, version: version }"],
+            rules: &[CHECK],
             stored: vec![doc! { "_id": 1, "x": "a" }],
             steps: vec![transaction(plain(doc! {
                 "findAndModify": "c", "query": { "$expr": {} }, "update": { "$mul": { "x": 2 } }, "upsert": true,
@@ -379,7 +379,7 @@ pub(super) fn entries() -> Vec<Entry> {
         },
         Entry {
             name: "replacement beside queue: a claim of a job whose version cannot be incremented, beside one that cannot be claimed",
-            rules: &[CHECK, "queue: { fields: { locked: locked, locked_at: tlocked, attempts: try }, lease: 5m }"],
+            rules: &[CHECK, QUEUE],
             stored: vec![doc! { "_id": 1, "try": [] }, doc! { "_id": 2, "try": 0, "locked": false, "version": {} }],
             steps: vec![update(doc! {}, doc! { "$set": { "locked": true } })],
             must: "claims it",
@@ -387,7 +387,7 @@ pub(super) fn entries() -> Vec<Entry> {
         },
         Entry {
             name: "queue: upserts of new jobs whose lock is an array",
-            rules: &["queue: { fields: { locked: locked, locked_at: tlocked, attempts: try }, lease: 5m }"],
+            rules: &[QUEUE],
             stored: vec![],
             steps: vec![
                 upsert(doc! { "_id": 1 }, doc! { "$setOnInsert": { "locked": ["x"] } }),
