@@ -69,7 +69,7 @@ fn growths_of<'u>(writes: impl Iterator<Item = Write<'u>>) -> Option<Vec<Growth<
     let mut growths = Vec::new();
     for (operator, path, value) in writes {
         let written = WrittenBy { operator, path };
-        let name = last_part(path).len();
+        let name = name_length(path);
         let whole = |bytes: usize, how| Growth { written, bytes: element_length(name) + bytes, how };
         growths.push(match operator {
             b"$unset" | b"$pull" | b"$pullAll" | b"$pop" => continue,
@@ -98,15 +98,22 @@ impl Growth<'_> {
     /// Returns the most bytes of the field's own element if it is missing.
     pub fn with_missing_field(&self) -> usize {
         match self.how {
-            GrowthKind::Appends => self.bytes + element_length(last_part(self.written.path).len()) + EMPTY_LENGTH,
+            GrowthKind::Appends => self.bytes + element_length(name_length(self.written.path)) + EMPTY_LENGTH,
             GrowthKind::Replaces | GrowthKind::MayKeep | GrowthKind::Moves => self.bytes,
         }
     }
 }
 
-fn last_part(path: &[u8]) -> &[u8] {
-    path.rsplit(|byte| *byte == b'.').next().unwrap_or(path)
+/// Returns the bytes of the name of the field at `path`. In a document, `$` creates a field with the position as name.
+fn name_length(path: &[u8]) -> usize {
+    match path.rsplit(|byte| *byte == b'.').next() {
+        Some(b"$") => POSITION_DIGITS,
+        last => last.map_or(0, <[u8]>::len),
+    }
 }
+
+/// Bytes of the document around a field that `$` creates in a document, as its position has no field there.
+pub const AROUND_SELECTED: usize = element_length(POSITION_DIGITS) + EMPTY_LENGTH;
 
 /// Returns the most bytes that the fields around the field at `path` can need if they are missing, and the elements
 /// before a position.
@@ -194,7 +201,7 @@ fn of_upsert(update: &Update<'_>) -> Option<usize> {
             let mut add =
                 |path: &[u8], bytes: usize| length = length.saturating_add(path_bytes(path)).saturating_add(bytes);
             for pin in &pins {
-                add(pin.path, element_length(last_part(pin.path).len()) + pinned_length(pin.value?));
+                add(pin.path, element_length(name_length(pin.path)) + pinned_length(pin.value?));
             }
             for growth in growths_of(on_insert(operators.as_document()))? {
                 let path = growth.written.path;

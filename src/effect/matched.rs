@@ -1,6 +1,7 @@
 //! The element that the positional operator `$` selects.
 
-use crate::document::{Document, Value, paths_overlap};
+use super::is_position;
+use crate::document::{Document, Value, paths_overlap, rest_below};
 
 /// Filters can nest as deep as documents. Conditions below this depth may be on any array.
 const MAX_DEPTH: usize = 100;
@@ -29,9 +30,12 @@ fn collect<'f>(filter: Document<'f>, array: &[u8], depth: usize, fields: &mut Ve
             }
             // An `_id` cannot be an array.
             b"_id" => {}
+            // Its `required` selects elements.
+            b"$jsonSchema" => return None,
             // Negated conditions and expressions select no array element.
             key if key.starts_with(b"$") => {}
-            key if paths_overlap(key, array) || selects_none(condition.value) => {}
+            _ if selects_none(condition.value) => {}
+            key if paths_overlap(key, array) && !is_below_element(key, array) => {}
             key => {
                 let field = std::str::from_utf8(key).ok()?;
                 let is_reference = field.split('.').all(|part| !part.is_empty() && !part.starts_with('$'));
@@ -47,9 +51,20 @@ fn collect<'f>(filter: Document<'f>, array: &[u8], depth: usize, fields: &mut Ve
     Some(())
 }
 
-/// Returns whether a condition never selects an element of an array: it is negative, or on the whole field.
+/// Returns whether a path leads below one element of the array, whose own arrays then give `$` the position.
+fn is_below_element(path: &[u8], array: &[u8]) -> bool {
+    let below = rest_below(path, array).and_then(|below| below.split(|byte| *byte == b'.').next());
+    below.is_some_and(is_position)
+}
+
+/// Returns whether a condition never selects an element of an array: it is negative.
 fn selects_none(condition: Value<'_>) -> bool {
-    let negative: [&[u8]; 4] = [b"$exists", b"$ne", b"$nin", b"$not"];
     let operators = condition.as_document().filter(|operators| operators.first().is_some());
-    operators.is_some_and(|operators| operators.elements().all(|operator| negative.contains(&operator.key)))
+    operators.is_some_and(|operators| {
+        operators.elements().all(|operator| match operator.key {
+            b"$ne" | b"$nin" | b"$not" => true,
+            b"$exists" => operator.value.as_flag() == Some(false),
+            _ => false,
+        })
+    })
 }

@@ -27,8 +27,9 @@ use crate::document::{Document, Element, Kind, Path, PathLookup, Value, compare_
 pub use image::{Image, Inserted};
 pub use items::{AddedValues, Items, each, inserted_items, item_count, items};
 pub use length::{
-    EMPTY_LENGTH, Growth, GrowthKind, IdLength, InsertedLength, added_by_stages, around_documents, around_in_element,
-    around_length, element_length, growths, index, inserted_length, stored_id_length, update_growths,
+    AROUND_SELECTED, EMPTY_LENGTH, Growth, GrowthKind, IdLength, InsertedLength, added_by_stages, around_documents,
+    around_in_element, around_length, element_length, growths, index, inserted_length, stored_id_length,
+    update_growths,
 };
 pub use matched::other_selections;
 pub use node::ImageValue;

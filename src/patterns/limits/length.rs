@@ -8,9 +8,9 @@ use super::{Violation, if_array, write_item_count};
 use crate::command::{Modification, Operation, Update};
 use crate::document::{ArrayWriter, CowDocument, Document, Value, Writer};
 use crate::effect::{
-    EMPTY_LENGTH, Growth, GrowthKind, IdLength, InsertedLength, added_by_stages, around_documents, around_in_element,
-    around_length, element_length, growths, inserted_length, other_selections, position, stored_id_length,
-    update_growths,
+    AROUND_SELECTED, EMPTY_LENGTH, Growth, GrowthKind, IdLength, InsertedLength, added_by_stages, around_documents,
+    around_in_element, around_length, element_length, growths, inserted_length, other_selections, position,
+    stored_id_length, update_growths,
 };
 use crate::patterns::Rejection;
 
@@ -326,9 +326,16 @@ pub(super) fn other_arrays<'u>(update: &'u Update<'_>) -> Vec<&'u str> {
 /// Returns the bytes of the fields around a field in an array, without the nulls before the first position.
 fn around_positions(path: &[u8]) -> usize {
     let Some((array, part)) = first_position(path) else { return around_length(path) };
-    let below = path.get(array.len() + part.len() + 2..).map_or(0, around_in_element);
-    // A positional operator needs an array; before a number, the fields may be missing.
-    if part.starts_with('$') { below } else { below.saturating_add(around_documents(path)) }
+    let below = path.get(array.len() + part.len() + 2..);
+    let around = match part {
+        // The filter can select by an array in a document, and its position is then a field that may be missing.
+        "$" if below.is_some() => AROUND_SELECTED,
+        // It needs an array.
+        _ if part.starts_with('$') => 0,
+        // The fields before a number may be missing.
+        _ => around_documents(path),
+    };
+    below.map_or(0, around_in_element).saturating_add(around)
 }
 
 fn unclear() -> Violation {
