@@ -75,6 +75,8 @@ pub struct Pipeline<'a> {
     /// The operators or the replacement that it was made from. It has their effect unless it finds that the write is
     /// late.
     pub meaning: Modification<'a>,
+    /// Whether it compares times, and can leave stored values as they are.
+    pub may_keep: bool,
 }
 
 impl<'a> Update<'a> {
@@ -427,8 +429,13 @@ impl Statement<'_> {
 
 impl<'a> Modification<'a> {
     /// Returns a pipeline of docward with one stage, which was made from `meaning`.
-    pub fn stage(stage: CowDocument<'a>, meaning: Self) -> Self {
-        Self::Pipeline(Box::new(Pipeline { stages: vec![stage], meaning }))
+    pub fn stage(stage: CowDocument<'a>, meaning: Self, may_keep: bool) -> Self {
+        Self::Pipeline(Box::new(Pipeline { stages: vec![stage], meaning, may_keep }))
+    }
+
+    /// Returns whether it is a pipeline that can leave stored values as they are.
+    pub fn may_keep(&self) -> bool {
+        matches!(self, Self::Pipeline(pipeline) if pipeline.may_keep)
     }
 }
 

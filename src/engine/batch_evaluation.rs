@@ -24,7 +24,7 @@ const MAX_REJECTION_TEXT: usize = MAX_ERROR_BYTES;
 #[derive(Debug)]
 pub(super) struct BatchEvaluation<'r, 'a> {
     applicable_rules_of: SmallVec<[ApplicableRules<'r>; 1]>,
-    versions: SmallVec<[Versions<'r>; 1]>,
+    compared: SmallVec<[ComparedFields<'r>; 1]>,
     /// In reverse order, so that the memory of those that are done can be returned.
     rest: Vec<Statement<'a>>,
     evaluated: Vec<Evaluated<'r, 'a>>,
@@ -44,10 +44,10 @@ impl<'r, 'a> BatchEvaluation<'r, 'a> {
         let mut rest = std::mem::take(&mut batch.statements);
         rest.reverse();
         let evaluated = Vec::with_capacity(rest.len());
-        let versions = applicable_rules_of.iter().map(versions).collect();
+        let compared = applicable_rules_of.iter().map(ComparedFields::new).collect();
         Self {
             applicable_rules_of,
-            versions,
+            compared,
             rest,
             evaluated,
             rejection_texts: RejectionTexts::default(),
@@ -57,18 +57,20 @@ impl<'r, 'a> BatchEvaluation<'r, 'a> {
 
     /// Evaluates the next statements of `batch`; returns false when more are left.
     pub(super) fn take_turn(&mut self, batch: &WriteBatch<'a>, now: Now, outcomes: &mut RuleOutcomes) -> bool {
-        let none = ApplicableRules::new();
+        let (none, nothing) = (ApplicableRules::new(), ComparedFields::default());
         let mut bytes = 0;
         for _ in 0..TURN {
             let Some(statement) = self.rest.pop() else { break };
             bytes += statement.source_length();
             let applicable_rules = self.applicable_rules_of.get(statement.namespace).unwrap_or(&none);
+            let compared = self.compared.get(statement.namespace).unwrap_or(&nothing);
             let context = Context {
                 now: now.milliseconds,
                 comment: batch.comment,
                 variables: batch.variables,
                 namespace: batch.namespace(&statement),
-                versions: self.versions.get(statement.namespace).map(SmallVec::as_slice).unwrap_or_default(),
+                versions: &compared.versions,
+                deciding: &compared.deciding,
             };
             self.evaluated.push(Evaluated::new(statement));
             let Some(evaluated) = self.evaluated.last_mut() else { break };
@@ -120,9 +122,21 @@ impl RejectionTexts {
     }
 }
 
-/// The version fields: clients' filters compare them to check that a document is unchanged since it was read.
-type Versions<'r> = SmallVec<[&'r Path; 1]>;
+/// The fields that rules on a namespace compare.
+#[derive(Debug, Default)]
+struct ComparedFields<'r> {
+    /// Clients' filters compare them to check that a document is unchanged since it was read.
+    versions: SmallVec<[&'r Path; 1]>,
+    deciding: SmallVec<[&'r Path; 3]>,
+}
 
-fn versions<'r>(applicable_rules: &ApplicableRules<'r>) -> Versions<'r> {
-    enforced(applicable_rules).filter_map(|rule| rule.pattern.version()).collect()
+impl<'r> ComparedFields<'r> {
+    fn new(applicable_rules: &ApplicableRules<'r>) -> Self {
+        let mut compared = Self::default();
+        for rule in enforced(applicable_rules) {
+            compared.versions.extend(rule.pattern.version());
+            compared.deciding.extend(rule.pattern.deciding_fields());
+        }
+        compared
+    }
 }

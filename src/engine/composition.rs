@@ -50,7 +50,7 @@ fn undoing(violated: &Rule, other: &Rule, how: &str) -> Diagnostic {
     let message = format!("`{}` conflicts with `{}`: {how}", one.value, two.value);
     Diagnostic::warning(Code::Incompatible, one.span, message)
         .label(two.span, format!("`{}` uses the same fields", two.value))
-        .help("change one of the rules so that they share no field; for `timestamps`, `per: document` helps too")
+        .help("change one of the rules so that they share no field; for `timestamps` beside `together`, `per: document` helps too")
 }
 
 /// A minimal insert.
@@ -132,7 +132,6 @@ mod tests {
         const NUMBERS: &str = "sequence: { field: a.n, counter: c, on_upsert: true }";
         let reports = |pattern: &str| found(&[pattern, NUMBERS]).iter().any(|found| found.contains("conflicts with"));
         assert!(reports("together: [a, b]") && reports("bounds: { field: a.n.x, min: 1 }"));
-        assert!(reports("replacement: { version: a.n }"));
         assert!(!reports("together: [b, c]") && !reports("bounds: { field: a.n, min: 1 }"));
         assert!(reports("bounds: { field: a.n, max: 100 }") && reports("bounds: { field: a.n, min: 2 }"));
     }
@@ -143,6 +142,18 @@ mod tests {
         assert!(reports("replacement: { version: a.n }") && reports("replacement: { version: a }"));
         assert!(!reports("replacement: { version: a.m }"));
         assert!(!reports("replacement: { version: a.n, count_updates: false }"));
+    }
+
+    #[test]
+    fn values_that_late_writes_keep_or_change_are_reported() {
+        let reports = |one: &str, other: &str| found(&[one, other]).len() == 1;
+        const LISTED: &str = "timestamps: { source: at, fields: [a, v] }";
+        for rule in ["replacement: { version: v }", "schema_version: { field: v, current: 3, minimum: 0 }"] {
+            assert!(reports(LISTED, rule) && !reports("timestamps: { source: at, fields: [a] }", rule), "{rule}");
+        }
+        const QUEUE: &str = "queue: { lease: 5m }";
+        assert!(reports(QUEUE, "timestamps: { source: at, per: document, without_source: pass }"));
+        assert!(reports("bounds: { field: ts.a, min: 0 }", "timestamps: { source: at, store: ts, fields: [b] }"));
     }
 
     #[test]

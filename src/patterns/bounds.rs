@@ -156,6 +156,9 @@ impl Pattern for Bounds {
         if sequence.map(|(field, _)| field).or(version).filter(is_nested).is_some() {
             return Some("one field lies inside the other, so both cannot be numbers");
         }
+        if other.timestamp_field().is_some_and(|store| own.root() == store) {
+            return Some("it stores timestamps in the field, whatever they are");
+        }
         if self.policy == BoundsPolicy::Reject && other.incremented_field().is_some_and(|field| is_same(&field)) {
             return Some(
                 "it requires a condition for each increment, and the other rule increments the field without one",

@@ -73,6 +73,10 @@ impl Pattern for Bucket {
         true
     }
 
+    fn own_fields(&self) -> Vec<&str> {
+        std::iter::once(&self.count).chain(&self.opened).map(Path::as_str).collect()
+    }
+
     fn data_checks(&self, _: Namespace<'_>) -> Vec<DataCheck> {
         let Self { array, count, limit, opened } = self;
         let is_array = || is_one_of(array, &["array"]);

@@ -392,13 +392,16 @@ fn names(operators: &[String], key: &[u8]) -> bool {
     operators.iter().any(|operator| operator.as_bytes() == key)
 }
 
-/// Returns whether one of the operators is a field name anywhere in the value.
+/// Returns whether one of the operators is a field name anywhere in the value. A regular expression as a value
+/// (`{name: /x/}`) is a `$regex`.
 fn uses_any(value: Value<'_>, operators: &[String]) -> bool {
+    let denies_regex = names(operators, b"$regex");
     let mut unread = vec![value];
     while let Some(value) = unread.pop() {
         let Some(nested) = value.as_document_or_array() else { continue };
         for element in nested.elements() {
-            if value.kind == Kind::Document && names(operators, element.key) {
+            let is_named = value.kind == Kind::Document && names(operators, element.key);
+            if is_named || denies_regex && element.value.kind == Kind::Regex {
                 return true;
             }
             unread.push(element.value);

@@ -16,6 +16,8 @@ pub struct Context<'c> {
     pub namespace: Namespace<'c>,
     /// The [`version`](super::Pattern::version) fields of the rules for that namespace.
     pub versions: &'c [&'c Path],
+    /// The [`deciding_fields`](super::Pattern::deciding_fields) of the rules for that namespace.
+    pub deciding: &'c [&'c Path],
 }
 
 /// The name that stands for all collections of a database.

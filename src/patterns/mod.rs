@@ -42,6 +42,8 @@ mod verdict;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::command::{CommandClass, InputStage, Namespace, Operation, Statement, StatementKind};
 use crate::config::keys::Declaration;
 use crate::config::{Diagnostic, Located, NamespaceGlob, Node, ReadContext};
@@ -284,6 +286,18 @@ pub trait Pattern {
         Vec::new()
     }
 
+    /// Returns the fields that docward itself writes for the rule, or whose values only it may decide. No rule of another
+    /// pattern may have one of them on the same namespace.
+    fn own_fields(&self) -> Vec<&str> {
+        Vec::new()
+    }
+
+    /// Returns the fields whose stored values decide which statements may change a document. A statement that writes one
+    /// takes effect on it whatever its source time is.
+    fn deciding_fields(&self) -> SmallVec<[&Path; 3]> {
+        SmallVec::new()
+    }
+
     /// Returns the namespaces, besides the rule's own, whose statements it evaluates too.
     fn also_evaluates(&self) -> Vec<NamespaceGlob> {
         Vec::new()
@@ -388,6 +402,16 @@ pub trait Pattern {
     /// Returns the field that the rule itself increments in clients' statements.
     fn incremented_field(&self) -> Option<&Path> {
         None
+    }
+
+    /// Returns the top-level field in which it stores timestamps.
+    fn timestamp_field(&self) -> Option<&str> {
+        None
+    }
+
+    /// Returns whether a replacement as it is sent can leave the document as it is that it matches.
+    fn may_keep_replaced(&self) -> bool {
+        false
     }
 
     /// Returns whether a delete removes documents that its filter does not match.

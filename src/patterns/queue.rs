@@ -17,6 +17,8 @@ use std::time::Duration;
 
 use bson::{Bson, doc};
 
+use smallvec::{SmallVec, smallvec};
+
 use super::collation::contains_text;
 use super::field_path::FieldPath;
 use super::number::Bound;
@@ -105,7 +107,18 @@ impl Pattern for Queue {
         Some(&self.attempts)
     }
 
+    fn own_fields(&self) -> Vec<&str> {
+        self.deciding_fields().into_iter().map(Path::as_str).collect()
+    }
+
+    fn deciding_fields(&self) -> SmallVec<[&Path; 3]> {
+        smallvec![&self.locked, &self.locked_at, &self.attempts]
+    }
+
     fn conflict_with(&self, other: &AnyPattern) -> Option<&'static str> {
+        if other.may_keep_replaced() {
+            return Some("a late replacement leaves the job as it is, so docward rejects claims by replacement");
+        }
         other.cascades().then_some("the delete of a node also deletes jobs below it that other workers have")
     }
 

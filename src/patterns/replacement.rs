@@ -19,6 +19,8 @@ mod versions;
 
 use bson::doc;
 
+use smallvec::SmallVec;
+
 use super::around::cannot_be_set;
 use super::collation::contains_text;
 use super::field_path::FieldPath;
@@ -144,6 +146,14 @@ impl Pattern for Replacement {
 
     fn exclusive(&self) -> bool {
         true
+    }
+
+    fn own_fields(&self) -> Vec<&str> {
+        self.version_field.iter().map(Path::as_str).collect()
+    }
+
+    fn deciding_fields(&self) -> SmallVec<[&Path; 3]> {
+        self.version_field.iter().collect()
     }
 
     fn data_checks(&self, _: Namespace<'_>) -> Vec<DataCheck> {
@@ -407,6 +417,8 @@ impl Replacement {
                 format!("Add '{field}' to the document."),
             ));
         }
+        // An update that writes nothing does not count; the inserted document has a version all the same.
+        let first_version = version.filter(|_| update.upsert && fields().next().is_none() && inside.is_empty());
         let times = || fields().filter(is_empty_timestamp);
         let operators = CowDocument::build(|w| {
             w.nested("$set", |w| {
@@ -418,8 +430,11 @@ impl Replacement {
                 let now = |w: &mut Writer<'_>| w.string("$type", "timestamp");
                 w.nested("$currentDate", |w| times().for_each(|field| w.nested(field.key, now)));
             }
-            if let Some(id) = id {
-                w.nested("$setOnInsert", |w| w.element(id));
+            if id.is_some() || first_version.is_some() {
+                w.nested("$setOnInsert", |w| {
+                    id.into_iter().for_each(|id| w.element(id));
+                    first_version.into_iter().for_each(|version| w.int32(version.as_str(), 1));
+                });
             }
         });
         let modification = Modification::Operators(operators);

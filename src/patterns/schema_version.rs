@@ -14,12 +14,14 @@ use std::cmp::Ordering;
 
 use bson::doc;
 
+use smallvec::{SmallVec, smallvec};
+
 use super::field_path::FieldPath;
 use super::number::Bound;
 use super::stored_data::{DataCheck, all, is_missing, is_number, value};
 use super::{
-    AnyPattern, Applicability, Context, ExclusiveField, ExpectedVersion, NoEffect, NoEffectCause, NoEffectKind,
-    Pattern, Rejection, Unmatched, Verdict, Violation, applicability_for_content,
+    Applicability, Context, ExclusiveField, ExpectedVersion, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection,
+    Unmatched, Verdict, Violation, applicability_for_content,
 };
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{Declaration, DeclaredScalar, Keys, Keywords, Setting, WholeNumber};
@@ -92,12 +94,12 @@ impl Pattern for SchemaVersion {
         vec![ExclusiveField { kind: "schema_version", field: self.field.clone().map(|path| path.as_str().to_owned()) }]
     }
 
-    fn conflict_with(&self, other: &AnyPattern) -> Option<&'static str> {
-        let own = &self.field.value;
-        let counted = other.numbered_field().map(|(field, _)| field).or(other.version());
-        counted
-            .filter(|field| own.overlaps(field.as_str().as_bytes()))
-            .map(|_| "it counts in the field with the schema's version")
+    fn own_fields(&self) -> Vec<&str> {
+        vec![self.field.value.as_str()]
+    }
+
+    fn deciding_fields(&self) -> SmallVec<[&Path; 3]> {
+        smallvec![&self.field.value]
     }
 
     fn expected_version(&self) -> Option<ExpectedVersion> {

@@ -20,8 +20,8 @@ use super::numbering::Numbering;
 pub use super::numbering::Strategy;
 use super::stored_data::{Backfill, DataCheck, Search, any, is_absent, is_number, not};
 use super::{
-    AnyPattern, Applicability, Context, ExclusiveField, IndexPurpose, NeededIndex, Pattern, Prerequisite, Privilege,
-    Rejection, Requirement, Rewrite, RuleView, Unmatched, Verdict,
+    Applicability, Context, ExclusiveField, IndexPurpose, NeededIndex, Pattern, Prerequisite, Privilege, Rejection,
+    Requirement, Rewrite, RuleView, Unmatched, Verdict,
 };
 use crate::command::{Conditions, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
@@ -136,9 +136,8 @@ impl Pattern for Sequence {
         vec![ExclusiveField { kind: "sequence", field }]
     }
 
-    fn conflict_with(&self, other: &AnyPattern) -> Option<&'static str> {
-        let is_counted = other.version().is_some_and(|version| version.overlaps(self.field().as_str().as_bytes()));
-        is_counted.then_some("updates increment the version, but the number must not change")
+    fn own_fields(&self) -> Vec<&str> {
+        vec![self.field().as_str()]
     }
 
     fn requirements(&self) -> Vec<Requirement> {

@@ -227,6 +227,18 @@ fn invalid_settings_are_errors() {
     check("limits: { document: 1000 }", &["R0011 `document` must be a size above 0"]);
     check("limits: { document: 17MiB }", &["R0013 `document` is more than 16MiB"]);
     check_all(&["limits: { items: { a: 5 } }", "limits: { items: { a.b: 6 } }"], &["R0022 "]);
+    for (one, other) in [
+        ("bucket: { array: a, count: n, limit: 3 }", "replacement: { version: n }"),
+        ("timestamps: { source: at, store: v, fields: [a] }", "replacement: { version: v.x }"),
+        ("timestamps: { source: at, store: path }", "tree: {}"),
+        ("sequence: { field: parent, counter: c }", "tree: {}"),
+        ("sequence: { field: try, counter: c }", "queue: { lease: 5m }"),
+        ("schema_version: { field: try, current: 3, minimum: 0 }", "queue: { lease: 5m }"),
+        ("replacement: { version: no }", "sequence: { field: no, counter: c }"),
+    ] {
+        check_all(&[one, other], &["R0022 "]);
+    }
+    check_all(&["bounds: { field: try, min: 0 }", "queue: { lease: 5m }"], &[]);
     check("history: {}", &["R0010 `into` is missing", "R0010 `keep` is missing"]);
     check("history: { into: h, keep: 0 }", &["R0013 `keep` must be"]);
     check("history: { into: h, keep: 500ms }", &["R0013 `keep` must be whole seconds"]);

@@ -35,8 +35,8 @@ use super::filter::remade;
 use super::literal;
 use super::stored_data::DataCheck;
 use super::{
-    Applicability, CommandVerdict, Context, NoEffectCause, NoEffectKind, Pattern, Prerequisite, Rejection, Requirement,
-    Verdict, WeakerSetting, WholeCommand, applicability_for_content,
+    AnyPattern, Applicability, CommandVerdict, Context, NoEffectCause, NoEffectKind, Pattern, Prerequisite, Rejection,
+    Requirement, Verdict, WeakerSetting, WholeCommand, applicability_for_content,
 };
 use crate::command::{CommandClass, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
@@ -45,6 +45,7 @@ use crate::document::{CowDocument, Document, Kind, Path, Value};
 use operators::{OperatorsProcedure, STALE};
 use pins::without_time;
 use pipeline::StageWriter;
+use registers::decides;
 pub use settings::Timestamps;
 use settings::{TimeSource, TimestampScope, TimestampedFields, WithoutSource};
 use touches::{set_value, utf8};
@@ -80,6 +81,25 @@ impl Pattern for Timestamps {
 
     fn data_checks(&self, _: Namespace<'_>) -> Vec<DataCheck> {
         stored::checks(self)
+    }
+
+    fn own_fields(&self) -> Vec<&str> {
+        vec![&self.store]
+    }
+
+    fn timestamp_field(&self) -> Option<&str> {
+        Some(&self.store)
+    }
+
+    fn may_keep_replaced(&self) -> bool {
+        self.per == TimestampScope::Document
+    }
+
+    fn conflict_with(&self, other: &AnyPattern) -> Option<&'static str> {
+        let TimestampedFields::Listed(listed) = &self.fields else { return None };
+        let decides =
+            |path: &Path| other.deciding_fields().iter().any(|field| field.overlaps(path.as_str().as_bytes()));
+        listed.iter().any(decides).then_some("a late write takes effect on the field that the other rule compares")
     }
 
     fn partial_change_reason(&self, field: &Path) -> Option<&'static str> {
@@ -165,7 +185,8 @@ impl Timestamps {
             writes_protected = true;
             all_sent &= self.sent_for(&touches.timestamps, touched.path).is_some();
         }
-        let mut pinned = self.pinned(update, |path| protected.clone().any(|touched| touched.path == path))?;
+        let is_other = |path: &[u8]| decides(context, path) || protected.clone().any(|touched| touched.path == path);
+        let mut pinned = self.pinned(update, is_other)?;
         // A $setOnInsert of protected fields does not change them in stored documents.
         let by_operators = writes_protected;
         if touches.timestamps.is_empty() && protected.clone().all(|touched| touched.operator == b"$setOnInsert") {
@@ -230,7 +251,7 @@ impl Timestamps {
             });
         }
         let stage = StageWriter::new(&self.forms).update(writes.tree(), &changes.protected, &on_insert);
-        let modification = Modification::stage(stage, update.modification.clone());
+        let modification = Modification::stage(stage, update.modification.clone(), true);
         let operation = remade(update, update.filter.clone(), modification, update.upsert);
         Ok(Verdict::rewrite_with(operation, STALE))
     }
@@ -268,7 +289,7 @@ impl Timestamps {
         };
         let stored = CowDocument::from_writer(self.timestamped_as_a_whole(document, time));
         let stage = StageWriter::new(&self.forms).replacement(stored.as_document(), time);
-        let modification = Modification::stage(stage, update.modification.clone());
+        let modification = Modification::stage(stage, update.modification.clone(), true);
         let operation = remade(update, update.filter.clone(), modification, update.upsert);
         Ok(Verdict::rewrite_with(operation, STALE))
     }

@@ -131,25 +131,30 @@ impl Together {
     fn check_stored(&self, operators: Document<'_>) -> Result<FieldPresence, Rejection> {
         let (mut changed, mut written) = (self.all(Some(false)), self.all(None));
         let mut elements = ArrayElements::new();
-        for (operator, path, value) in touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert") {
-            let touches = self.fields.iter().map(|field| touch(field, path));
-            for ((touches, changed), written) in touches.zip(&mut changed).zip(&mut written) {
-                if touches != PathOverlap::Apart {
-                    *changed = Some(true);
+        let stored = || touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert");
+        for (operator, path, value) in stored() {
+            if stored().any(|(_, other, _)| makes_a_name(path, other)) {
+                continue;
+            }
+            for ((field, changed), written) in self.fields.iter().zip(&mut changed).zip(&mut written) {
+                let touches = touch(field, path);
+                if touches == PathOverlap::Apart {
+                    continue;
                 }
+                *changed = Some(true);
                 if touches == PathOverlap::Positional && !elements.contains(&element_of(path)) {
                     elements.push(element_of(path));
                 }
-                match (touches, operator) {
-                    (PathOverlap::Exact | PathOverlap::Around, b"$unset") => *written = Some(false),
-                    (PathOverlap::Exact | PathOverlap::Around, _) if is_rename_source((operator, path, value)) => {
-                        *written = Some(false);
-                    }
-                    (PathOverlap::Exact | PathOverlap::Inside, _) => *written = Some(true),
+                let reached = if touches == PathOverlap::Positional { in_elements(field, path) } else { touches };
+                *written = match (reached, operator) {
+                    (PathOverlap::Inside, _) => Some(true),
+                    (_, b"$unset") => Some(false),
+                    _ if is_rename_source((operator, path, value)) => Some(false),
                     (PathOverlap::Around, b"$rename") => return Err(self.unclear(operator, path)),
-                    (PathOverlap::Around, b"$set" | b"$min" | b"$max") => *written = Some(false),
-                    (PathOverlap::Apart | PathOverlap::Around | PathOverlap::Positional, _) => {}
-                }
+                    // `check_around` finds the field in the operator's value, if it is there.
+                    (PathOverlap::Around, _) => Some(false),
+                    _ => Some(true),
+                };
             }
             self.check_around(operator, path, value, &mut written)?;
         }
@@ -305,6 +310,27 @@ fn list(fields: &[&Path]) -> String {
 /// Returns the rest of a path below `around`; the whole path if `around` is empty.
 fn rest_below<'p>(path: &'p [u8], around: &[u8]) -> Option<&'p [u8]> {
     if around.is_empty() { Some(path) } else { crate::document::rest_below(path, around) }
+}
+
+/// Returns how a path with positions relates to the field in the elements that it leads to.
+fn in_elements(field: &Path, path: &[u8]) -> PathOverlap {
+    let plain = without_positions(path);
+    let is_element = path.rsplit(|byte| *byte == b'.').next().is_some_and(is_position);
+    match () {
+        () if field.is_below(&plain) => PathOverlap::Around,
+        () if field.as_str().as_bytes() == plain && !is_element => PathOverlap::Exact,
+        () => PathOverlap::Inside,
+    }
+}
+
+/// Returns whether the position in `path` is a field's name, if the server executes a statement that also writes
+/// `other`: there is a field of a document beside it, so no array.
+fn makes_a_name(path: &[u8], other: &[u8]) -> bool {
+    let mut starts = path.iter().enumerate().filter(|(_, byte)| **byte == b'.').map(|(dot, _)| dot);
+    let first = |path: &[u8]| path.split(|byte| *byte == b'.').next().is_some_and(is_position);
+    let array = starts.find_map(|dot| path.get(..dot).filter(|_| path.get(dot + 1..).is_some_and(first)));
+    let beside = array.and_then(|array| crate::document::rest_below(other, array));
+    beside.is_some_and(|beside| !first(beside))
 }
 
 /// Returns the array element that a path writes into: the path up to its last position.

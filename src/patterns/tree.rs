@@ -131,6 +131,10 @@ impl Pattern for Tree {
         true
     }
 
+    fn own_fields(&self) -> Vec<&str> {
+        vec![self.layout.path.as_str(), self.layout.parent.as_str()]
+    }
+
     fn data_checks(&self, namespace: Namespace<'_>) -> Vec<DataCheck> {
         self.layout.data_checks(namespace.collection)
     }
@@ -215,7 +219,7 @@ impl Tree {
             return Err(unusable_id(&self.layout));
         }
         let wanted = RequestedPosition::of_document(document, &self.layout)?;
-        if wanted.parent.is_none() && !matches!(wanted.path, Some(Some(_))) {
+        if wanted.parent.is_none_or(|parent| parent.is_none()) && !matches!(wanted.path, Some(Some(_))) {
             return Ok(match self.layout.path.lookup(document) {
                 PathLookup::Found(_) => Verdict::Forward,
                 _ => Verdict::rewrite(self.layout.set_position(operation, None, None)),

@@ -131,8 +131,12 @@ fn contradiction(first: &CompetingNamespace<'_>, second: &CompetingNamespace<'_>
 }
 
 fn check_exclusive_fields(rules: &[&Rule], budget: &Budget, found: &mut Vec<Diagnostic>) {
-    let exclusive_fields: Vec<(&Rule, Vec<ExclusiveField>)> =
-        rules.iter().map(|rule| (*rule, rule.pattern.exclusive_fields())).collect();
+    let fields = |rule: &&'_ Rule| {
+        let own = |field: &str| Located { value: field.to_owned(), span: rule.name.span };
+        let own = rule.pattern.own_fields().into_iter().map(|field| ExclusiveField { kind: OWN, field: own(field) });
+        rule.pattern.exclusive_fields().into_iter().chain(own).collect()
+    };
+    let exclusive_fields: Vec<(&Rule, Vec<ExclusiveField>)> = rules.iter().map(|rule| (*rule, fields(rule))).collect();
     let mut groups: HashMap<_, Vec<CompetingNamespace<'_>>> = HashMap::new();
     for (rule, exclusive_fields) in &exclusive_fields {
         for exclusive_field in exclusive_fields {
@@ -153,8 +157,14 @@ fn check_exclusive_fields(rules: &[&Rule], budget: &Budget, found: &mut Vec<Diag
     }
 }
 
+/// The kind of the fields that rules of different patterns exclude ([`own_fields`](crate::patterns::Pattern::own_fields)).
+const OWN: &str = "own";
+
 fn claim_one_field(first: &CompetingNamespace<'_>, second: &CompetingNamespace<'_>) -> bool {
     let (one, other) = (&first.rule.pattern, &second.rule.pattern);
+    if first.exclusive_field.is_some_and(|field| field.kind == OWN) && one.name() == other.name() {
+        return false;
+    }
     // Only one of these applies to a namespace; `check_applicable` ensures that.
     if one.exclusive() && other.exclusive() && one.name() == other.name() {
         return false;

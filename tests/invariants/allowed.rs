@@ -176,8 +176,8 @@ pub(super) fn rejects(rules: &[Rule], statement: &Statement, pattern: &str, reas
     if pattern == "bounds" && is_of_bounds && adds {
         return true;
     }
-    // Documented for `sequence`: a replacement that an upsert inserts gets the value of its filter, and other rules judge
-    // it with that.
+    // Documented for `sequence`: a replacement that an upsert inserts gets the value of its filter, and other rules
+    // apply to it.
     let fills = |rule: &Rule| rule.name() == "sequence" && rule.fields().iter().any(|field| statement.queries(field));
     let is_filled = statement.upsert && statement.replacement().is_some();
     if is_filled && pattern != "sequence" && rules.iter().any(|rule| is_of(rule) && fills(rule)) {

@@ -310,7 +310,7 @@ fn queries(condition: &Bson, field: &str) -> bool {
     }
 }
 
-fn has_position(path: &str) -> bool {
+pub(super) fn has_position(path: &str) -> bool {
     path.split('.').any(|part| part.starts_with('$') || part.bytes().all(|byte| byte.is_ascii_digit()))
 }
 

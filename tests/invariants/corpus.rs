@@ -7,6 +7,7 @@ mod limits;
 mod optimistic;
 mod reported;
 mod timestamps;
+mod two_rules;
 mod upserted;
 mod upserts;
 
@@ -41,6 +42,15 @@ struct Entry {
     must: &'static str,
     holds: fn(&Seen) -> bool,
 }
+
+/// Conditions that no document meets, as the server itself can see.
+const NEVER: [fn() -> Document; 5] = [
+    || doc! { "zq": { "$all": [] } },
+    || doc! { "$alwaysFalse": 1 },
+    || doc! { "$or": [{ "$and": [{ "zq": { "$all": [] } }] }] },
+    || doc! { "$and": [{ "x": 1 }, { "$alwaysFalse": 1 }] },
+    || doc! { "$or": [{ "$alwaysFalse": 1 }] },
+];
 
 /// Entries that still fail.
 const FAILING: &[&str] = &[];
@@ -128,6 +138,7 @@ fn entries() -> Vec<Entry> {
         limits::entries(),
         optimistic::entries(),
         reported::entries(),
+        two_rules::entries(),
         upserted::entries(),
         upserts::entries(),
         timestamps::entries(),

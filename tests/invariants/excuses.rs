@@ -57,6 +57,10 @@ const OTHER_FIRST: &[(&str, (i32, i32), IsAbout)] = &[
     ("bucket", (DUPLICATE_KEY, 2), |_, statement| {
         statement.names("messages") && statement.names(super::generate::UNIQUE)
     }),
+    // It would open a bucket whose count docward cannot increment, and another document has its unique value.
+    ("bucket", (14, DUPLICATE_KEY), |rule, statement| {
+        statement.upsert && statement.names("messages") && rule.fields().iter().any(|field| statement.queries(field))
+    }),
     ("queue", (40, 2), writes_inside),
     ("queue", (40, 54), writes_inside),
     // docward's find reads the filter before the server reads the update or the upsert.
@@ -67,13 +71,24 @@ const OTHER_FIRST: &[(&str, (i32, i32), IsAbout)] = &[
     ("replacement", (WRITE_CONFLICT, 2), |_, statement| statement.update.is_some()),
     // The array in the filter is an invalid `_id` of the inserted document; docward sends a pipeline.
     ("timestamps", (SEVERAL_VALUES, 53), |_, statement| {
-        statement.upsert && show::document(&statement.filter).contains("_id: [")
+        statement.upsert && names_array(&Bson::Document(statement.filter.clone()), "_id")
     }),
     // A pipeline that sets `_id` to an equal number of another type: docward's first update has no upsert.
     ("limits", (66, DUPLICATE_KEY), |_, statement| statement.upsert && statement.is_pipeline()),
 ];
 
 type IsAbout = fn(&Rule, &Statement) -> bool;
+
+/// Whether a condition compares the field with an array, at any depth.
+fn names_array(condition: &Bson, field: &str) -> bool {
+    match condition {
+        Bson::Document(fields) => fields
+            .iter()
+            .any(|(key, value)| key == field && matches!(value, Bson::Array(_)) || names_array(value, field)),
+        Bson::Array(items) => items.iter().any(|item| names_array(item, field)),
+        _ => false,
+    }
+}
 
 /// Whether it writes a part of one of the rule's fields, or a field around one.
 fn writes_inside(rule: &Rule, statement: &Statement) -> bool {
@@ -190,7 +205,9 @@ impl Errors<'_> {
             // Documented for pipelines of constants, which are read as operators.
             (_, Some(IMMUTABLE), None) => statement.is_pipeline() && statement.touches("_id"),
             // Documented: a push finds no bucket with room, and the new one has a value that another document has.
-            (Rule::Bucket(_), Some(DUPLICATE_KEY), None) => writes("messages") && writes(super::generate::UNIQUE),
+            (Rule::Bucket(_), Some(DUPLICATE_KEY), None) => {
+                writes("messages") && (writes(super::generate::UNIQUE) || writes("_id"))
+            }
             // It changes the `_id`, and the document it would insert exists already: a push goes to a stored bucket first.
             (Rule::Bucket(_), Some(66), Some(DUPLICATE_KEY)) => statement.upsert && writes("messages"),
             (_, Some(through), Some(direct)) => OTHER_FIRST.iter().any(|(name, codes, is_about)| {

@@ -301,9 +301,33 @@ fn fields_that_change_only_together() {
         check_rejected(
             "together: [a.n, b]",
             doc! {"q": {}, "u": update, "upsert": true},
-            "could insert 'b' without 'a.n'",
+            "it writes 'b' without 'a.n'",
         );
     }
+    const NESTED: &str = "together: [s.p.a, s.q.b]";
+    for beside in [
+        doc! {"$currentDate": {"s.p": true}},
+        doc! {"$inc": {"s.p": 1}},
+        doc! {"$push": {"s.p": {"b": 1}}},
+        doc! {"$pop": {"s.p": 1}},
+        doc! {"$unset": {"s.p.0": 1}},
+        doc! {"$max": {"s.p.0": 1}},
+    ] {
+        let mut update = doc! {"$set": {"s.q.b": 9}};
+        update.extend(beside);
+        check_rejected(NESTED, doc! {"q": {}, "u": update}, "it writes 's.q.b' without 's.p.a'");
+    }
+    check_unchanged(NESTED, doc! {"q": {}, "u": {"$set": {"s.q.b": 9}, "$push": {"s.p": {"a": 1}}}});
+    const BESIDE: &str = "together: [s.p, s.q]";
+    for update in [
+        doc! {"$set": {"s.p": 5, "s.0": 3}},
+        doc! {"$set": {"s.p": 5, "s.0.p": 3, "s.0.q": 3}},
+        doc! {"$unset": {"s.p": 1, "s.0": 1}},
+        doc! {"$inc": {"s.0": 3}, "$push": {"s.p.10": -1}},
+    ] {
+        check_rejected(BESIDE, doc! {"q": {}, "u": update}, "it changes 's.p' without 's.q'");
+    }
+    check_unchanged(BESIDE, doc! {"q": {}, "u": {"$set": {"s.0.p": 3, "s.0.q": 3}}});
 }
 
 #[test]
@@ -488,6 +512,14 @@ fn operations_are_denied_and_options_get_defaults() {
     assert_eq!(outcome(MULTI, delete(doc! {"a": 1}, 1)), "unchanged");
     const SCRIPTS: &str = "deny: { operations: [find], when: { uses: [$where] } }";
     assert_eq!(outcome(SCRIPTS, doc! {"find": "c", "filter": {"$or": [{"$where": "1"}]}, "$db": "d"}), "true");
+    const EXPRESSIONS: &str = "deny: { operations: [find], when: { uses: [$regex] } }";
+    let expression = bson::Regex { pattern: "x".try_into().unwrap(), options: "".try_into().unwrap() };
+    for condition in
+        [bson::bson!({"$regex": "x"}), expression.clone().into(), bson::bson!({"$in": [expression.clone()]})]
+    {
+        assert_eq!(outcome(EXPRESSIONS, doc! {"find": "c", "filter": {"a": condition}, "$db": "d"}), "true");
+    }
+    assert_eq!(outcome(EXPRESSIONS, doc! {"find": "c", "filter": {"a": "x"}, "$db": "d"}), "unchanged");
     const SLOW: &str = "deny: { operations: [find, update], when: { without: maxTimeMS } }";
     assert_eq!(outcome(SLOW, doc! {"find": "c", "$db": "d"}), "true");
     assert_eq!(outcome(SLOW, doc! {"find": "c", "maxTimeMS": 1, "$db": "d"}), "unchanged");

@@ -28,6 +28,12 @@ impl Queue {
                 "Insert jobs with insert.",
             ));
         }
+        if update.modification.may_keep() && matches!(update.modification.meaning(), Modification::Replacement(_)) {
+            return Err(Rejection::new(
+                "a late replacement would leave the job as it is, and count as a claim",
+                "Claim with updateOne or findOneAndUpdate, and $set.",
+            ));
+        }
         if self.is_claim(operation, update, attempt) {
             return Ok(Verdict::Forward);
         }

@@ -27,13 +27,13 @@ pub(super) fn counted<'a>(update: &Update<'a>, version_field: &Path) -> Verdict<
         },
         Modification::Pipeline(pipeline) => match &pipeline.meaning {
             Modification::Operators(operators) if is_counted(operators.as_document(), version_field) => {
-                with_stage(pipeline.stages.clone(), pipeline.meaning.clone(), version_field)
+                with_stage(pipeline.stages.clone(), pipeline.meaning.clone(), pipeline.may_keep, version_field)
             }
             _ => None,
         },
         Modification::ClientPipeline(stages) => {
             let stages = stages.values().filter_map(Value::as_document).map(CowDocument::from).collect();
-            with_stage(stages, update.modification.clone(), version_field)
+            with_stage(stages, update.modification.clone(), false, version_field)
         }
     };
     match modification {
@@ -272,13 +272,14 @@ fn at_least_one<'a>(operators: Document<'_>, version_field: &Path) -> CowDocumen
 fn with_stage<'a>(
     mut stages: Vec<CowDocument<'a>>,
     meaning: Modification<'a>,
+    may_keep: bool,
     version_field: &Path,
 ) -> Option<Modification<'a>> {
     let root = version_field.as_str().split('.').next().unwrap_or_default();
     stages.push(CowDocument::build(|w| {
         w.nested("$set", |w| w.nested(root, |w| write_counted(w, version_field.as_str(), root.len())));
     }));
-    Some(Modification::Pipeline(Box::new(Pipeline { stages, meaning })))
+    Some(Modification::Pipeline(Box::new(Pipeline { stages, meaning, may_keep })))
 }
 
 /// Writes the value of the field whose name ends at `end` of the version's path, with the version incremented.

@@ -32,7 +32,7 @@ pub(super) fn keeping<'a>(
         (Modification::Replacement(document), Some(number)) => inserting(document, path, number),
         (meaning, _) => meaning,
     };
-    Some(Modification::stage(stage, meaning))
+    Some(Modification::stage(stage, meaning, modification.may_keep()))
 }
 
 /// Returns the document that an upsert by replacement inserts, with `number`.
@@ -196,7 +196,7 @@ pub(super) fn setting_around<'a>(modification: &Modification<'a>, path: &Path) -
         }
         _ => return None,
     };
-    Some(Modification::stage(stage, meaning))
+    Some(Modification::stage(stage, meaning, modification.may_keep()))
 }
 
 /// Writes `{$set: ...}` of these fields, which `write` writes as expressions, with the kept number at `path`.

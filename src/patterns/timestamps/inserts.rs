@@ -1,6 +1,7 @@
 //! Inserts: adds timestamps to documents.
 
 use super::pipeline::FieldTimestamp;
+use super::registers::decides;
 use super::settings::{TimestampBytes, TimestampScope, TimestampedFields, Timestamps};
 use super::writes::{NewValue, PathChange, PathWrite, PathWrites};
 use crate::command::{Insert, Operation};
@@ -54,9 +55,9 @@ impl Timestamps {
             Some(value) => self.sent_by_field(value, context)?,
             None => Vec::new(),
         };
-        let fields = self.protected_fields(kept)?;
+        let fields = self.protected_fields(kept)?.into_iter().filter(|path| !decides(context, path.as_bytes()));
         let untimed = |path: &&str| !timestamps.iter().any(|timestamp| timestamp.path == *path);
-        let untimed: Vec<&str> = fields.into_iter().filter(untimed).collect();
+        let untimed: Vec<&str> = fields.filter(untimed).collect();
         // A document without protected fields needs a source time too.
         if !untimed.is_empty() || sent.is_none() {
             let time = self.source_time(context, None, |path| path.lookup(document))?;

@@ -206,7 +206,7 @@ impl Procedure for OperatorsProcedure {
             w.nested("$set", |w| write_all(w, &self.protected));
             w.nested("$setOnInsert", |w| write_all(w, &self.pinned));
         });
-        let modification = Modification::stage(stage, update.modification.clone());
+        let modification = Modification::stage(stage, update.modification.clone(), true);
         Some(Operation::Update(Update { modification, ..update.clone() }))
     }
 

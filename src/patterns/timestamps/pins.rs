@@ -43,11 +43,11 @@ impl Pinned {
 }
 
 impl Timestamps {
-    /// Returns the protected fields in an upsert's filter, except those in `is_written`.
+    /// Returns the protected fields in an upsert's filter, except those in `is_other`.
     ///
     /// # Errors
     /// The filter contains a timestamp.
-    pub(super) fn pinned(&self, update: &Update<'_>, is_written: impl Fn(&[u8]) -> bool) -> Result<Pinned, Rejection> {
+    pub(super) fn pinned(&self, update: &Update<'_>, is_other: impl Fn(&[u8]) -> bool) -> Result<Pinned, Rejection> {
         let filter = update.filter.as_document();
         if !update.upsert || pins_only_id(filter) {
             return Ok(Pinned { id: true, ..Pinned::default() });
@@ -71,7 +71,7 @@ impl Timestamps {
                 self.registers().filter(held).map(Path::as_str).collect()
             }
         };
-        let own = |path: &&str| *path != "_id" && !is_written(path.as_bytes());
+        let own = |path: &&str| *path != "_id" && !is_other(path.as_bytes());
         let paths: Vec<String> = pinned.into_iter().filter(own).map(str::to_owned).collect();
         let is_uncertain =
             |path: &&String| Path::parse(path).is_some_and(|path| matches!(inserted.at(&path), ImageValue::Unknown));

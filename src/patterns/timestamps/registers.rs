@@ -3,7 +3,7 @@
 use super::settings::{TimeSource, TimestampScope, TimestampedFields, Timestamps};
 use crate::document::Path;
 use crate::effect::{PathOverlap, touch};
-use crate::patterns::Rejection;
+use crate::patterns::{Context, Rejection};
 
 /// How a touched path relates to the protected ones.
 pub(super) enum TouchedKind {
@@ -15,6 +15,11 @@ pub(super) enum TouchedKind {
     Store,
     /// The path is a part of a register, or a field around one.
     Across(String),
+}
+
+/// Returns whether another rule decides by the field, or by one around it: it has no timestamp.
+pub(super) fn decides(context: &Context<'_>, path: &[u8]) -> bool {
+    context.deciding.iter().any(|field| field.as_str().as_bytes() == path || field.covers(path))
 }
 
 impl Timestamps {

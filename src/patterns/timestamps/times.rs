@@ -76,7 +76,12 @@ impl Timestamps {
     ) -> Result<TimestampBytes, Rejection> {
         let Some(time) = self.timestamp_type.accept(value) else {
             return Err(Rejection::new(
-                format!("its source time in {} has type {}", field(), value.kind.name()),
+                format!(
+                    "its source time in {} has type {} and is not {}",
+                    field(),
+                    value.kind.name(),
+                    self.timestamp_type.description()
+                ),
                 format!("Send it as {}.", self.timestamp_type.description()),
             ));
         };

@@ -1,7 +1,7 @@
 //! Updates by operators: the paths that they touch, and what they write there.
 
 use super::pipeline::FieldTimestamp;
-use super::registers::TouchedKind;
+use super::registers::{TouchedKind, decides};
 use super::settings::{TimestampBytes, TimestampScope, Timestamps};
 use super::writes::{NewValue, PathChange, PathWrite, WriteList};
 use crate::command::{Update, current_date_type};
@@ -65,6 +65,7 @@ impl Timestamps {
             }
             let protected = match self.reach(path) {
                 TouchedKind::Free => false,
+                TouchedKind::Protected | TouchedKind::Across(_) if decides(context, path) => false,
                 TouchedKind::Protected => true,
                 TouchedKind::Store if operator == b"$unset" => {
                     touches.resets = true;

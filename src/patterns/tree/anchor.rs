@@ -163,7 +163,7 @@ fn filter_of<'c>(command: &WholeCommand<'c>) -> Option<Document<'c>> {
     }
 }
 
-/// Returns all expressions on `field`, also inside `$and`, `$or`, `$nor` and `$in`.
+/// Returns all expressions on `field`, also inside `$and`, `$or` and `$nor`, and in operators on the field.
 fn expressions<'f>(filter: Document<'f>, field: &str) -> impl Iterator<Item = Expression<'f>> {
     let (mut found, mut unread) = (Vec::new(), vec![filter]);
     while let Some(document) = unread.pop() {
@@ -191,8 +191,16 @@ fn collect<'f>(condition: Value<'f>, found: &mut Vec<Expression<'f>>) {
         let inner = bson_regex(regex).map_or("", |expression| expression.options);
         found.extend(pattern.map(|pattern| Expression { pattern, options: options.unwrap_or(inner) }));
     }
-    let listed = operators.get("$in").and_then(Value::as_array).unwrap_or(Document::EMPTY);
-    found.extend(listed.values().filter_map(bson_regex));
+    for operator in operators.elements() {
+        match operator.key {
+            b"$in" | b"$nin" | b"$all" => {
+                let listed = operator.value.as_array().unwrap_or(Document::EMPTY);
+                listed.values().for_each(|value| collect(value, found));
+            }
+            b"$not" | b"$elemMatch" => collect(operator.value, found),
+            _ => {}
+        }
+    }
 }
 
 /// Reads a BSON regex: two strings, each with a terminating NUL.
@@ -232,6 +240,25 @@ mod tests {
             assert!(!anchored(pattern, ""), "{pattern}");
         }
         assert!(!anchored("^,books,", "i"));
+    }
+
+    #[test]
+    fn expressions_are_found_in_every_operator() {
+        let expression = || bson::Regex { pattern: ",B,".try_into().unwrap(), options: "".try_into().unwrap() };
+        for condition in [
+            bson::bson!({"p": expression()}),
+            bson::bson!({"p": {"$regex": ",B,"}}),
+            bson::bson!({"p": {"$in": [1, expression()]}}),
+            bson::bson!({"p": {"$all": [expression()]}}),
+            bson::bson!({"p": {"$nin": [expression()]}}),
+            bson::bson!({"p": {"$not": {"$regex": ",B,"}}}),
+            bson::bson!({"p": {"$elemMatch": {"$regex": ",B,"}}}),
+            bson::bson!({"$nor": [{"$or": [{"p": expression()}]}]}),
+        ] {
+            let bytes = bson::serialize_to_vec(condition.as_document().unwrap()).unwrap();
+            let found: Vec<_> = expressions(Document::parse(&bytes).unwrap(), "p").map(|one| one.pattern).collect();
+            assert_eq!(found, [",B,"], "{condition}");
+        }
     }
 
     #[test]

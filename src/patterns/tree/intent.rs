@@ -1,7 +1,7 @@
 //! Reads a node's position from a statement, without any stored document.
 
 use super::id::NodeId;
-use super::layout::{TreeFields, present, unusable_id, unusable_parent};
+use super::layout::{TreeFields, unusable_id, unusable_parent};
 use crate::command::{Modification, Operation};
 use crate::document::{Document, Kind as ValueKind, OwnedValue, Path, PathLookup, Value};
 use crate::effect::{Change, ImageValue, Inserted, PathOverlap, change, is_rename_target, touch, touched};
@@ -163,18 +163,17 @@ fn owned(held: ImageValue<'_>) -> InsertedFields {
 
 impl RequestedPosition {
     /// Returns the position in a whole document: without a parent and a path it is a root.
-    pub(super) fn of_document(document: Document<'_>, layout: &TreeFields) -> Result<Self, Rejection> {
+    pub(super) fn of_document<'d>(document: Document<'d>, layout: &TreeFields) -> Result<Self, Rejection> {
         let (parent, path) = (layout.parent.lookup(document), layout.path.lookup(document));
         for (field, found) in [(&layout.parent, parent), (&layout.path, path)] {
             if let PathLookup::Blocked(kind) = found {
                 return Err(Rejection::no_room(field, kind));
             }
         }
-        let parent = present(parent).map(|value| layout.read_parent(value)).transpose()?;
-        let path = match path {
-            PathLookup::Found(value) => Some(layout.read_path(value)?),
-            _ => None,
-        };
+        let found = |found: PathLookup<'d>| if let PathLookup::Found(value) = found { Some(value) } else { None };
+        // A parent of null means a root; without a parent, the path gives it.
+        let parent = found(parent).map(|value| layout.read_parent(value)).transpose()?;
+        let path = found(path).map(|value| layout.read_path(value)).transpose()?;
         Ok(Self { parent, path })
     }
 }

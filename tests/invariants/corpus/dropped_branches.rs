@@ -4,13 +4,6 @@ use super::*;
 
 type Case = (&'static str, Document, Document, fn(&Seen) -> bool);
 
-const BRANCHES: [fn() -> Document; 4] = [
-    || doc! { "zq": { "$all": [] } },
-    || doc! { "$alwaysFalse": 1 },
-    || doc! { "$and": [{ "x": 1 }, { "$alwaysFalse": 1 }] },
-    || doc! { "$or": [{ "$alwaysFalse": 1 }] },
-];
-
 fn is_overfull(one: &Document) -> bool {
     one.get_array("messages").map_or(0, Vec::len) > 3
 }
@@ -60,7 +53,7 @@ fn cases() -> Vec<Case> {
 pub(super) fn entries() -> Vec<Entry> {
     let of_case = |(rule, pin, change, holds): Case| {
         let rules: &'static [&'static str] = vec![rule].leak();
-        BRANCHES.iter().enumerate().map(move |(index, never)| {
+        NEVER.iter().enumerate().map(move |(index, never)| {
             let branches = if index % 2 == 0 { [pin.clone(), never()] } else { [never(), pin.clone()] };
             Entry {
                 name: "an upsert by an $or with a branch that matches nothing",

@@ -1,12 +1,12 @@
 //! `together`: a statement writes all of the fields or none; an inserted or replaced document has all or none.
 
-use bson::Document;
+use bson::{Bson, Document};
 
-use super::super::case::{Kind, Statement};
+use super::super::case::{Kind, Statement, first, has_position};
 use super::super::dice::Dice;
 use super::super::rules::{Change, Promise};
 use super::super::show::value;
-use super::super::values::{fitting, put, reachable, take};
+use super::super::values::{fitting, put, reachable, related, take};
 
 #[derive(Clone, Debug)]
 pub(in super::super) struct Together {
@@ -15,7 +15,7 @@ pub(in super::super) struct Together {
 
 impl Together {
     pub(in super::super) fn random(dice: &mut Dice) -> Together {
-        const SETS: [&[&str]; 8] = [
+        const SETS: [&[&str]; 9] = [
             &["a", "b"],
             &["a.n", "b"],
             &["a.n", "a.m"],
@@ -24,6 +24,7 @@ impl Together {
             &["sku", "b", "note"],
             &["version", "note"],
             &["a.n.x", "messages"],
+            &["a.n.x", "a.m.x"],
         ];
         Together { fields: dice.pick(&SETS).to_vec() }
     }
@@ -37,9 +38,40 @@ impl Together {
     fn allows(&self, statement: &Statement, changed: &[bool]) -> bool {
         let untouched = || self.fields.iter().zip(changed).all(|(_, changed)| !changed);
         match statement.kind {
-            Kind::Update => self.fields.iter().all(|field| statement.touches(field)) || untouched(),
+            Kind::Update => self.fields.iter().all(|field| reaches(statement, field)) || untouched(),
             _ => untouched(),
         }
+    }
+
+    /// Whether the fields that it writes are there afterwards, or removed, whatever is stored: it writes all of them, not
+    /// in arrays, by operators that write a value or remove one.
+    fn decides(statement: &Statement) -> bool {
+        const DECIDING: [&str; 8] = ["$set", "$unset", "$inc", "$mul", "$min", "$max", "$currentDate", "$bit"];
+        let decides =
+            |(operator, path, _): &(String, String, Bson)| DECIDING.contains(&operator.as_str()) && !has_position(path);
+        statement.kind == Kind::Update && !statement.is_pipeline() && statement.writes().iter().all(decides)
+    }
+}
+
+/// Whether the statement writes the field, a part of it or a field around it. A number counts as a position in an array
+/// unless the statement also writes a field by name beside it.
+fn reaches(statement: &Statement, field: &str) -> bool {
+    let writes = statement.writes();
+    let is_name = |path: &str| {
+        let parts: Vec<&str> = path.split('.').collect();
+        let position = parts.iter().skip(1).position(|part| has_position(part)).map_or(parts.len(), |at| at + 1);
+        writes.iter().any(|(_, other, _)| {
+            let other: Vec<&str> = other.split('.').collect();
+            other.len() > position && other[..position] == parts[..position] && !has_position(other[position])
+        })
+    };
+    let is_reached = |path: &str| match has_position(path) {
+        true => first(path) == first(field) && !is_name(path),
+        false => related(path, field),
+    };
+    match statement.replacement() {
+        None if !statement.is_pipeline() => writes.iter().any(|(_, path, _)| is_reached(path)),
+        _ => statement.touches(field),
     }
 }
 
@@ -87,6 +119,11 @@ impl Promise for Together {
             let replaced = matches!(change.statements, [statement] if statement.replacement().is_some());
             if mixed && replaced {
                 return Some(format!("replaced by a document with some of {:?} only", self.fields));
+            }
+            let was_there: Vec<bool> = self.fields.iter().map(|field| !held(before, field).is_empty()).collect();
+            let was_mixed = was_there.contains(&true) && was_there.contains(&false);
+            if mixed && !was_mixed && matches!(change.statements, [statement] if Self::decides(statement)) {
+                return Some(format!("left with some of {:?} only", self.fields));
             }
             let allowed = change.statements.iter().any(|statement| self.allows(statement, &changed));
             (!allowed).then(|| format!("some of {:?} changed alone", self.fields))
