@@ -133,7 +133,12 @@ struct ComparedFields<'r> {
 impl<'r> ComparedFields<'r> {
     fn new(applicable_rules: &ApplicableRules<'r>) -> Self {
         let mut compared = Self::default();
-        for rule in enforced(applicable_rules) {
+        let rules = || enforced(applicable_rules);
+        // A rule looks only at those of others.
+        if rules().nth(1).is_none() {
+            return compared;
+        }
+        for rule in rules() {
             compared.versions.extend(rule.pattern.version());
             compared.deciding.extend(rule.pattern.deciding_fields());
         }

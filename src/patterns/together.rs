@@ -133,7 +133,7 @@ impl Together {
         let mut elements = ArrayElements::new();
         let stored = || touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert");
         for (operator, path, value) in stored() {
-            if stored().any(|(_, other, _)| makes_a_name(path, other)) {
+            if array_of(path).is_some_and(|array| stored().any(|(_, other, _)| is_field_in(other, array))) {
                 continue;
             }
             for ((field, changed), written) in self.fields.iter().zip(&mut changed).zip(&mut written) {
@@ -323,14 +323,21 @@ fn in_elements(field: &Path, path: &[u8]) -> PathOverlap {
     }
 }
 
-/// Returns whether the position in `path` is a field's name, if the server executes a statement that also writes
-/// `other`: there is a field of a document beside it, so no array.
-fn makes_a_name(path: &[u8], other: &[u8]) -> bool {
-    let mut starts = path.iter().enumerate().filter(|(_, byte)| **byte == b'.').map(|(dot, _)| dot);
-    let first = |path: &[u8]| path.split(|byte| *byte == b'.').next().is_some_and(is_position);
-    let array = starts.find_map(|dot| path.get(..dot).filter(|_| path.get(dot + 1..).is_some_and(first)));
-    let beside = array.and_then(|array| crate::document::rest_below(other, array));
-    beside.is_some_and(|beside| !first(beside))
+/// Returns the part of a path before its first position.
+fn array_of(path: &[u8]) -> Option<&[u8]> {
+    let mut dots = path.iter().enumerate().filter(|(_, byte)| **byte == b'.').map(|(dot, _)| dot);
+    let is_before_position = |dot: &usize| path.get(dot + 1..).is_some_and(begins_with_position);
+    dots.find(is_before_position).and_then(|dot| path.get(..dot))
+}
+
+fn begins_with_position(path: &[u8]) -> bool {
+    path.split(|byte| *byte == b'.').next().is_some_and(is_position)
+}
+
+/// Returns whether a path leads to a field of a document at `around`. If the server executes such a write, there is no
+/// array, and a number in another path is the name of a field.
+fn is_field_in(path: &[u8], around: &[u8]) -> bool {
+    crate::document::rest_below(path, around).is_some_and(|below| !begins_with_position(below))
 }
 
 /// Returns the array element that a path writes into: the path up to its last position.

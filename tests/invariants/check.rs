@@ -11,6 +11,7 @@ use super::compare::{difference, differs};
 use super::excuses;
 use super::lab::{Answer, BothSides, Outcome};
 use super::later;
+use super::patterns;
 use super::reply::{Rejection, codes, errors, rejections, without_rejections, without_times};
 use super::rules::{Change, Rule};
 use super::show;
@@ -335,6 +336,10 @@ fn seen_by(rule: &Rule, rules: &[Rule], documents: &[Document]) -> Vec<Document>
     let others = rules.iter().filter(|other| other.name() != rule.name()).filter(is_kept);
     others.for_each(|other| seen.iter_mut().for_each(|document| other.strip(document)));
     // docward takes the parent from a path that a client writes.
+    if rule.name() == "timestamps" {
+        let deciding: Vec<String> = rules.iter().flat_map(|other| other.deciding()).collect();
+        seen.iter_mut().for_each(|document| deciding.iter().for_each(|field| patterns::clear(document, field)));
+    }
     if rule.name() == "timestamps" && rules.iter().any(|other| other.name() == "tree") {
         seen.iter_mut().for_each(|document| drop(document.remove("parent")));
     }

@@ -61,6 +61,11 @@ const OTHER_FIRST: &[(&str, (i32, i32), IsAbout)] = &[
     ("bucket", (14, DUPLICATE_KEY), |rule, statement| {
         statement.upsert && statement.names("messages") && rule.fields().iter().any(|field| statement.queries(field))
     }),
+    // Its operator on the number is left out of the insert, and another document has its `_id`.
+    ("sequence", (DUPLICATE_KEY, 2), |rule, statement| {
+        statement.upsert
+            && matches!(rule, Rule::Sequence(rule) if rule.provided != "keep" && statement.names(rule.field))
+    }),
     ("queue", (40, 2), writes_inside),
     ("queue", (40, 54), writes_inside),
     // docward's find reads the filter before the server reads the update or the upsert.

@@ -59,6 +59,11 @@ pub(super) trait Promise {
         statement.upsert || self.fields().iter().any(|field| statement.touches(field))
     }
 
+    /// The fields by which the rule decides what a statement may change: they have no timestamps.
+    fn deciding(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Removes the fields that the pattern itself writes, so that both sides can be compared.
     fn strip(&self, _document: &mut Document) {}
 

@@ -5,13 +5,23 @@ use bson::{Bson, Document, doc};
 use super::super::values::{any, id, related, small_number};
 use super::Generator;
 
+/// Adds the fields that are missing.
+fn extend(document: &mut Document, more: Document) {
+    for (key, value) in more {
+        if !document.contains_key(&key) {
+            document.insert(key, value);
+        }
+    }
+}
+
 impl Generator<'_> {
     /// A filter, and the change of the documents that it matches.
     pub(super) fn change(&mut self, upsert: bool) -> (Document, Bson) {
         let rule = self.dice.pick(&self.rules.iter().collect::<Vec<_>>());
         let idiom = if self.dice.percent(25) { rule.idiom(self.dice) } else { None };
         let (filter, mut modification) = match idiom {
-            Some((filter, update)) => {
+            Some(idiom) => {
+                let (filter, update) = if self.dice.percent(30) { self.with_another(idiom) } else { idiom };
                 let filter = if self.dice.percent(30) { self.with_pin(filter) } else { filter };
                 (filter, update.into())
             }
@@ -25,6 +35,24 @@ impl Generator<'_> {
             self.collide(&mut modification);
         }
         (filter, modification)
+    }
+
+    /// A statement that is usual for one rule, with what is usual for another, if both are of one kind.
+    fn with_another(&mut self, (mut filter, mut update): (Document, Document)) -> (Document, Document) {
+        let rule = self.dice.pick(&self.rules.iter().collect::<Vec<_>>());
+        let Some((also, change)) = rule.idiom(self.dice) else { return (filter, update) };
+        let replaces = |update: &Document| !update.keys().any(|key| key.starts_with('$'));
+        if replaces(&update) != replaces(&change) {
+            return (filter, update);
+        }
+        extend(&mut filter, also);
+        for (key, value) in change {
+            match (update.get_document_mut(&key), value) {
+                (Ok(fields), Bson::Document(more)) => extend(fields, more),
+                (_, value) => extend(&mut update, doc! { key: value }),
+            }
+        }
+        (filter, update)
     }
 
     /// The filter with one more condition that a field equals a value: a statement that is usual for one rule, about a

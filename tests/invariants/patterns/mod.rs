@@ -37,7 +37,7 @@ use super::case::first;
 use super::values::take;
 
 /// Removes a path, and the enclosing document if it becomes empty.
-fn clear(document: &mut Document, path: &str) {
+pub(super) fn clear(document: &mut Document, path: &str) {
     take(document, path);
     let outer = first(path);
     if outer != path && document.get(outer).and_then(Bson::as_document).is_some_and(Document::is_empty) {

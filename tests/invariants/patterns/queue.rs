@@ -87,10 +87,9 @@ impl Queue {
         }
         match statement.replacement() {
             Some(document) => is_lock(document.get(LOCKED)),
-            None => statement
-                .writes()
-                .iter()
-                .any(|(operator, path, value)| operator != "$unset" && path == LOCKED && is_lock(Some(value))),
+            None => statement.writes().iter().any(|(operator, path, value)| {
+                !["$unset", "$rename"].contains(&operator.as_str()) && path == LOCKED && is_lock(Some(value))
+            }),
         }
     }
 
@@ -188,6 +187,10 @@ impl Promise for Queue {
                 // The worker that has the job may save it with a lock of another form.
                 let names = |job: &Document| change.statements.iter().any(|statement| names_attempt(statement, job));
                 let is_saved = before.is_some_and(|job| is_lock(job.get(LOCKED)) && names(job));
+                let claims = matches!(change.statements, [statement] if Self::claims(statement));
+                if claims && before.is_some() && !is_saved && !is_lock(after.get(LOCKED)) {
+                    return Some("a claim changed a job and did not lock it".to_owned());
+                }
                 Self::wrong_state(before, after, is_single, is_saved).map(str::to_owned)
             })
         })
@@ -227,6 +230,10 @@ impl Promise for Queue {
             let unclear = statement.kind == Kind::Update && statement.touches(SINCE);
             uncounted && !unclear && (!claims || named)
         })
+    }
+
+    fn deciding(&self) -> Vec<String> {
+        [LOCKED, SINCE, ATTEMPTS].map(str::to_owned).to_vec()
     }
 
     fn strip(&self, document: &mut Document) {

@@ -248,6 +248,10 @@ impl Promise for Replacement {
         })
     }
 
+    fn deciding(&self) -> Vec<String> {
+        self.version.map(str::to_owned).into_iter().collect()
+    }
+
     fn strip(&self, document: &mut Document) {
         if let Some(version) = self.version {
             super::clear(document, version);

@@ -38,6 +38,12 @@ impl SchemaVersion {
         number.is_some_and(|number| number >= self.minimum.into() && number <= self.current.into()) && !is_decimal
     }
 
+    /// The version that its operators set.
+    fn set_by(&self, statement: &Statement) -> Option<f64> {
+        let is_it = |(operator, path, _): &(String, String, Bson)| operator == "$set" && path == self.field;
+        statement.writes().into_iter().find(is_it).and_then(|(_, _, value)| as_number(&value))
+    }
+
     /// Whether the statement is rejected whatever is stored.
     fn refuses(&self, statement: &Statement) -> bool {
         let written = statement.writes().into_iter().any(|(operator, path, value)| {
@@ -103,6 +109,9 @@ impl Promise for SchemaVersion {
             if new.is_none_or(|new| new < old) {
                 return Some("a version decreased".to_owned());
             }
+            if matches!(change.statements, [statement] if self.set_by(statement) > new) {
+                return Some("a statement changed a document and did not set its version".to_owned());
+            }
             let names_it = |statement: &Statement| {
                 let in_filter = statement.queries(self.field);
                 let written = statement.touches(self.field);
@@ -118,6 +127,10 @@ impl Promise for SchemaVersion {
             let is_newer = old > self.minimum.into() && !change.statements.iter().any(names_it);
             is_newer.then(|| "a statement without a version changed a newer document".to_owned())
         })
+    }
+
+    fn deciding(&self) -> Vec<String> {
+        vec![self.field.to_owned()]
     }
 
     fn harmless(&self, direct: &Change<'_>) -> bool {
