@@ -12,14 +12,21 @@ scripts/browser-tools.sh >/dev/null
 scripts/pymongo-suite.sh >/dev/null
 export MONGOD MONGOSH
 
+# The training program for releases is built beside the tests.
+training_folder="$(scripts/target-folder.sh)/release-build/training"
+TRAINING=(--quiet --locked --manifest-path bench/training/Cargo.toml)
+nice -n 19 env CARGO_TARGET_DIR="$training_folder" cargo build "${TRAINING[@]}" &
+building=$!
+trap 'kill "$building" 2>/dev/null' EXIT
+
 # Most of these tests wait more than they compute.
 RUST_TEST_THREADS="${RUST_TEST_THREADS:-$((2 * $(nproc)))}" cargo test
 
 DOCWARD_BIN="$(scripts/target-folder.sh)/debug/docward"
 export DOCWARD_BIN
 
-# The training program for releases works, and none of its messages is rejected.
-CARGO_TARGET_DIR="$(scripts/target-folder.sh)/release-build/training" \
-    cargo run --quiet --locked --manifest-path bench/training/Cargo.toml -- "$DOCWARD_BIN"
+# It works, and none of its messages is rejected.
+wait "$building"
+CARGO_TARGET_DIR="$training_folder" cargo run "${TRAINING[@]}" -- "$DOCWARD_BIN"
 
-exec "$PYTHON" -m pytest -p no:cacheprovider -rs --numprocesses 3 --dist worksteal tests/python
+"$PYTHON" -m pytest -p no:cacheprovider -rs --numprocesses 3 --dist worksteal tests/python

@@ -218,6 +218,7 @@ mod tests {
         check_with(doc! {"b": {"$exists": false}}, doc! {"$set": {"a.i.$.x": 1}}, "Kept");
         check_with(doc! {"b": {"$exists": true}}, doc! {"$set": {"a.i.$.x": 1}}, "Selected(a.i.$.x)");
         check_with(doc! {"a.i.0.x": 1}, doc! {"$set": {"a.i.$.x": 1}}, "Selected(a.i.$.x)");
+        check_with(doc! {"a.i.$id": 1, "a.i.00.x": 1}, doc! {"$set": {"a.i.$.x": 1}}, "Kept");
         check_with(doc! {"$jsonSchema": {"required": ["b"]}}, doc! {"$set": {"a.i.$.x": 1}}, "Unclear(a.i.$.x)");
         check_with(doc! {"b.$id": 1}, doc! {"$set": {"a.i.$.x": 1}}, "Unclear(a.i.$.x)");
         check_with(doc! {"b": 1}, doc! {"$set": {"a.i.$.x": 1, "a.i.9": 1}}, "Unclear(a.i.$.x)");

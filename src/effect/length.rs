@@ -52,11 +52,12 @@ pub fn growths(operators: Document<'_>) -> Option<Vec<Growth<'_>>> {
     growths_of(touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert"))
 }
 
-/// The same for an update by operators, and empty for others.
+/// The same for an update by operators, and empty for others. A pipeline that docward made from operators may keep what
+/// is stored, if the write is stale or if there is a number.
 pub fn update_growths<'u>(update: &'u Update<'_>) -> Option<Vec<Growth<'u>>> {
     let Some(operators) = update.operators() else { return Some(Vec::new()) };
     let mut growths = growths(operators)?;
-    if update.modification.may_keep() {
+    if matches!(update.modification, Modification::Pipeline(_)) {
         for growth in growths.iter_mut().filter(|growth| growth.how == GrowthKind::Replaces) {
             growth.how = GrowthKind::MayKeep;
         }

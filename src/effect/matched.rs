@@ -1,6 +1,6 @@
 //! The element that the positional operator `$` selects.
 
-use super::is_position;
+use super::length::index;
 use crate::document::{Document, Value, paths_overlap, rest_below};
 
 /// Filters can nest as deep as documents. Conditions below this depth may be on any array.
@@ -54,7 +54,7 @@ fn collect<'f>(filter: Document<'f>, array: &[u8], depth: usize, fields: &mut Ve
 /// Returns whether a path leads below one element of the array, whose own arrays then give `$` the position.
 fn is_below_element(path: &[u8], array: &[u8]) -> bool {
     let below = rest_below(path, array).and_then(|below| below.split(|byte| *byte == b'.').next());
-    below.is_some_and(is_position)
+    below.and_then(index).is_some()
 }
 
 /// Returns whether a condition never selects an element of an array: it is negative.

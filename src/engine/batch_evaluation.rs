@@ -133,12 +133,11 @@ struct ComparedFields<'r> {
 impl<'r> ComparedFields<'r> {
     fn new(applicable_rules: &ApplicableRules<'r>) -> Self {
         let mut compared = Self::default();
-        let rules = || enforced(applicable_rules);
         // A rule looks only at those of others.
-        if rules().nth(1).is_none() {
+        if applicable_rules.len() < 2 {
             return compared;
         }
-        for rule in rules() {
+        for rule in enforced(applicable_rules) {
             compared.versions.extend(rule.pattern.version());
             compared.deciding.extend(rule.pattern.deciding_fields());
         }

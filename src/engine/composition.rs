@@ -49,8 +49,11 @@ fn undoing(violated: &Rule, other: &Rule, how: &str) -> Diagnostic {
     let (one, two) = (&violated.name, &other.name);
     let message = format!("`{}` conflicts with `{}`: {how}", one.value, two.value);
     Diagnostic::warning(Code::Incompatible, one.span, message)
-        .label(two.span, format!("`{}` uses the same fields", two.value))
-        .help("change one of the rules so that they share no field; for `timestamps` beside `together`, `per: document` helps too")
+        .label(two.span, format!("`{}` applies to the same collection", two.value))
+        .help(
+            "change one of the rules, for example so that they share no field; `timestamps` can have `per: document` beside \
+             `together`, and `per: field` beside `queue`",
+        )
 }
 
 /// A minimal insert.

@@ -398,10 +398,12 @@ fn uses_any(value: Value<'_>, operators: &[String]) -> bool {
     let denies_regex = names(operators, b"$regex");
     let mut unread = vec![value];
     while let Some(value) = unread.pop() {
+        if denies_regex && value.kind == Kind::Regex {
+            return true;
+        }
         let Some(nested) = value.as_document_or_array() else { continue };
         for element in nested.elements() {
-            let is_named = value.kind == Kind::Document && names(operators, element.key);
-            if is_named || denies_regex && element.value.kind == Kind::Regex {
+            if value.kind == Kind::Document && names(operators, element.key) {
                 return true;
             }
             unread.push(element.value);

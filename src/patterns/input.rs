@@ -14,9 +14,10 @@ pub struct Context<'c> {
     pub variables: Option<Value<'c>>,
     /// The namespace that the statement writes to; a rule may evaluate several.
     pub namespace: Namespace<'c>,
-    /// The [`version`](super::Pattern::version) fields of the rules for that namespace.
+    /// The [`version`](super::Pattern::version) fields of the enforced rules for that namespace; empty if there is only
+    /// one rule.
     pub versions: &'c [&'c Path],
-    /// The [`deciding_fields`](super::Pattern::deciding_fields) of the rules for that namespace.
+    /// The [`deciding_fields`](super::Pattern::deciding_fields) of the same rules.
     pub deciding: &'c [&'c Path],
 }
 

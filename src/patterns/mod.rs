@@ -286,8 +286,8 @@ pub trait Pattern {
         Vec::new()
     }
 
-    /// Returns the fields that docward itself writes for the rule, or whose values only it may decide. No rule of another
-    /// pattern may have one of them on the same namespace.
+    /// Returns the fields that docward writes for the rule, or whose values decide what the rule accepts. No rule of another
+    /// pattern may have such a field in common with it on one namespace.
     fn own_fields(&self) -> Vec<&str> {
         Vec::new()
     }
@@ -409,7 +409,7 @@ pub trait Pattern {
         None
     }
 
-    /// Returns whether a replacement as it is sent can leave the document as it is that it matches.
+    /// Returns whether docward's form of a replacement can leave the matched document unchanged.
     fn may_keep_replaced(&self) -> bool {
         false
     }

@@ -418,7 +418,8 @@ impl Replacement {
             ));
         }
         // An update that writes nothing does not count; the inserted document has a version all the same.
-        let first_version = version.filter(|_| update.upsert && fields().next().is_none() && inside.is_empty());
+        let writes_nothing = fields().next().is_none() && inside.is_empty();
+        let first_version = version.filter(|_| self.count_updates && update.upsert && writes_nothing);
         let times = || fields().filter(is_empty_timestamp);
         let operators = CowDocument::build(|w| {
             w.nested("$set", |w| {

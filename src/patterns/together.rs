@@ -129,32 +129,73 @@ impl Together {
 
     /// Checks an update of a stored document, without `$setOnInsert`. Returns what is written into the fields.
     fn check_stored(&self, operators: Document<'_>) -> Result<FieldPresence, Rejection> {
+        let parents = self.written_parents(operators);
+        // An array takes no write to a field by its name, except that the server ignores an `$unset` of it.
+        let written = self.check_writes(operators, |(_, path, _)| {
+            array_of(path).is_some_and(|array| parents.iter().any(|one| one.is(array) && (one.sets || one.unsets)))
+        })?;
+        if parents.iter().any(WrittenParent::may_be_array) {
+            self.check_writes(operators, |(operator, path, _)| match array_of(path) {
+                Some(array) => parents.iter().any(|one| one.is(array) && one.sets),
+                None => operator == b"$unset" && parents.iter().any(|one| one.may_be_array() && one.is_around(path)),
+            })?;
+        }
+        Ok(written)
+    }
+
+    /// Returns how the operators write into each field around those of the rule, if they write to positions in it.
+    fn written_parents(&self, operators: Document<'_>) -> SmallVec<[WrittenParent<'_>; 2]> {
+        let mut parents: SmallVec<[WrittenParent<'_>; 2]> = SmallVec::new();
+        for parent in self.fields.iter().flat_map(Path::parents) {
+            let is_position = |path: &[u8]| array_of(path) == Some(parent.as_bytes());
+            if !parents.iter().any(|known| known.path == parent)
+                && stored(operators).any(|(_, path, _)| is_position(path))
+            {
+                parents.push(WrittenParent { path: parent, sets: false, unsets: false });
+            }
+        }
+        if parents.is_empty() {
+            return parents;
+        }
+        for (operator, path, _) in stored(operators) {
+            for parent in parents.iter_mut().filter(|parent| parent.is_around(path)) {
+                match operator {
+                    b"$unset" => parent.unsets = true,
+                    _ => parent.sets = true,
+                }
+            }
+        }
+        parents
+    }
+
+    /// Checks the writes, except those that the server ignores or that write other fields.
+    fn check_writes(
+        &self,
+        operators: Document<'_>,
+        is_other: impl Fn(&Write<'_>) -> bool,
+    ) -> Result<FieldPresence, Rejection> {
         let (mut changed, mut written) = (self.all(Some(false)), self.all(None));
         let mut elements = ArrayElements::new();
-        let stored = || touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert");
-        for (operator, path, value) in stored() {
-            if array_of(path).is_some_and(|array| stored().any(|(_, other, _)| is_field_in(other, array))) {
-                continue;
-            }
+        for write in stored(operators).filter(|write| !is_other(write)) {
+            let (operator, path, value) = write;
             for ((field, changed), written) in self.fields.iter().zip(&mut changed).zip(&mut written) {
                 let touches = touch(field, path);
                 if touches == PathOverlap::Apart {
                     continue;
                 }
                 *changed = Some(true);
-                if touches == PathOverlap::Positional && !elements.contains(&element_of(path)) {
+                let is_positional = touches == PathOverlap::Positional;
+                if is_positional && !elements.contains(&element_of(path)) {
                     elements.push(element_of(path));
                 }
-                let reached = if touches == PathOverlap::Positional { in_elements(field, path) } else { touches };
-                *written = match (reached, operator) {
-                    (PathOverlap::Inside, _) => Some(true),
-                    (_, b"$unset") => Some(false),
-                    _ if is_rename_source((operator, path, value)) => Some(false),
-                    (PathOverlap::Around, b"$rename") => return Err(self.unclear(operator, path)),
-                    // `check_around` finds the field in the operator's value, if it is there.
-                    (PathOverlap::Around, _) => Some(false),
-                    _ => Some(true),
-                };
+                let reached = if is_positional { in_elements(field, path) } else { touches };
+                match (presence_after(write, reached), reached) {
+                    // Each element is checked by itself.
+                    (Some(false), _) if is_positional && *written == Some(true) => {}
+                    (Some(is_there), _) => *written = Some(is_there),
+                    (None, PathOverlap::Around) if operator == b"$rename" => return Err(self.unclear(operator, path)),
+                    (None, _) => {}
+                }
             }
             self.check_around(operator, path, value, &mut written)?;
         }
@@ -164,18 +205,27 @@ impl Together {
         Ok(written)
     }
 
-    /// Checks writes into one element of an array: they must include all fields in the element, or none.
+    /// Checks writes into one element of an array: they must include all fields in the element, or none, and remove all of
+    /// them, or none.
     fn check_element(&self, operators: Document<'_>, element: &[u8]) -> Result<(), Rejection> {
-        let mut presence = self.all(None);
+        let (mut changed, mut written) = (self.all(None), self.all(None));
         let around = without_positions(element);
-        for (field, entry) in self.fields.iter().zip(&mut presence) {
-            if rest_below(field.as_str().as_bytes(), &around).is_some() {
-                let reaches =
-                    |path: &[u8]| element_of(path) == element && touch(field, path) == PathOverlap::Positional;
-                *entry = Some(touched(operators).any(|(_, path, _)| reaches(path)));
+        for ((field, changed), written) in self.fields.iter().zip(&mut changed).zip(&mut written) {
+            if rest_below(field.as_str().as_bytes(), &around).is_none() {
+                continue;
+            }
+            let reaches = |path: &[u8]| element_of(path) == element && touch(field, path) == PathOverlap::Positional;
+            *changed = Some(false);
+            for write in stored(operators).filter(|(_, path, _)| reaches(path)) {
+                *changed = Some(true);
+                match in_elements(field, write.1) {
+                    PathOverlap::Around => {}
+                    reached => *written = presence_after(write, reached).or(*written),
+                }
             }
         }
-        self.all_or_none("in an array element it changes", &presence)
+        self.all_or_none("in an array element it changes", &changed)?;
+        self.all_or_none("in an array element it writes", &written)
     }
 
     fn unclear(&self, operator: &[u8], path: &[u8]) -> Rejection {
@@ -323,6 +373,52 @@ fn in_elements(field: &Path, path: &[u8]) -> PathOverlap {
     }
 }
 
+type Write<'u> = (&'u [u8], &'u [u8], Value<'u>);
+
+/// Returns the writes to a stored document: `$setOnInsert` has none.
+fn stored(operators: Document<'_>) -> impl Iterator<Item = Write<'_>> {
+    touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert")
+}
+
+/// Returns whether the field is there after a write that reaches it like this; `None` if the write does not decide that.
+fn presence_after((operator, path, value): Write<'_>, reached: PathOverlap) -> Option<bool> {
+    match (reached, operator) {
+        (PathOverlap::Inside, _) => Some(true),
+        (_, b"$unset") => Some(false),
+        _ if is_rename_source((operator, path, value)) => Some(false),
+        // Elements stay, or are removed as a whole.
+        (PathOverlap::Around, b"$pull" | b"$pullAll" | b"$pop" | b"$rename") => None,
+        // `check_around` finds the field in the operator's value, if it is there.
+        (PathOverlap::Around, _) => Some(false),
+        _ => Some(true),
+    }
+}
+
+/// A field around those of the rule, in which operators write to positions.
+struct WrittenParent<'f> {
+    path: &'f str,
+    /// Whether they also write fields in it by name: then it must be a document, and a number is the name of a field.
+    sets: bool,
+    /// Whether they remove fields in it by name, which the server ignores in an array.
+    unsets: bool,
+}
+
+impl WrittenParent<'_> {
+    fn is(&self, path: &[u8]) -> bool {
+        self.path.as_bytes() == path
+    }
+
+    /// Returns whether `path` leads by name to a field in it.
+    fn is_around(&self, path: &[u8]) -> bool {
+        crate::document::rest_below(path, self.path.as_bytes()).is_some_and(|below| !begins_with_position(below))
+    }
+
+    /// Returns whether it may be an array as well as a document.
+    fn may_be_array(&self) -> bool {
+        self.unsets && !self.sets
+    }
+}
+
 /// Returns the part of a path before its first position.
 fn array_of(path: &[u8]) -> Option<&[u8]> {
     let mut dots = path.iter().enumerate().filter(|(_, byte)| **byte == b'.').map(|(dot, _)| dot);
@@ -332,12 +428,6 @@ fn array_of(path: &[u8]) -> Option<&[u8]> {
 
 fn begins_with_position(path: &[u8]) -> bool {
     path.split(|byte| *byte == b'.').next().is_some_and(is_position)
-}
-
-/// Returns whether a path leads to a field of a document at `around`. If the server executes such a write, there is no
-/// array, and a number in another path is the name of a field.
-fn is_field_in(path: &[u8], around: &[u8]) -> bool {
-    crate::document::rest_below(path, around).is_some_and(|below| !begins_with_position(below))
 }
 
 /// Returns the array element that a path writes into: the path up to its last position.

@@ -6,6 +6,7 @@
 //! contradict an enforced one.
 
 use std::cell::Cell;
+use std::cmp::Ordering;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -151,7 +152,13 @@ fn check_exclusive_fields(rules: &[&Rule], budget: &Budget, found: &mut Vec<Diag
         }
     }
     for group in groups.into_values() {
-        for (first, second) in collisions(&group, budget, claim_one_field) {
+        let apply_together = |one: &CompetingNamespace<'_>, other: &CompetingNamespace<'_>| {
+            !is_replaced(rules, budget, one, other) && !is_replaced(rules, budget, other, one)
+        };
+        let clash = |one: &CompetingNamespace<'_>, other: &CompetingNamespace<'_>| {
+            claim_one_field(one, other) && apply_together(one, other)
+        };
+        for (first, second) in collisions(&group, budget, clash) {
             found.extend(field_claimed_twice(first, second));
         }
     }
@@ -177,6 +184,25 @@ fn claim_one_field(first: &CompetingNamespace<'_>, second: &CompetingNamespace<'
         (Some(a), Some(b)) => within(&a.field, &b.field) || within(&b.field, &a.field),
         _ => false,
     }
+}
+
+/// Returns whether a more specific rule of its pattern applies instead of `one` wherever `other` applies.
+fn is_replaced(rules: &[&Rule], budget: &Budget, one: &CompetingNamespace<'_>, other: &CompetingNamespace<'_>) -> bool {
+    if !one.rule.pattern.exclusive() {
+        return false;
+    }
+    let competes = |rule: &&&Rule| {
+        let is_shadow = |rule: &Rule| rule.mode == Mode::Shadow;
+        rule.id != one.rule.id
+            && rule.pattern.name() == one.rule.pattern.name()
+            && is_shadow(rule) == is_shadow(one.rule)
+    };
+    let is_closer = |namespace: &Located<NamespaceGlob>| {
+        budget.spend()
+            && namespace.value.contains(&other.namespace.value)
+            && namespace.value.compare_specificity(&one.namespace.value) == Some(Ordering::Greater)
+    };
+    rules.iter().filter(competes).flat_map(|rule| &rule.namespaces).any(is_closer)
 }
 
 fn field_claimed_twice(first: &CompetingNamespace<'_>, second: &CompetingNamespace<'_>) -> Option<Diagnostic> {

@@ -335,11 +335,11 @@ fn seen_by(rule: &Rule, rules: &[Rule], documents: &[Document]) -> Vec<Document>
     let is_kept = |other: &&Rule| rule.name() == "timestamps" || other.name() == "tree";
     let others = rules.iter().filter(|other| other.name() != rule.name()).filter(is_kept);
     others.for_each(|other| seen.iter_mut().for_each(|document| other.strip(document)));
-    // docward takes the parent from a path that a client writes.
     if rule.name() == "timestamps" {
         let deciding: Vec<String> = rules.iter().flat_map(|other| other.deciding()).collect();
         seen.iter_mut().for_each(|document| deciding.iter().for_each(|field| patterns::clear(document, field)));
     }
+    // docward takes the parent from a path that a client writes.
     if rule.name() == "timestamps" && rules.iter().any(|other| other.name() == "tree") {
         seen.iter_mut().for_each(|document| drop(document.remove("parent")));
     }

@@ -309,7 +309,6 @@ fn fields_that_change_only_together() {
         doc! {"$currentDate": {"s.p": true}},
         doc! {"$inc": {"s.p": 1}},
         doc! {"$push": {"s.p": {"b": 1}}},
-        doc! {"$pop": {"s.p": 1}},
         doc! {"$unset": {"s.p.0": 1}},
         doc! {"$max": {"s.p.0": 1}},
     ] {
@@ -328,6 +327,24 @@ fn fields_that_change_only_together() {
         check_rejected(BESIDE, doc! {"q": {}, "u": update}, "it changes 's.p' without 's.q'");
     }
     check_unchanged(BESIDE, doc! {"q": {}, "u": {"$set": {"s.0.p": 3, "s.0.q": 3}}});
+    check_unchanged(BESIDE, doc! {"q": {}, "u": {"$set": {"s.1.p": 1}, "$unset": {"s.0": 1}, "$inc": {"s.1.q": 1}}});
+    // The server ignores an $unset of a field in an array.
+    check_rejected(
+        BESIDE,
+        doc! {"q": {}, "u": {"$unset": {"s.x": 1}, "$set": {"s.0.p": 5}}},
+        "it changes 's.p' without 's.q'",
+    );
+    check_rejected(
+        BESIDE,
+        doc! {"q": {}, "u": {"$set": {"s.0.p": 1, "s.1.q": 1}, "$unset": {"s.0.q": 1, "s.1.p": 1}}},
+        "in an array element it writes 's.p' without 's.q'",
+    );
+    const LINES: &str = "together: [lines.sku, total]";
+    for change in [doc! {"$pull": {"lines": {"sku": "x"}}}, doc! {"$pop": {"lines": 1}}] {
+        let mut update = doc! {"$inc": {"total": -5}};
+        update.extend(change);
+        check_unchanged(LINES, doc! {"q": {}, "u": update});
+    }
 }
 
 #[test]
@@ -512,7 +529,7 @@ fn operations_are_denied_and_options_get_defaults() {
     assert_eq!(outcome(MULTI, delete(doc! {"a": 1}, 1)), "unchanged");
     const SCRIPTS: &str = "deny: { operations: [find], when: { uses: [$where] } }";
     assert_eq!(outcome(SCRIPTS, doc! {"find": "c", "filter": {"$or": [{"$where": "1"}]}, "$db": "d"}), "true");
-    const EXPRESSIONS: &str = "deny: { operations: [find], when: { uses: [$regex] } }";
+    const EXPRESSIONS: &str = "deny: { operations: [find, update], when: { uses: [$regex] } }";
     let expression = bson::Regex { pattern: "x".try_into().unwrap(), options: "".try_into().unwrap() };
     for condition in
         [bson::bson!({"$regex": "x"}), expression.clone().into(), bson::bson!({"$in": [expression.clone()]})]
@@ -520,6 +537,11 @@ fn operations_are_denied_and_options_get_defaults() {
         assert_eq!(outcome(EXPRESSIONS, doc! {"find": "c", "filter": {"a": condition}, "$db": "d"}), "true");
     }
     assert_eq!(outcome(EXPRESSIONS, doc! {"find": "c", "filter": {"a": "x"}, "$db": "d"}), "unchanged");
+    let pull =
+        |value: bson::Bson| doc! {"update": "c", "updates": [{"q": {}, "u": {"$pull": {"a": value}}}], "$db": "d"};
+    let pattern = bson::Regex { pattern: "x".try_into().unwrap(), options: "".try_into().unwrap() };
+    assert_eq!(outcome(EXPRESSIONS, pull(pattern.into())), "true");
+    assert_eq!(outcome(EXPRESSIONS, pull("x".into())), "unchanged");
     const SLOW: &str = "deny: { operations: [find, update], when: { without: maxTimeMS } }";
     assert_eq!(outcome(SLOW, doc! {"find": "c", "$db": "d"}), "true");
     assert_eq!(outcome(SLOW, doc! {"find": "c", "maxTimeMS": 1, "$db": "d"}), "unchanged");

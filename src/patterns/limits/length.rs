@@ -330,7 +330,7 @@ fn around_positions(path: &[u8]) -> usize {
     let around = match part {
         // The filter can select by an array in a document, and its position is then a field that may be missing.
         "$" if below.is_some() => AROUND_SELECTED,
-        // It needs an array.
+        // `$[]` and `$[name]` need an array.
         _ if part.starts_with('$') => 0,
         // The fields before a number may be missing.
         _ => around_documents(path),

@@ -19,7 +19,7 @@ pub(super) enum TouchedKind {
 
 /// Returns whether another rule decides by the field, or by one around it: it has no timestamp.
 pub(super) fn decides(context: &Context<'_>, path: &[u8]) -> bool {
-    context.deciding.iter().any(|field| field.as_str().as_bytes() == path || field.covers(path))
+    context.deciding.iter().any(|field| field.covers(path))
 }
 
 impl Timestamps {
@@ -66,6 +66,17 @@ impl Timestamps {
                 }
             }
         }
+    }
+
+    /// Rejects a write of a register around a field by which another rule decides: a late write would not change it.
+    pub(super) fn check_deciding(&self, context: &Context<'_>, path: &[u8]) -> Result<(), Rejection> {
+        let inside = context.deciding.iter().find(|field| field.is_below(path));
+        let Some(field) = inside.filter(|_| self.per == TimestampScope::Field) else { return Ok(()) };
+        let path = String::from_utf8_lossy(path);
+        Err(Rejection::new(
+            format!("it writes '{path}' as a whole, and another rule compares '{field}', which has no timestamp"),
+            format!("Write '{field}' with its own path."),
+        ))
     }
 
     pub(super) fn across(&self, path: &[u8], register: &str) -> Rejection {

@@ -66,7 +66,10 @@ impl Timestamps {
             let protected = match self.reach(path) {
                 TouchedKind::Free => false,
                 TouchedKind::Protected | TouchedKind::Across(_) if decides(context, path) => false,
-                TouchedKind::Protected => true,
+                TouchedKind::Protected => {
+                    self.check_deciding(context, path)?;
+                    true
+                }
                 TouchedKind::Store if operator == b"$unset" => {
                     touches.resets = true;
                     continue;

@@ -46,6 +46,17 @@ fn late_writes() -> Vec<Entry> {
             holds: |seen| rejected(seen) && is(seen, "sv", 3),
         },
         Entry {
+            name: "timestamps + schema_version: a late write of a document around the version",
+            rules: &["schema_version: { field: m.sv, current: 3, minimum: 2 }", TIMES],
+            stored: vec![doc! { "_id": 1, "name": "Ada", "m": { "sv": 2 }, "ts": { "m": 9_i64 } }],
+            steps: vec![update(
+                doc! { "_id": 1 },
+                doc! { "$set": { "m": { "sv": 3 }, "first": "Ada", "sent": 8_i64 } },
+            )],
+            must: "is rejected",
+            holds: rejected,
+        },
+        Entry {
             name: "timestamps + queue: a late claim locks the job",
             rules: &[QUEUE, TIMES],
             stored: vec![job(false, 0)],
@@ -82,6 +93,7 @@ fn together() -> Vec<Entry> {
         holds: rejected,
     };
     let both = || doc! { "_id": 1, "s": { "p": { "a": 1 }, "q": { "b": 1 } } };
+    let listed = || doc! { "_id": 1, "s": [{ "p": 1, "q": 1 }] };
     let beside = || doc! { "_id": 1, "s": { "p": 1, "q": 1 } };
     vec![
         entry(&[NESTED], both(), doc! { "$set": { "s.q.b": 9 }, "$currentDate": { "s.p": true } }),
@@ -91,6 +103,7 @@ fn together() -> Vec<Entry> {
         entry(&[BESIDE], beside(), doc! { "$set": { "s.p": 5, "s.0": 3 } }),
         entry(&[BESIDE], beside(), doc! { "$set": { "s.p": 5 }, "$unset": { "s.0": "" } }),
         entry(&[BESIDE], beside(), doc! { "$unset": { "s.p": 1, "s.0": 1 } }),
+        entry(&[BESIDE], listed(), doc! { "$unset": { "s.x": 1 }, "$set": { "s.0.p": 5 } }),
         entry(&[BESIDE], doc! { "_id": 1 }, doc! { "$set": { "s.p": 1, "s.0.p": 1, "s.0.q": 1 } }),
         entry(&[BESIDE], doc! { "_id": 1 }, doc! { "$inc": { "s.0": 3 }, "$push": { "s.p.10": -1 } }),
     ]
