@@ -144,12 +144,6 @@ fn padding_length(part: &[u8]) -> usize {
     position(part).map_or(0, |position| position.saturating_mul(element_length(part.len())))
 }
 
-/// Returns the number of a part that names an element of an array in a filter: the server compares it as text, so it
-/// has no leading zeros.
-pub fn index(part: &[u8]) -> Option<usize> {
-    position(part).filter(|_| part == b"0" || part.first() != Some(&b'0'))
-}
-
 /// The length of the document that a statement inserts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InsertedLength {

@@ -1,6 +1,6 @@
 //! The element that the positional operator `$` selects.
 
-use super::length::index;
+use super::operators::index;
 use crate::document::{Document, Value, paths_overlap, rest_below};
 
 /// Filters can nest as deep as documents. Conditions below this depth may be on any array.

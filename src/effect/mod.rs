@@ -28,13 +28,12 @@ pub use image::{Image, Inserted};
 pub use items::{AddedValues, Items, each, inserted_items, item_count, items};
 pub use length::{
     AROUND_SELECTED, EMPTY_LENGTH, Growth, GrowthKind, IdLength, InsertedLength, added_by_stages, around_documents,
-    around_in_element, around_length, element_length, growths, index, inserted_length, stored_id_length,
-    update_growths,
+    around_in_element, around_length, element_length, growths, inserted_length, stored_id_length, update_growths,
 };
 pub use matched::other_selections;
 pub use node::ImageValue;
 pub use operators::{
-    PathOverlap, TouchedPaths, is_position, is_rename_source, is_rename_target, position, touch, touched,
+    PathOverlap, TouchedPaths, Write, index, is_position, is_rename_source, is_rename_target, position, touch, touched,
     without_positions, write,
 };
 pub use pins::{

@@ -49,6 +49,12 @@ pub fn position(part: &[u8]) -> Option<usize> {
     (!digits.is_empty()).then(|| digits.parse().unwrap_or(usize::MAX))
 }
 
+/// Returns the number of a part that names an element of an array in a filter: the server compares it as text, so it
+/// has no leading zeros.
+pub fn index(part: &[u8]) -> Option<usize> {
+    position(part).filter(|_| part == b"0" || part.first() != Some(&b'0'))
+}
+
 /// Returns whether a part of a written path may be a position in an array: `$`, `$[]`, `$[x]` or a number.
 pub fn is_position(part: &[u8]) -> bool {
     part.first() == Some(&b'$') || part.iter().all(u8::is_ascii_digit)
@@ -61,7 +67,7 @@ pub fn touched(operators: Document<'_>) -> TouchedPaths<'_> {
 }
 
 /// An operator with the path that it writes, and its value for that path.
-pub(super) type Write<'u> = (&'u [u8], &'u [u8], Value<'u>);
+pub type Write<'u> = (&'u [u8], &'u [u8], Value<'u>);
 
 /// Returns the writes of [`touched`] to the document that an upsert inserts: `$setOnInsert` is a `$set` there.
 pub(super) fn on_insert(operators: Document<'_>) -> impl Iterator<Item = Write<'_>> {

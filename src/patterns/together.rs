@@ -14,7 +14,8 @@ use crate::config::keys::{Declaration, DescribeSchema, ValueSchema};
 use crate::config::{Code, Node, NodeValue as Yaml, ReadContext};
 use crate::document::{Document, Kind, Path, Value};
 use crate::effect::{
-    Image, ImageValue, PathOverlap, each, inserted, is_position, is_rename_source, touch, touched, without_positions,
+    Image, ImageValue, PathOverlap, Write, each, inserted, is_position, is_rename_source, touch, touched,
+    without_positions,
 };
 
 /// Settings of the pattern: at least two fields.
@@ -372,8 +373,6 @@ fn in_elements(field: &Path, path: &[u8]) -> PathOverlap {
         () => PathOverlap::Inside,
     }
 }
-
-type Write<'u> = (&'u [u8], &'u [u8], Value<'u>);
 
 /// Returns the writes to a stored document: `$setOnInsert` has none.
 fn stored(operators: Document<'_>) -> impl Iterator<Item = Write<'_>> {

@@ -61,7 +61,7 @@ const OTHER_FIRST: &[(&str, (i32, i32), IsAbout)] = &[
     ("bucket", (14, DUPLICATE_KEY), |rule, statement| {
         statement.upsert && statement.names("messages") && rule.fields().iter().any(|field| statement.queries(field))
     }),
-    // Its operator on the number is left out of the insert, and another document has its `_id`.
+    // The insert has no operator on the number, and another document has its `_id`.
     ("sequence", (DUPLICATE_KEY, 2), |rule, statement| {
         statement.upsert
             && matches!(rule, Rule::Sequence(rule) if rule.provided != "keep" && statement.names(rule.field))
