@@ -187,7 +187,8 @@ impl Promise for Queue {
                 // The worker that has the job may save it with a lock of another form.
                 let names = |job: &Document| change.statements.iter().any(|statement| names_attempt(statement, job));
                 let is_saved = before.is_some_and(|job| is_lock(job.get(LOCKED)) && names(job));
-                let claims = matches!(change.statements, [statement] if Self::claims(statement));
+                let claims =
+                    matches!(change.statements, [statement] if !statement.is_pipeline() && Self::claims(statement));
                 if claims && before.is_some() && !is_saved && !is_lock(after.get(LOCKED)) {
                     return Some("a claim changed a job and did not lock it".to_owned());
                 }
