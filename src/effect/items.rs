@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::matched::other_selections;
-use super::operators::{PathOverlap, Write, on_insert, position, touch, touched};
+use super::operators::{PathOverlap, Write, on_insert, on_stored, position, touch};
 use super::upsert::Equalities;
 use super::{Change, ImageValue, WrittenBy, inserted, write};
 use crate::command::Operation;
@@ -70,7 +70,7 @@ pub fn each<'u>(operator: &[u8], argument: Value<'u>) -> Option<Value<'u>> {
 /// Returns the effect of an update by these operators on the array at `path` of a stored document that the filter
 /// matches. If several operators write inside the array, it is the effect of all of them.
 pub fn items<'u>(filter: Document<'_>, operators: Document<'u>, path: &'u Path) -> Items<'u> {
-    of_writes(touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert"), filter, path)
+    of_writes(on_stored(operators), filter, path)
 }
 
 fn of_writes<'u>(writes: impl Iterator<Item = Write<'u>>, filter: Document<'_>, path: &Path) -> Items<'u> {

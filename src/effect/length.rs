@@ -2,7 +2,7 @@
 
 use super::WrittenBy;
 use super::items::{AddedValues, item_count};
-use super::operators::{Write, is_rename_source, on_insert, position, touched};
+use super::operators::{Write, is_rename_source, on_insert, on_stored, position};
 use super::pins::{PinnedPath, may_match_nothing, pins};
 use crate::command::{Modification, Operation, Update};
 use crate::document::{Document, Kind, Value};
@@ -49,7 +49,7 @@ const ANY_NUMBER: usize = 16;
 /// Returns the growth of a stored document by each operator; `None` if one is unknown. Operators that never lengthen a
 /// document are omitted.
 pub fn growths(operators: Document<'_>) -> Option<Vec<Growth<'_>>> {
-    growths_of(touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert"))
+    growths_of(on_stored(operators))
 }
 
 /// The same for an update by operators, and empty for others. A pipeline that docward made from operators may keep what

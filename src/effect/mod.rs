@@ -33,8 +33,8 @@ pub use length::{
 pub use matched::other_selections;
 pub use node::ImageValue;
 pub use operators::{
-    PathOverlap, TouchedPaths, Write, index, is_position, is_rename_source, is_rename_target, position, touch, touched,
-    without_positions, write,
+    PathOverlap, TouchedPaths, Write, index, is_position, is_rename_source, is_rename_target, on_stored, position,
+    touch, touched, without_positions, write,
 };
 pub use pins::{
     equality, id_pins_agree, may_match_nothing, never_matching, pins_agree, pins_field, pins_inside, uses_expr,

@@ -69,6 +69,11 @@ pub fn touched(operators: Document<'_>) -> TouchedPaths<'_> {
 /// An operator with the path that it writes, and its value for that path.
 pub type Write<'u> = (&'u [u8], &'u [u8], Value<'u>);
 
+/// Returns the writes of [`touched`] to a stored document, which `$setOnInsert` does not change.
+pub fn on_stored(operators: Document<'_>) -> impl Iterator<Item = Write<'_>> {
+    touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert")
+}
+
 /// Returns the writes of [`touched`] to the document that an upsert inserts: `$setOnInsert` is a `$set` there.
 pub(super) fn on_insert(operators: Document<'_>) -> impl Iterator<Item = Write<'_>> {
     touched(operators).map(|(operator, path, value)| match operator {
@@ -123,9 +128,7 @@ impl<'u> Iterator for TouchedPaths<'u> {
 /// writes one path twice (ConflictingUpdateOperators), so either one operator determines the effect or several write
 /// inside the field.
 pub(super) fn change<'u>(operators: Document<'u>, path: &'u Path) -> Change<'u> {
-    // `$setOnInsert` does not change a stored document.
-    let stored = touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert");
-    let mut changes = stored.map(|(operator, written, value)| write(path, operator, written, value));
+    let mut changes = on_stored(operators).map(|(operator, written, value)| write(path, operator, written, value));
     changes.find(|change| *change != Change::Untouched).unwrap_or(Change::Untouched)
 }
 

@@ -14,7 +14,7 @@ use crate::config::keys::{Declaration, DescribeSchema, ValueSchema};
 use crate::config::{Code, Node, NodeValue as Yaml, ReadContext};
 use crate::document::{Document, Kind, Path, Value};
 use crate::effect::{
-    Image, ImageValue, PathOverlap, Write, each, inserted, is_position, is_rename_source, touch, touched,
+    Image, ImageValue, PathOverlap, Write, each, inserted, is_position, is_rename_source, on_stored, touch,
     without_positions,
 };
 
@@ -150,7 +150,7 @@ impl Together {
         for parent in self.fields.iter().flat_map(Path::parents) {
             let is_position = |path: &[u8]| array_of(path) == Some(parent.as_bytes());
             if !parents.iter().any(|known| known.path == parent)
-                && stored(operators).any(|(_, path, _)| is_position(path))
+                && on_stored(operators).any(|(_, path, _)| is_position(path))
             {
                 parents.push(WrittenParent { path: parent, sets: false, unsets: false });
             }
@@ -158,7 +158,7 @@ impl Together {
         if parents.is_empty() {
             return parents;
         }
-        for (operator, path, _) in stored(operators) {
+        for (operator, path, _) in on_stored(operators) {
             for parent in parents.iter_mut().filter(|parent| parent.is_around(path)) {
                 match operator {
                     b"$unset" => parent.unsets = true,
@@ -177,7 +177,7 @@ impl Together {
     ) -> Result<FieldPresence, Rejection> {
         let (mut changed, mut written) = (self.all(Some(false)), self.all(None));
         let mut elements = ArrayElements::new();
-        for write in stored(operators).filter(|write| !is_other(write)) {
+        for write in on_stored(operators).filter(|write| !is_other(write)) {
             let (operator, path, value) = write;
             for ((field, changed), written) in self.fields.iter().zip(&mut changed).zip(&mut written) {
                 let touches = touch(field, path);
@@ -217,7 +217,7 @@ impl Together {
             }
             let reaches = |path: &[u8]| element_of(path) == element && touch(field, path) == PathOverlap::Positional;
             *changed = Some(false);
-            for write in stored(operators).filter(|(_, path, _)| reaches(path)) {
+            for write in on_stored(operators).filter(|(_, path, _)| reaches(path)) {
                 *changed = Some(true);
                 match in_elements(field, write.1) {
                     PathOverlap::Around => {}
@@ -372,11 +372,6 @@ fn in_elements(field: &Path, path: &[u8]) -> PathOverlap {
         () if field.as_str().as_bytes() == plain && !is_element => PathOverlap::Exact,
         () => PathOverlap::Inside,
     }
-}
-
-/// Returns the writes to a stored document: `$setOnInsert` has none.
-fn stored(operators: Document<'_>) -> impl Iterator<Item = Write<'_>> {
-    touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert")
 }
 
 /// Returns whether the field is there after a write that reaches it like this; `None` if the write does not decide that.

@@ -169,11 +169,9 @@ const OWN: &str = "own";
 
 fn claim_one_field(first: &CompetingNamespace<'_>, second: &CompetingNamespace<'_>) -> bool {
     let (one, other) = (&first.rule.pattern, &second.rule.pattern);
-    if first.exclusive_field.is_some_and(|field| field.kind == OWN) && one.name() == other.name() {
-        return false;
-    }
-    // Only one of these applies to a namespace; `check_applicable` ensures that.
-    if one.exclusive() && other.exclusive() && one.name() == other.name() {
+    let is_own = first.exclusive_field.is_some_and(|field| field.kind == OWN);
+    // Only one rule of an exclusive pattern applies to a namespace; `check_applicable` ensures that.
+    if one.name() == other.name() && (is_own || one.exclusive()) {
         return false;
     }
     let within = |outer: &str, inner: &str| {

@@ -2,7 +2,7 @@
 
 use super::Bucket;
 use crate::document::{CowDocument, Document, Element, OwnedValue, Path, PathLookup, Value, edit};
-use crate::effect::{ImageValue, Inserted, PathOverlap, touch, touched};
+use crate::effect::{ImageValue, Inserted, PathOverlap, on_stored, touch};
 use crate::patterns::around::SetField;
 
 impl Bucket {
@@ -20,7 +20,7 @@ impl Bucket {
             Some((rest, document)) => rest.lookup(document) != PathLookup::Missing,
             None => touch(opened, path) != PathOverlap::Apart,
         };
-        let mut others = touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert");
+        let mut others = on_stored(operators);
         let is_missing = image.is_some_and(|image| image.at(opened) == ImageValue::Missing);
         let is_free = is_missing
             && !others.any(|(_, path, _)| touch(opened, path) != PathOverlap::Apart)

@@ -10,8 +10,8 @@ use super::settings::{CopiesEntry, OnOriginalDelete};
 use crate::command::{Modification, Operation, Statement, Update};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value};
 use crate::effect::{
-    AddedValues, Change, ImageValue, PathOverlap, WrittenBy, equality, inserted, is_rename_source, touch, touched,
-    write,
+    AddedValues, Change, ImageValue, PathOverlap, WrittenBy, equality, inserted, is_rename_source, on_stored, touch,
+    touched, write,
 };
 use crate::patterns::Collection;
 use crate::patterns::{Rejection, Verdict};
@@ -125,7 +125,7 @@ impl<'e> ReferenceWrites<'e> {
     where
         'e: 'u,
     {
-        let writes = || touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert");
+        let writes = || on_stored(operators);
         let mut touches = self.evaluate_elements(writes())?;
         let mut locators: SmallVec<[&[u8]; 2]> = SmallVec::new();
         for (_, path, _) in writes() {

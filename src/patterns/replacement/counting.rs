@@ -5,7 +5,7 @@
 use super::{next_version, send_as_read};
 use crate::command::{Modification, Operation, Pipeline, Update};
 use crate::document::{CowDocument, Document, Element, Kind, Path, PathLookup, Value, Writer};
-use crate::effect::{Equalities, ImageValue, equality, inserted, pins_field, pins_inside, touched};
+use crate::effect::{Equalities, ImageValue, equality, inserted, on_stored, pins_field, pins_inside, touched};
 use crate::patterns::around::{SetField, Unsplittable, set_on_insert, split_around};
 use crate::patterns::{Prerequisite, Rejection, StoredKind, Verdict};
 
@@ -67,7 +67,7 @@ fn pins_other(filter: Document<'_>, version_field: &Path) -> bool {
 
 /// Returns whether docward increments the version for these operators: they change something, but not the version.
 fn is_counted(operators: Document<'_>, version_field: &Path) -> bool {
-    let mut written = touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert").peekable();
+    let mut written = on_stored(operators).peekable();
     written.peek().is_some()
         && !written.any(|(_, path, _)| version_field.overlaps(path))
         && !touched(operators).any(|(_, path, _)| needs_array(path, version_field))
