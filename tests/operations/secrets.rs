@@ -1,6 +1,5 @@
 //! Passwords and tokens: docward's output and replies never show them, whatever is wrong with them.
 
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
 use bson::doc;
@@ -219,21 +218,9 @@ fn configuration_files_with_mistakes_do_not_show_passwords() {
     }));
 }
 
-/// With access control; its only user has another password than the secret.
-fn mongod() -> Mongod {
-    let key = std::env::temp_dir().join(format!("docward-secrets-key-{}", std::process::id()));
-    std::fs::write(&key, "docwardtestkey").unwrap();
-    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let mongod = Mongod::start_with(Kind::ReplicaSet, &["--auth", "--keyFile", key.to_str().unwrap()]);
-    std::fs::remove_file(key).unwrap();
-    let root = doc! { "createUser": "root", "pwd": "another", "roles": ["root"] };
-    assert_eq!(mongod.command("admin", root).get_f64("ok").unwrap(), 1.0);
-    mongod
-}
-
 #[test]
 fn errors_about_refused_logins_do_not_show_passwords() {
-    let mongod = mongod();
+    let mongod = Mongod::start_with_access_control(Kind::ReplicaSet);
     let folder = tempfile::tempdir().unwrap();
     let rules = folder.path().join("rules.yaml");
     std::fs::write(&rules, RULES).unwrap();
@@ -308,7 +295,7 @@ fn a_token_in_a_file_is_not_shown() {
 /// What clients send: passwords of users that they create, and values of documents.
 #[test]
 fn lists_of_connections_and_statements_show_no_values() {
-    let mongod = mongod();
+    let mongod = Mongod::start_with_access_control(Kind::ReplicaSet);
     let token = "0123456789abcdef";
     let rules =
         "version: 1\nrules:\n  - {name: bounded, namespace: shop.free, mode: shadow, bounds: {field: n, min: 0}}\n";
@@ -323,7 +310,7 @@ fn lists_of_connections_and_statements_show_no_values() {
         reply.json()
     };
     let mut client = Client::connect(&docward.address());
-    log_in(&mut client, "root", "another");
+    log_in(&mut client, "root", "secret");
     for (name, pwd) in [("someone", SECRET.to_owned()), ("slow", SECRET.repeat(2))] {
         client.command("admin", doc! { "createUser": name, "pwd": pwd, "roles": [] });
     }
@@ -332,7 +319,7 @@ fn lists_of_connections_and_statements_show_no_values() {
     client.command("shop", doc! { "find": "free", "filter": slow, "comment": SECRET });
     client.wait_until_counted();
     let mut waiting = Client::connect(&docward.address());
-    log_in(&mut waiting, "root", "another");
+    log_in(&mut waiting, "root", "secret");
     let wait = doc! { "find": "free", "filter": { "$where": format!("sleep(3000) || '{SECRET}'") }, "$db": "shop" };
     waiting.send(&Message::new(wait));
     let in_flight = poll(TIMEOUT, || {

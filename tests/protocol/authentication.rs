@@ -1,7 +1,6 @@
 //! Users: logins pass through, rules see the logged-in user, and docward checks its own user before it listens. Runs
 //! on a replica set with access control; the service's roles hold exactly the documented privileges.
 
-use std::os::unix::fs::PermissionsExt;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -19,16 +18,7 @@ use support::scripted::{Peer, reply_to};
 /// With access control; `root` has all privileges.
 fn mongod() -> &'static Mongod {
     static SHARED: OnceLock<Mongod> = OnceLock::new();
-    SHARED.get_or_init(|| {
-        let key = std::env::temp_dir().join(format!("docward-test-key-{}", std::process::id()));
-        std::fs::write(&key, "docwardtestkey").unwrap();
-        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
-        let mongod = Mongod::start_with(Kind::ReplicaSet, &["--auth", "--keyFile", key.to_str().unwrap()]);
-        std::fs::remove_file(key).unwrap();
-        let root = doc! { "createUser": "root", "pwd": "secret", "roles": ["root"] };
-        assert_eq!(mongod.command("admin", root).get_f64("ok").unwrap(), 1.0);
-        mongod
-    })
+    SHARED.get_or_init(|| Mongod::start_with_access_control(Kind::ReplicaSet))
 }
 
 /// A connection string for a user of `admin`.

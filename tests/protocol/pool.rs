@@ -2,9 +2,7 @@
 //! transactions go on in a full pool, and the server sees no more connections than configured.
 
 use std::ops::Range;
-use std::os::unix::fs::PermissionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use bson::{Binary, Bson, Document, doc, spec::BinarySubtype};
@@ -24,29 +22,6 @@ const SOON: Duration = Duration::from_secs(10);
 
 pub(super) fn pooled(uri: &str, size: &str) -> Builder {
     Docward::before(uri).rules(RULES).argument("--pool-size").argument(size)
-}
-
-/// A standalone server with access control, on which `root`, `ann` and `bob` exist; the latter may write in the database
-/// of their name only.
-pub(super) fn with_users() -> Mongod {
-    let mongod = Mongod::start_with(Kind::Standalone, &["--auth"]);
-    let created = mongod.command("admin", doc! {"createUser": "root", "pwd": "secret", "roles": ["root"]});
-    assert_eq!(created.get_f64("ok").unwrap(), 1.0);
-    mongod
-}
-
-/// The same as a replica set.
-pub(super) fn replica_set_with_users() -> Mongod {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let name = format!("docward-pool-key-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-    let key = std::env::temp_dir().join(name);
-    std::fs::write(&key, "docwardtestkey").unwrap();
-    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let mongod = Mongod::start_with(Kind::ReplicaSet, &["--auth", "--keyFile", key.to_str().unwrap()]);
-    std::fs::remove_file(key).unwrap();
-    let created = mongod.command("admin", doc! {"createUser": "root", "pwd": "secret", "roles": ["root"]});
-    assert_eq!(created.get_f64("ok").unwrap(), 1.0);
-    mongod
 }
 
 fn uri(user: &str, password: &str, address: &str) -> String {
@@ -278,7 +253,7 @@ fn a_request_that_waits_too_long_is_rejected_as_overload() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_user_writes_as_itself_only() {
-    let mongod = with_users();
+    let mongod = Mongod::start_with_access_control(Kind::Standalone);
     let root = connect("root", "secret", &mongod.address()).await;
     for user in ["ann", "bob"] {
         create(&root, user).await;
@@ -312,7 +287,7 @@ async fn each_user_writes_as_itself_only() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_login_that_has_only_begun_gives_nothing() {
-    let mongod = with_users();
+    let mongod = Mongod::start_with_access_control(Kind::Standalone);
     let root = connect("root", "secret", &mongod.address()).await;
     let docward = pooled(&format!("mongodb://{}/", mongod.address()), "2").start();
     let ready = connect("root", "secret", &docward.address()).await;
@@ -342,7 +317,7 @@ async fn a_login_that_has_only_begun_gives_nothing() {
 
 /// A server on which `ann` may read and write in her database, and a pool of two before it.
 async fn with_ann() -> (Mongod, Docward) {
-    let mongod = with_users();
+    let mongod = Mongod::start_with_access_control(Kind::Standalone);
     let root = connect("root", "secret", &mongod.address()).await;
     create(&root, "ann").await;
     root.database("ann").collection("marks").insert_one(doc! {"_id": 1}).await.unwrap();
@@ -449,7 +424,7 @@ fn logins(docward: &Docward) -> f64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn expired_connections_are_replaced_with_the_users_key_or_by_the_next_login() {
     for (policy, clients_stay) in [("keep", true), ("forget", false)] {
-        let mongod = with_users();
+        let mongod = Mongod::start_with_access_control(Kind::Standalone);
         let root = connect("root", "secret", &mongod.address()).await;
         create(&root, "ann").await;
         let upstream = format!("mongodb://{}/", mongod.address());
@@ -480,7 +455,7 @@ async fn expired_connections_are_replaced_with_the_users_key_or_by_the_next_logi
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_of_a_user_that_was_created_again_must_log_in() {
-    let mongod = with_users();
+    let mongod = Mongod::start_with_access_control(Kind::Standalone);
     let root = connect("root", "secret", &mongod.address()).await;
     create(&root, "ann").await;
     let docward = pooled(&format!("mongodb://{}/", mongod.address()), "2").start();
@@ -502,7 +477,7 @@ async fn clients_of_a_user_that_was_created_again_must_log_in() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_survive_a_restart_of_the_server() {
-    let mut mongod = with_users();
+    let mut mongod = Mongod::start_with_access_control(Kind::Standalone);
     let docward = pooled(&format!("mongodb://{}/", mongod.address()), "2").start();
     let client = connect("root", "secret", &docward.address()).await;
     let free = client.database("shop").collection::<Document>("free");
@@ -659,7 +634,7 @@ pub(super) async fn live_all(address: &str, numbers: Range<u64>, until: Instant)
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_and_connections_that_vanish_mix_up_no_users_and_lose_no_writes() {
-    let mongod = with_users();
+    let mongod = Mongod::start_with_access_control(Kind::Standalone);
     let root = connect("root", "secret", &mongod.address()).await;
     for user in USERS {
         create(&root, user).await;

@@ -11,11 +11,12 @@ use bson::{Document, doc};
 use futures_util::TryStreamExt;
 use support::frame::Message;
 use support::login::{Scram, try_log_in};
+use support::mongod::{Kind, Mongod};
 use support::process::TIMEOUT;
 use support::random::Random;
 use support::raw::Client;
 
-use super::pool::{USERS, connect, create, pooled, replica_set_with_users};
+use super::pool::{USERS, connect, create, pooled};
 use super::pool_failures::CuttingRelay;
 
 /// Overload, and a member that steps down or is no primary.
@@ -227,7 +228,7 @@ fn number(variable: &str, default: u64) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes half a minute and loads the machine; `make chaos` runs it"]
 async fn hundreds_of_clients_are_not_mixed_up_while_connections_members_and_users_change() {
-    let mongod = replica_set_with_users();
+    let mongod = Mongod::start_with_access_control(Kind::ReplicaSet);
     let root = connect("root", "secret", &mongod.address()).await;
     for user in USERS {
         create(&root, user).await;

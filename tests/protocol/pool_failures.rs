@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use bson::{Document, doc};
 use futures_util::TryStreamExt;
 use support::driver::code;
+use support::mongod::{Kind, Mongod};
 use support::process::TIMEOUT;
 use support::random::Random;
 use support::replica_set::ReplicaSet;
 
-use super::pool::{USERS, assert_markers, connect, create, live_all, pooled, with_users};
+use super::pool::{USERS, assert_markers, connect, create, live_all, pooled};
 
 /// A relay to `server` that cuts most connections after a random number of bytes in either direction.
 pub(super) struct CuttingRelay {
@@ -73,7 +74,7 @@ fn copy(mut from: TcpStream, mut to: TcpStream, left: &AtomicUsize, cuts: &Atomi
 
 #[tokio::test(flavor = "multi_thread")]
 async fn server_connections_cut_at_any_byte_mix_up_no_users_and_lose_no_writes() {
-    let mongod = with_users();
+    let mongod = Mongod::start_with_access_control(Kind::Standalone);
     let root = connect("root", "secret", &mongod.address()).await;
     for user in USERS {
         create(&root, user).await;
@@ -176,7 +177,7 @@ async fn elections_and_killed_members_lose_and_double_no_write_of_a_full_pool() 
 /// Like direct connections: roles apply at once, and a changed password only to new logins.
 #[tokio::test(flavor = "multi_thread")]
 async fn changes_of_roles_and_passwords_apply_as_without_docward() {
-    let mongod = with_users();
+    let mongod = Mongod::start_with_access_control(Kind::Standalone);
     let root = connect("root", "secret", &mongod.address()).await;
     create(&root, "ann").await;
     let docward = pooled(&format!("mongodb://{}/", mongod.address()), "2").start();

@@ -14,7 +14,7 @@ use support::process::{TIMEOUT, poll};
 use support::proxy::Docward;
 use support::raw::Client;
 
-use super::pool::{create, in_transaction, pooled, replica_set_with_users};
+use super::pool::{create, in_transaction, pooled};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -51,7 +51,7 @@ fn assert_ended(blocked: Vec<JoinHandle<Document>>) {
 /// Drivers send a commit on any connection of theirs, also on one that has yet to log in.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_is_committed_by_a_client_that_logs_in_while_blocked_writes_fill_the_pool() {
-    let mongod = replica_set_with_users();
+    let mongod = Mongod::start_with_access_control(Kind::ReplicaSet);
     let mut root = Client::connect(&mongod.address());
     log_in(&mut root, "root", "secret");
     root.command("shop", doc! {"insert": "free", "documents": [{"_id": 1, "n": 0}]});

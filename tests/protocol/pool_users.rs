@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use support::frame::Message;
 use support::login;
+use support::mongod::{Kind, Mongod};
 use support::process::SOON;
 use support::raw::Client;
 use support::scripted::{Peer, reply_to};
 
-use super::pool::{connect, create, pooled, with_users};
+use super::pool::{connect, create, pooled};
 
 fn binary(bytes: &[u8]) -> Binary {
     Binary { subtype: BinarySubtype::Generic, bytes: bytes.to_vec() }
@@ -96,7 +97,7 @@ fn clients_of_an_unidentified_user_log_in_again_after_max_lifetime() {
 /// The bound that docs/pool.md names: the connections of a user end after `max_lifetime`, and the former key opens none.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changed_password_ends_the_clients_of_the_former_one_after_max_lifetime() {
-    let mongod = with_users();
+    let mongod = Mongod::start_with_access_control(Kind::Standalone);
     let root = connect("root", "secret", &mongod.address()).await;
     create(&root, "ann").await;
     let docward =
@@ -114,7 +115,7 @@ async fn a_changed_password_ends_the_clients_of_the_former_one_after_max_lifetim
 /// Those who send many requests and read no reply before they log in do not keep others from logging in.
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_send_before_they_log_in_and_do_not_read_hold_up_no_login() {
-    let mongod = with_users();
+    let mongod = Mongod::start_with_access_control(Kind::Standalone);
     let root = connect("root", "secret", &mongod.address()).await;
     create(&root, "ann").await;
     let docward = pooled(&format!("mongodb://{}/", mongod.address()), "2").start();
@@ -177,7 +178,7 @@ impl Noted {
 
 /// Two users of `admin`, and one of the same name in another database.
 async fn with_ann_and_bob() -> support::mongod::Mongod {
-    let mongod = with_users();
+    let mongod = Mongod::start_with_access_control(Kind::Standalone);
     let root = connect("root", "secret", &mongod.address()).await;
     create(&root, "ann").await;
     create(&root, "bob").await;

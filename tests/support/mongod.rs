@@ -2,6 +2,8 @@
 //! reconfigure it. Failpoints are enabled. Connects to the server by `raw`, so that it needs no async runtime and can
 //! be a static.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -12,6 +14,9 @@ use tempfile::TempDir;
 
 use super::process::{ChildGuard, TIMEOUT, free_port, poll, repository};
 use super::raw;
+
+/// mongod's option for access control.
+const ACCESS_CONTROL: &str = "--auth";
 
 /// What kind of deployment a mongod is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +53,14 @@ impl Mongod {
         mongod
     }
 
+    /// Starts a separate mongod with access control; `root` with the password `secret` has all privileges.
+    pub fn start_with_access_control(kind: Kind) -> Mongod {
+        let mongod = Mongod::start_with(kind, &[ACCESS_CONTROL]);
+        let root = doc! { "createUser": "root", "pwd": "secret", "roles": ["root"] };
+        assert_eq!(mongod.command("admin", root).get_f64("ok").unwrap(), 1.0);
+        mongod
+    }
+
     /// Starts a mongod for a replica set named `rs0` that is not in its configuration yet; see `replica_set`.
     pub fn start_member() -> Mongod {
         (0..5).find_map(|_| Mongod::launch(Kind::ReplicaSet, &[])).expect("mongod did not start five times")
@@ -60,16 +73,10 @@ impl Mongod {
         SHARED.get_or_init(|| Mongod::start(Kind::ReplicaSet))
     }
 
-    /// The standalone server with access control shared by all tests of this process; `root` with the password `secret`
-    /// has all privileges.
+    /// The standalone server with access control shared by all tests of this process.
     pub fn shared_with_access_control() -> &'static Mongod {
         static SHARED: OnceLock<Mongod> = OnceLock::new();
-        SHARED.get_or_init(|| {
-            let mongod = Mongod::start_with(Kind::Standalone, &["--auth"]);
-            let root = doc! { "createUser": "root", "pwd": "secret", "roles": ["root"] };
-            assert_eq!(mongod.command("admin", root).get_f64("ok").unwrap(), 1.0);
-            mongod
-        })
+        SHARED.get_or_init(|| Mongod::start_with_access_control(Kind::Standalone))
     }
 
     /// A database name no other test of this process uses.
@@ -153,8 +160,12 @@ impl Mongod {
     fn launch(kind: Kind, arguments: &[String]) -> Option<Mongod> {
         let folder = tempfile::Builder::new().prefix("docward-mongod-").tempdir().unwrap();
         let port = free_port();
-        let process = ChildGuard::spawn(kind.command(port, &folder).args(arguments), folder.path());
-        let mut mongod = Mongod { process, folder, kind, arguments: arguments.to_vec(), port };
+        let mut arguments = arguments.to_vec();
+        if kind == Kind::ReplicaSet && arguments.iter().any(|argument| argument == ACCESS_CONTROL) {
+            arguments.extend(["--keyFile".to_owned(), key_file(&folder)]);
+        }
+        let process = ChildGuard::spawn(kind.command(port, &folder).args(&arguments), folder.path());
+        let mut mongod = Mongod { process, folder, kind, arguments, port };
         if mongod.answers() {
             return Some(mongod);
         }
@@ -232,6 +243,15 @@ impl Kind {
         }
         command
     }
+}
+
+/// The key by which the members of a replica set with access control know each other; mongod refuses one that others
+/// may read.
+fn key_file(folder: &TempDir) -> String {
+    let key = folder.path().join("key");
+    std::fs::write(&key, "docwardtestkey").unwrap();
+    std::fs::set_permissions(&key, Permissions::from_mode(0o600)).unwrap();
+    key.to_str().unwrap().to_owned()
 }
 
 /// The executable that `scripts/mongod.sh` finds or downloads, looked up once per process.

@@ -1,6 +1,5 @@
 //! What happens to copies when their original is deleted: `keep`, `unset`, `reject`.
 
-use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use bson::{Bson, Document, doc};
@@ -310,13 +309,8 @@ async fn no_original_is_deleted_while_a_transaction_refers_to_it() {
 /// to the originals.
 #[tokio::test]
 async fn reject_uses_the_privileges_of_the_client() {
-    let key = std::env::temp_dir().join(format!("docward-copies-key-{}", std::process::id()));
-    std::fs::write(&key, "docwardtestkey").unwrap();
-    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let mongod = Mongod::start_with(Kind::ReplicaSet, &["--auth", "--keyFile", key.to_str().unwrap()]);
-    std::fs::remove_file(key).unwrap();
+    let mongod = Mongod::start_with_access_control(Kind::ReplicaSet);
     let create = |name: &str, roles: Vec<Bson>| doc! {"createUser": name, "pwd": "secret", "roles": roles};
-    assert_eq!(mongod.command("admin", create("root", vec!["root".into()])).get_f64("ok").unwrap(), 1.0);
     let uri = |address: &str, user: &str| format!("mongodb://{user}:secret@{address}/?replicaSet=rs0&authSource=admin");
     let root = Client::with_uri_str(uri(&mongod.address(), "root")).await.unwrap();
     let admin = root.database("admin");

@@ -2,7 +2,6 @@
 //! without docward, and as quickly.
 
 use std::collections::BTreeSet;
-use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use bson::{Bson, Document, doc};
@@ -242,13 +241,7 @@ async fn a_time_limit_bounds_all_attempts() {
 /// docward reads, updates and moves as the logged-in user, whatever privileges its own user has.
 #[test]
 fn a_user_without_privileges_changes_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let key = folder.path().join("key");
-    std::fs::write(&key, "docwardtestkey").unwrap();
-    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let mut mongod = Mongod::start_with(Kind::ReplicaSet, &["--auth", "--keyFile", key.to_str().unwrap()]);
-    let root = doc! { "createUser": "root", "pwd": "secret", "roles": ["root"] };
-    assert_eq!(mongod.command("admin", root).get_f64("ok").unwrap(), 1.0);
+    let mut mongod = Mongod::start_with_access_control(Kind::ReplicaSet);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let uri = |address: &str, user: &str| format!("mongodb://{user}:secret@{address}/?replicaSet=rs0&authSource=admin");
     let database =
