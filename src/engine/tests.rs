@@ -9,8 +9,10 @@ mod limits;
 mod messages;
 mod patterns;
 mod privileges;
+mod replacement;
 mod results;
 mod throttle;
+mod timestamps;
 
 use bson::{Document as Bson, RawDocumentBuf, doc};
 

@@ -123,7 +123,7 @@ fn readers_of_cursors_do_not_starve_other_requests() {
     let mongod = Mongod::start(Kind::Standalone);
     let many: Vec<Document> = (0..30_000).map(|id| doc! {"_id": id}).collect();
     mongod.command("shop", doc! {"insert": "free", "documents": many});
-    let docward = pooled(&mongod.uri(), "3").argument("--pool-max-wait").argument("1s").start();
+    let docward = pooled(&mongod.uri(), "3").argument("--pool-max-wait").argument("5s").start();
     let (ends, batches) = (Arc::<AtomicBool>::default(), Arc::<AtomicU32>::default());
     let readers: Vec<_> = (0..16)
         .map(|_| {

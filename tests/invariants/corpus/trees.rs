@@ -1,0 +1,148 @@
+//! Nodes of `tree`.
+
+use super::*;
+
+pub(super) fn entries() -> Vec<Entry> {
+    [placed(), changed_beside()].into_iter().flatten().collect()
+}
+
+fn soon_a_duplicate(seen: &Seen) -> bool {
+    seen.code() == 11000 && seen.took < Duration::from_secs(2)
+}
+
+fn placed() -> Vec<Entry> {
+    vec![
+        Entry {
+            name: "tree: a retry of an upsert that inserted a document, with a limit",
+            rules: &[TREE, "limits: { items: { messages: 5 } }"],
+            stored: vec![],
+            steps: vec![resent(upsert(doc! { "_id": 1 }, doc! { "$push": { "messages": 1 } }))],
+            must: "does not report that a document matched",
+            holds: |seen| seen.code() == 217 && is(seen, "messages", vec![1]),
+        },
+        Entry {
+            name: "tree: a replacement with another _id",
+            rules: &["tree: { path: path, parent: parent, on_delete: cascade }"],
+            stored: vec![doc! { "_id": 1, "path": null }],
+            steps: vec![find_and_modify(doc! {}, doc! { "_id": 6, "note": 1 })],
+            must: "is the server's error",
+            holds: |seen| seen.code() == 66 && seen.one().get("_id") == Some(&Bson::Int32(1)),
+        },
+        Entry {
+            name: "tree: an upsert that collides with a stored node",
+            rules: &[TREE],
+            stored: nodes(),
+            steps: vec![upsert(doc! { "_id": "b", "x": 5 }, doc! { "$set": { "y": 1 } })],
+            must: "the server's 11000, at once",
+            holds: soon_a_duplicate,
+        },
+        Entry {
+            name: "tree: the same beside a version",
+            rules: &[TREE, CHECK],
+            stored: nodes(),
+            steps: vec![upsert(doc! { "_id": "b", "x": 5 }, doc! { "$set": { "y": 1 } })],
+            must: "the server's 11000, at once",
+            holds: soon_a_duplicate,
+        },
+        Entry {
+            name: "tree: the same beside bounds",
+            rules: &[TREE, "bounds: { field: n, min: 0 }"],
+            stored: nodes(),
+            steps: vec![upsert(doc! { "_id": "b", "x": 5 }, doc! { "$set": { "y": 1 } })],
+            must: "the server's 11000, at once",
+            holds: soon_a_duplicate,
+        },
+        Entry {
+            name: "tree: an upsert with its parent in a branch of $or",
+            rules: &[TREE],
+            stored: nodes(),
+            steps: vec![upsert(doc! { "_id": "d", "$or": [{ "parent": "b" }] }, doc! { "$set": { "y": 1 } })],
+            must: "the node gets the parent's path, or is not inserted",
+            holds: |seen| seen.stored.get(3).is_none_or(|node| matches!(node.get_str("path"), Ok(",a,b,"))),
+        },
+        Entry {
+            name: "tree: an upsert with its parent in $in",
+            rules: &[TREE],
+            stored: nodes(),
+            steps: vec![upsert(doc! { "_id": "d", "parent": { "$in": ["b"] } }, doc! { "$set": { "y": 1 } })],
+            must: "the node gets the parent's path, or is not inserted",
+            holds: |seen| seen.stored.get(3).is_none_or(|node| matches!(node.get_str("path"), Ok(",a,b,"))),
+        },
+        Entry {
+            name: "tree: a replacing upsert whose filter has a parent that the document has not",
+            rules: &[TREE],
+            stored: nodes(),
+            steps: vec![upsert(doc! { "_id": "d", "parent": "x" }, doc! { "y": 1 })],
+            must: "inserts a root, as the server does",
+            holds: |seen| seen.stored.len() == 4,
+        },
+        Entry {
+            name: "tree: an upsert pins a field in the parent",
+            rules: &[TREE],
+            stored: nodes(),
+            steps: vec![upsert(doc! { "_id": "d", "parent.x": 1 }, doc! { "$set": { "y": 1 } })],
+            must: "inserts no node whose parent is none",
+            holds: |seen| seen.stored.len() == 3,
+        },
+        Entry {
+            name: "tree: a late move that would close a circle",
+            rules: &[TREE, "timestamps: { source: at, fields: [parent] }"],
+            stored: vec![
+                doc! { "_id": "a", "path": Bson::Null, "last_modified": { "parent": date(PAST + 1000) } },
+                doc! { "_id": "b", "parent": "a", "path": ",a," },
+            ],
+            steps: vec![update(doc! { "_id": "a" }, doc! { "$set": { "parent": "b", "at": date(PAST) } })],
+            must: "is ignored, not rejected",
+            holds: |seen| seen.code() == 0 && !seen.one().contains_key("parent"),
+        },
+    ]
+}
+
+fn changed_beside() -> Vec<Entry> {
+    let removes = [
+        doc! { "$unset": { "path": 1 } },
+        doc! { "$rename": { "path": "way" } },
+        doc! { "$set": { "parent": "b" }, "$unset": { "path": 1 } },
+    ];
+    let mut entries: Vec<Entry> = removes
+        .into_iter()
+        .map(|change| Entry {
+            name: "tree: the path of a root is removed",
+            rules: &[TREE],
+            stored: vec![doc! { "_id": "a", "path": null }, doc! { "_id": "b", "path": null }],
+            steps: vec![update(doc! { "_id": "a" }, change)],
+            must: "is rejected",
+            holds: |seen| seen.code() == 121 && seen.one() == doc! { "_id": "a", "path": null },
+        })
+        .collect();
+    entries.push(Entry {
+        name: "tree: an $unset of a root's path that is not there",
+        rules: &[TREE],
+        stored: vec![doc! { "_id": "a" }],
+        steps: vec![update(doc! { "_id": "a" }, doc! { "$unset": { "path": 1 }, "$set": { "x": 1 } })],
+        must: "removes nothing",
+        holds: |seen| seen.code() == 0 && is(seen, "x", 1),
+    });
+    entries.push(Entry {
+        name: "tree: a version that cannot be incremented, in a transaction",
+        rules: &[CHECK, TREE],
+        stored: vec![
+            doc! { "_id": "a", "path": null, "version": i64::MAX },
+            doc! { "_id": "b", "path": null, "version": "text" },
+            doc! { "_id": "c", "path": null, "version": 1 },
+        ],
+        steps: vec![
+            transaction(update(doc! { "_id": "a" }, doc! { "$set": { "parent": "c" } })),
+            transaction(update(doc! { "_id": "b" }, doc! { "$set": { "parent": "c" } })),
+            transaction(upsert(doc! { "_id": "d" }, doc! { "$set": { "parent": "c" } })),
+        ],
+        must: "the nodes move, and only a number is incremented",
+        holds: |seen| {
+            let paths: Vec<_> = seen.stored.iter().map(|node| node.get_str("path").unwrap_or_default()).collect();
+            let versions: Vec<_> = seen.stored.iter().filter_map(|node| node.get("version").cloned()).collect();
+            paths == [",c,", ",c,", "", ",c,"]
+                && versions == [i64::MAX.into(), "text".into(), Bson::Int32(1), Bson::Int32(1)]
+        },
+    });
+    entries
+}
