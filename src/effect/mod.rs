@@ -18,6 +18,7 @@ mod node;
 mod operators;
 mod pins;
 mod upsert;
+mod write_values;
 
 use std::cmp::Ordering;
 
@@ -40,6 +41,7 @@ pub use pins::{
     equality, id_pins_agree, may_match_nothing, never_matching, pins_agree, pins_field, pins_inside, uses_expr,
 };
 pub use upsert::Equalities;
+pub use write_values::written_values;
 
 /// The effect of a statement on one field of a stored document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

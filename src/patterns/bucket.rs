@@ -19,14 +19,16 @@ use super::around::set_on_insert;
 use super::field_path::FieldPath;
 use super::stored_data::{DataCheck, all, any, is_absent, is_one_of, not, value};
 use super::{
-    Applicability, Context, IndexPurpose, NeededIndex, NoEffectCause, NoEffectKind, Pattern, Rejection, Unmatched,
-    Verdict, applicability_for_content,
+    Applicability, Context, IndexPurpose, Measured, NeededIndex, NoEffectCause, NoEffectKind, Pattern, Rejection,
+    Rewrite, Unmatched, Verdict, applicability_for_content, selection,
 };
 use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update, code};
 use crate::config::keys::{Declaration, Keys, Setting, WholeNumber};
 use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, OwnedValue, Path, PathLookup, Value, edit, paths_overlap, rest_below};
-use crate::effect::{Equalities, ImageValue, Inserted, PathOverlap, equality, inserted, touch, touched};
+use crate::effect::{
+    Equalities, ImageValue, Inserted, PathOverlap, equality, inserted, other_selections, touch, touched,
+};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -51,6 +53,9 @@ const KEYS: Keys = Keys::new(
     "A growing array, split into documents with a bounded number of elements.",
     &[&ARRAY, &COUNT, &LIMIT, &OPENED],
 );
+
+/// The name of a measured value. It begins like no field of an application.
+const OTHER_ARRAY: &str = "_docward_other_array_of_bucket";
 
 impl Pattern for Bucket {
     fn declaration() -> Declaration {
@@ -182,10 +187,27 @@ impl Pattern for Bucket {
         vec![NeededIndex { collection: None, field, purpose: IndexPurpose::NotUnique, without }]
     }
 
-    /// Rejects a push that cannot open a bucket and matched only full ones.
-    fn unmatched(&self, _: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
-        if stored.is_none() {
+    /// Whether another array can have given `$` its position.
+    fn measured(&self, statement: &Statement<'_>) -> Vec<Measured> {
+        let Operation::Update(update) = &statement.operation else { return Vec::new() };
+        match self.other_arrays(update) {
+            others if others.is_empty() => Vec::new(),
+            others => vec![Measured { name: OTHER_ARRAY.to_owned(), expression: selection::has_array(&others) }],
+        }
+    }
+
+    /// Rejects a push that cannot open a bucket and matched only full ones, and a change of an element that `$` may not
+    /// have found.
+    fn unmatched(&self, statement: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
+        let (Some(stored), Operation::Update(update)) = (stored, &statement.operation) else {
             return Unmatched::Nothing;
+        };
+        let others = self.other_arrays(update);
+        if !others.is_empty() {
+            return match stored.get(OTHER_ARRAY).and_then(Value::as_bool) {
+                Some(true) => Unmatched::Reject(selection::rejection(&others)),
+                _ => Unmatched::Nothing,
+            };
         }
         Unmatched::Reject(Rejection::new(
             "every bucket that its filter matches is full, and docward cannot open one with this filter",
@@ -286,7 +308,7 @@ impl Bucket {
         versions: &[&Path],
     ) -> Result<Verdict<'a>, Rejection> {
         let mut pushed = None;
-        let mut counts = false;
+        let (mut counts, mut selects) = (false, false);
         for (operator, path, value) in touched(operators) {
             match (operator, touch(&self.array, path), touch(&self.count, path)) {
                 (_, PathOverlap::Apart, PathOverlap::Apart) => {}
@@ -296,7 +318,9 @@ impl Bucket {
                 // docward computes the count from the pushed elements.
                 (b"$inc", _, PathOverlap::Exact) => counts = true,
                 // Changing an element does not change the number of elements.
-                (_, PathOverlap::Positional, _) if writes_inside_an_element(&self.array, path) => {}
+                (_, PathOverlap::Positional, _) if writes_inside_an_element(&self.array, path) => {
+                    selects |= is_selected(&self.array, path);
+                }
                 (operator, ..) => {
                     let (operator, path) = (String::from_utf8_lossy(operator), String::from_utf8_lossy(path));
                     return Ok(Verdict::unsupported(
@@ -313,8 +337,43 @@ impl Bucket {
                 format!("it changes the count '{}' without a $push", self.count),
                 "Leave the count out; docward maintains it.",
             )),
-            None => self.open_empty(&statement.operation, update, operators, now),
+            None => {
+                let verdict = self.open_empty(&statement.operation, update, operators, now)?;
+                Ok(if selects { self.with_selection(verdict, update) } else { verdict })
+            }
         }
+    }
+
+    /// Adds the condition that `$` has the position of an element in this array: with that of a longer array the server
+    /// would fill this one with nulls.
+    fn with_selection<'a>(&self, verdict: Verdict<'a>, update: &Update<'a>) -> Verdict<'a> {
+        let Some(others) = other_selections(update.filter.as_document(), self.array.as_str().as_bytes()) else {
+            return Verdict::unsupported(
+                "docward cannot tell which array gives $ its position",
+                "Use $[name] with arrayFilters, or a filter with conditions on one array.",
+            );
+        };
+        let condition = selection::no_array(&others);
+        let is_known = update.conditions.iter().any(|known| known.as_document() == condition.as_document());
+        if others.is_empty() || is_known {
+            return verdict;
+        }
+        let mut update = match verdict {
+            Verdict::Forward => update.clone(),
+            Verdict::Rewrite(Rewrite { operation: Operation::Update(update), .. }) => update,
+            other => return other,
+        };
+        update.conditions.push(condition);
+        Verdict::Rewrite(Rewrite { operation: Operation::Update(update), checks_match: true, no_effect: None })
+    }
+
+    /// Returns the fields of which none may be an array, if the update uses `$` in this array.
+    fn other_arrays<'u>(&self, update: &'u Update<'_>) -> Vec<&'u str> {
+        let Some(operators) = update.operators() else { return Vec::new() };
+        if !touched(operators).any(|(_, path, _)| is_selected(&self.array, path)) {
+            return Vec::new();
+        }
+        other_selections(update.filter.as_document(), self.array.as_str().as_bytes()).unwrap_or_default()
     }
 
     /// Rewrites a push of no elements: it needs no room, and the count does not change.
@@ -376,7 +435,7 @@ impl Bucket {
         let filter = update.filter.as_document();
         let equalities = Equalities::of_filter(filter);
         let seed = equalities.as_ref().and_then(Equalities::document);
-        let names_id = filter.elements().any(|element| element.key == b"_id" || element.key.starts_with(b"_id."));
+        let names_id = names_id(filter);
         let selected = match seed.as_ref().map(|seed| seed.at_bytes(b"_id")) {
             None | Some(ImageValue::Missing) if !names_id => None,
             Some(ImageValue::Unknown) if !names_id => Some("docward cannot tell which bucket its filter selects"),
@@ -451,6 +510,18 @@ impl Bucket {
     }
 }
 
+/// Returns whether a condition of the filter is on `_id`.
+fn names_id(filter: Document<'_>) -> bool {
+    filter.elements().any(|element| match element.key {
+        b"$and" | b"$or" | b"$nor" => {
+            let branches = element.value.as_array().unwrap_or(Document::EMPTY);
+            let is_on_id = |branch: Value<'_>| branch.as_document().is_some_and(|branch| names_id(branch));
+            branches.values().any(is_on_id)
+        }
+        key => key == b"_id" || key.starts_with(b"_id."),
+    })
+}
+
 /// Returns how many elements a `$push` adds.
 fn pushes(value: Value<'_>) -> Result<i64, Rejection> {
     let Some(modifiers) = value.as_document().filter(|document| document.get("$each").is_some()) else { return Ok(1) };
@@ -462,7 +533,13 @@ fn pushes(value: Value<'_>) -> Result<i64, Rejection> {
         .ok_or_else(|| Rejection::new("its $each is not an array", "Send $each as an array."))
 }
 
-/// Returns whether the path is below a position that the filter found, as `messages.$.read` is. A number could be a
+/// Returns whether the path is below the position that `$` has in the array, as `messages.$.read` is.
+fn is_selected(array: &Path, path: &[u8]) -> bool {
+    let below = rest_below(path, array.as_str().as_bytes());
+    below.and_then(|below| below.strip_prefix(b"$")).is_some_and(|rest| rest.first().is_none_or(|next| *next == b'.'))
+}
+
+/// Returns whether the path is below a position that the statement finds, as `messages.$.read` is. A number could be a
 /// position that does not exist yet.
 fn writes_inside_an_element(array: &Path, path: &[u8]) -> bool {
     rest_below(path, array.as_str().as_bytes()).is_some_and(|below| below.starts_with(b"$"))

@@ -19,7 +19,7 @@ use bson::doc;
 use super::stored_data::{DataCheck, is_one_of, value};
 use super::{
     Applicability, Context, ExclusiveField, Measured, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection,
-    Requirement, Unmatched, Verdict, Violation, applicability_for_content,
+    Requirement, Unmatched, Verdict, Violation, applicability_for_content, selection,
 };
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
@@ -144,8 +144,7 @@ impl Pattern for Limits {
         let Operation::Update(update) = &statement.operation else { return measured };
         let others = self.other_arrays(update);
         if !others.is_empty() {
-            let expression = CowDocument::build(|w| w.array("$not", |a| a.nested(|w| write_no_array(w, &others))));
-            measured.push(Measured { name: OTHER_ARRAY.to_owned(), expression });
+            measured.push(Measured { name: OTHER_ARRAY.to_owned(), expression: selection::has_array(&others) });
         }
         if let Some(growth) = self.document.and_then(|limit| length::growth(update, limit)) {
             measured.push(Measured { name: LENGTH.to_owned(), expression: length::of_document() });
@@ -155,6 +154,10 @@ impl Pattern for Limits {
             let array = limit.array.value.as_str();
             let expression = CowDocument::build(|w| write_item_count(w, array));
             measured.push(Measured { name: count_name(array), expression });
+            if let Some(added) = limit.added_to_set(update) {
+                let expression = CowDocument::build(|w| write_new_item_count(w, array, added));
+                measured.push(Measured { name: name_added(array), expression });
+            }
             if let Some(position) = limit.position_without_room(update) {
                 let expression = CowDocument::build(|w| write_has_name(w, array, position));
                 measured.push(Measured { name: name_found(array), expression });
@@ -191,6 +194,10 @@ fn count_name(array: &str) -> String {
     format!("_docward_items_{}", array.replace('.', "/"))
 }
 
+fn name_added(array: &str) -> String {
+    format!("_docward_added_to_{}", array.replace('.', "/"))
+}
+
 fn name_found(array: &str) -> String {
     format!("_docward_name_in_{}", array.replace('.', "/"))
 }
@@ -212,7 +219,7 @@ impl Limits {
             && let others = self.other_arrays(update)
             && !others.is_empty()
         {
-            conditions.push(CowDocument::build(|w| w.nested("$expr", |w| write_no_array(w, &others))));
+            conditions.push(selection::no_array(&others));
         }
         Ok(conditions)
     }
@@ -239,15 +246,7 @@ impl Limits {
     /// Returns the rejection if a field of the filter is an array, although the result depends on it.
     fn selected_by_other(&self, update: &Update<'_>, stored: Document<'_>) -> Option<Rejection> {
         let has_array = stored.get(OTHER_ARRAY).and_then(Value::as_bool) == Some(true);
-        has_array.then(|| {
-            Rejection::new(
-                format!(
-                    "$ can have the position of an element in another array: '{}'",
-                    self.other_arrays(update).join("', '")
-                ),
-                "Use $[name] with arrayFilters, or a filter with conditions on one array.",
-            )
-        })
+        has_array.then(|| selection::rejection(&self.other_arrays(update)))
     }
 
     fn too_long(&self, stored: Document<'_>) -> Option<Rejection> {
@@ -329,13 +328,14 @@ impl ItemLimit {
     /// Returns the rejection if the stored array has no room for what the statement adds.
     fn exceeded_by(&self, update: &Update<'_>, stored: Document<'_>) -> Option<Rejection> {
         let operators = update.operators()?;
+        let array = self.array.value.as_str();
+        let measured = |name: String| usize::try_from(stored.get(name)?.as_whole()?).ok();
         let added = match items(update.filter.as_document(), operators, &self.array.value) {
-            Items::AddedToSet(added) => added.count(),
+            Items::AddedToSet(_) => measured(name_added(array))?,
             other => self.pushed(&other)?,
         };
-        let array = self.array.value.as_str();
-        let count = usize::try_from(stored.get(count_name(array)).and_then(Value::as_whole)?).ok()?;
-        (count + added > self.most).then(|| {
+        let count = measured(count_name(array))?;
+        (added > 0 && count + added > self.most).then(|| {
             Rejection::new(
                 format!(
                     "'{array}' has {} and the statement adds {added}; the limit is {}",
@@ -362,6 +362,14 @@ impl ItemLimit {
         let operators = update.operators()?;
         let pushed = self.pushed(&items(update.filter.as_document(), operators, &self.array.value));
         pushed.filter(|by| *by > 0).map(|by| self.first_without_room(by))
+    }
+
+    /// Returns the values that the statement adds if the array does not contain them.
+    fn added_to_set<'u>(&'u self, update: &'u Update<'_>) -> Option<AddedValues<'u>> {
+        match items(update.filter.as_document(), update.operators()?, &self.array.value) {
+            Items::AddedToSet(added) => Some(added),
+            _ => None,
+        }
     }
 
     /// Returns how many elements are pushed, if the result can be too long.
@@ -409,19 +417,25 @@ impl ItemLimit {
         })
     }
 
-    /// Returns the condition that the array with those of the values that it does not contain is within the limit.
+    /// Returns the condition that the array has room for those of the values that it does not contain. An array that is
+    /// too long already has room for none.
     fn room_in_set(&self, added: AddedValues<'_>) -> CowDocument<'static> {
         let array = self.array.value.as_str();
         CowDocument::build(|w| {
             w.nested("$expr", |w| {
                 w.array("$lte", |a| {
+                    a.nested(|w| write_new_item_count(w, array, added));
                     a.nested(|w| {
-                        w.array("$add", |a| {
-                            a.nested(|w| write_item_count(w, array));
-                            a.nested(|w| w.nested("$size", |w| write_new_items(w, array, added)));
+                        w.array("$max", |a| {
+                            a.int32(0);
+                            a.nested(|w| {
+                                w.array("$subtract", |a| {
+                                    a.value(OwnedValue::integer(whole(self.most)).as_value());
+                                    a.nested(|w| write_item_count(w, array));
+                                });
+                            });
                         });
                     });
-                    a.value(OwnedValue::integer(i64::try_from(self.most).unwrap_or(i64::MAX)).as_value());
                 });
             });
         })
@@ -446,19 +460,6 @@ impl ItemLimit {
             format!("Change '{}' with $push, $addToSet or $set, as a field outside arrays.", self.array.value),
         ))
     }
-}
-
-/// Writes `{$not: [{$or: [{$isArray: ["$tags"]}]}]}`: no field is an array, or has one on its path.
-fn write_no_array(w: &mut Writer<'_>, fields: &[&str]) {
-    w.array("$not", |a| {
-        a.nested(|w| {
-            w.array("$or", |a| {
-                for field in fields {
-                    a.nested(|w| w.array("$isArray", |a| a.string(format!("${field}"))));
-                }
-            });
-        });
-    });
 }
 
 /// Returns whether the update has a condition, or one for more bytes.
@@ -515,6 +516,10 @@ fn if_array(
         then(a, &reference);
         otherwise(a, &reference);
     });
+}
+
+fn write_new_item_count(w: &mut Writer<'_>, array: &str, added: AddedValues<'_>) {
+    w.nested("$size", |w| write_new_items(w, array, added));
 }
 
 /// Writes the values that the array does not contain. Like `$addToSet`, `$setDifference` adds equal ones once.

@@ -29,6 +29,7 @@ mod rejection;
 mod replacement;
 mod requirement;
 mod schema_version;
+mod selection;
 pub mod sequence;
 mod stored_data;
 #[cfg(test)]

@@ -153,7 +153,7 @@ impl Pattern for Sequence {
             StatementKind::Insert | StatementKind::Replacement => Applicability::Each,
             // It may set the field to a number that the counter has not reached yet.
             StatementKind::Operators => Applicability::Each,
-            StatementKind::Pipeline if self.on_upsert => Applicability::Each,
+            StatementKind::Pipeline if self.on_upsert || self.provided != Provided::Keep => Applicability::Each,
             StatementKind::Pipeline | StatementKind::Delete => Applicability::None,
         }
     }
@@ -178,7 +178,8 @@ impl Pattern for Sequence {
     fn unmatched(&self, statement: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
         match stored {
             None if !statement.came_as_upsert() => Unmatched::Nothing,
-            _ => Unmatched::Reject(self.provided_number_rejection()),
+            Some(_) => Unmatched::Reject(self.provided_number_rejection()),
+            None => Unmatched::Reject(self.inserted_number_rejection()),
         }
     }
 }
@@ -233,7 +234,15 @@ impl Sequence {
         let is_inserted = |value: &Value<'_>| update.upsert && !self.is_no_number(*value) && effect::pins_agree(filter);
         let pinned = effect::equality(filter, self.field().as_str()).filter(is_inserted);
         let verdict = match (own, pinned) {
-            (Some(value), _) if self.is_replaced(value) && pinned.is_none() => self.keep_instead(update),
+            (Some(value), None) if self.is_replaced(value) => self.keep_instead(update),
+            // The pipeline would keep the number of the filter as if it were stored.
+            (Some(value), Some(_)) if self.is_replaced(value) => {
+                match self.keep_instead(&Update { upsert: false, ..update.clone() }) {
+                    Verdict::Rewrite(Rewrite { operation: Operation::Update(kept), .. })
+                    | Verdict::Require(_, Some(Operation::Update(kept))) => self.only_stored(&kept, None),
+                    other => other,
+                }
+            }
             (Some(value), _) if self.provided == Provided::Keep => provides(value),
             (Some(value), _) => self.only_stored(update, Some(value)),
             (None, Some(_)) if self.provided != Provided::Keep => match self.keep_stored(update) {
@@ -392,7 +401,10 @@ impl Sequence {
             return writes();
         }
         if matches!(update.modification, Modification::ClientPipeline(_)) {
-            return if self.on_upsert { Verdict::client_pipeline() } else { Verdict::Forward };
+            return match self.on_upsert || self.provided != Provided::Keep {
+                true => Verdict::client_pipeline(),
+                false => Verdict::Forward,
+            };
         }
         let Some(inserted) = effect::inserted(operation) else { return writes() };
         let held = inserted.at(self.field());
@@ -415,6 +427,9 @@ impl Sequence {
                     format!("Leave '{}' out of the filter, or write the filter without alternatives.", self.field()),
                 )
             }
+            _ if self.provided == Provided::Keep && number.is_none() && self.is_computed(update) => {
+                self.only_stored(update, None)
+            }
             _ if self.provided == Provided::Keep
                 && (self.is_pinned_id(update) || !number.is_some_and(|value| self.is_replaced(value))) =>
             {
@@ -425,6 +440,14 @@ impl Sequence {
             }
             _ => self.only_stored(update, None),
         }
+    }
+
+    /// Returns whether the server computes the number from another one.
+    fn is_computed(&self, update: &Update<'_>) -> bool {
+        let computes = |(operator, path, _): (&[u8], &[u8], Value<'_>)| {
+            matches!(operator, b"$inc" | b"$mul" | b"$bit") && touch(self.field(), path) != PathOverlap::Apart
+        };
+        update.operators().is_some_and(|operators| touched(operators).any(computes))
     }
 
     /// Returns whether a number can replace the one in the update: it is written by an operator that can be removed. The
@@ -498,6 +521,21 @@ impl Sequence {
             format!("it writes a field around or inside '{}', so docward cannot set the number", self.field()),
             "Set the other fields one by one, with their full paths.",
         )
+    }
+
+    /// Returns the rejection of an upsert that would insert a document with a number that the client may not send, or that
+    /// docward does not know.
+    fn inserted_number_rejection(&self) -> Rejection {
+        match self.provided {
+            Provided::Reject => self.provided_number_rejection(),
+            Provided::Keep | Provided::Replace => Rejection::new(
+                format!(
+                    "no document matches, and it would insert one with a '{}' that the sequence does not know",
+                    self.field()
+                ),
+                "Set the number with $set or $setOnInsert, or insert the document.",
+            ),
+        }
     }
 
     /// Returns the rejection of a statement in which the client provides a number.

@@ -50,6 +50,8 @@ const REJECTIONS: &[(&str, &str)] = &[
     ("bucket", "without a $push"),
     ("bucket", "several buckets"),
     ("bucket", "selects a bucket by _id"),
+    ("bucket", "$ can have the position of an element in another array"),
+    ("bucket", "docward cannot tell which array gives $"),
     // Limits: changes inside an array that the filter of an upsert inserts.
     ("bucket", "as an upsert it could insert a bucket whose"),
     // Limits of `merge`.
@@ -133,10 +135,11 @@ pub(super) fn is_open(finding: &Finding, rules: &[Rule]) -> bool {
 /// Whether a number was assigned twice because an earlier command of the case computed one: documented for `sequence`.
 pub(super) fn is_computed(finding: &Finding, rules: &[Rule], earlier: &[Step]) -> bool {
     let computes = |rule: &Rule, statement: &Statement| {
-        let is_known = |operator: &str| matches!(operator, "$set" | "$min" | "$max");
+        let is_known =
+            |operator: &str| matches!(operator, "$set" | "$setOnInsert" | "$min" | "$max" | "$push" | "$addToSet");
         let writes = statement.writes();
         let computed = writes.iter().any(|(operator, path, _)| !is_known(operator) && related(path, &rule.fields()[0]));
-        statement.is_pipeline() || computed
+        statement.computes() || computed
     };
     let sequences = || rules.iter().filter(|rule| rule.name() == "sequence");
     let statements = || earlier.iter().flat_map(Step::statements);

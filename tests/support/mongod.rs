@@ -245,7 +245,7 @@ impl Kind {
     }
 }
 
-/// The key by which the members of a replica set with access control know each other; mongod refuses one that others
+/// The key by which the members of a replica set with access control know each other; mongod rejects one that others
 /// may read.
 fn key_file(folder: &TempDir) -> String {
     let key = folder.path().join("key");

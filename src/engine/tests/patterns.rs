@@ -294,7 +294,16 @@ fn buckets_open_when_none_has_room() {
             "upsert": true,
         },
     );
-    check_unchanged(INBOX, doc! {"q": {"owner": 1}, "u": {"$set": {"m.$.read": true}}});
+    check_unchanged(INBOX, doc! {"q": {"owner": 1}, "u": {"$set": {"m.$[].read": true}}});
+    check_unchanged(INBOX, doc! {"q": {"_id": 1, "m.t": 1}, "u": {"$set": {"m.$.read": true}}});
+    check_rewrite(
+        INBOX,
+        doc! {"q": {"owner": 1, "m.t": 1}, "u": {"$set": {"m.$.read": true}}},
+        doc! {
+            "q": {"owner": 1, "m.t": 1, "$expr": {"$not": [{"$or": [{"$isArray": ["$owner"]}]}]}},
+            "u": {"$set": {"m.$.read": true}},
+        },
+    );
     check_rejected(
         INBOX,
         doc! {"q": {"owner": 1}, "u": {"$push": {"m": {"$each": [1, 2, 3, 4]}}}},

@@ -67,7 +67,8 @@ pub(super) fn write_others(w: &mut Writer<'_>, filter: Document<'_>, locked: &Pa
 fn write_others_at(w: &mut Writer<'_>, filter: Document<'_>, locked: &Path, depth: usize) {
     for element in filter.elements() {
         match element.key {
-            b"$and" if depth < MAX_DEPTH => {
+            // One that the server rejects stays, so that it rejects it.
+            b"$and" if depth < MAX_DEPTH && are_documents(element.value) => {
                 let branches: Vec<Vec<u8>> = branches(element.value)
                     .map(|branch| crate::document::document(|w| write_others_at(w, branch, locked, depth + 1)))
                     .collect();
@@ -94,6 +95,11 @@ fn write_others_at(w: &mut Writer<'_>, filter: Document<'_>, locked: &Path, dept
 
 fn branches(value: Value<'_>) -> impl Iterator<Item = Document<'_>> {
     value.as_array().unwrap_or(Document::EMPTY).values().filter_map(Value::as_document)
+}
+
+fn are_documents(value: Value<'_>) -> bool {
+    let all = |values: Document<'_>| values.values().all(|value| value.as_document().is_some());
+    value.as_array().is_some_and(|values| !values.is_empty() && all(values))
 }
 
 /// Returns the operators of a condition; `None` if the condition is a value.

@@ -42,8 +42,15 @@ impl Numbering for Sequence {
             Some(elements) => numbers.extend(elements.values().filter_map(Value::as_whole)),
             None => numbers.extend(value.as_whole()),
         };
-        if let Change::Set(value) | Change::Either(value) = effect::change(operation, self.field()) {
-            add(value);
+        match operation {
+            Operation::Update(update) if let Some(operators) = update.operators() => {
+                effect::written_values(operators, self.field(), &mut add);
+            }
+            _ => {
+                if let Change::Set(value) = effect::change(operation, self.field()) {
+                    add(value);
+                }
+            }
         }
         if let Operation::Update(update) = operation
             && update.upsert

@@ -3,7 +3,7 @@
 use super::*;
 
 pub(super) fn entries() -> Vec<Entry> {
-    [filled(), opened()].into_iter().flatten().collect()
+    [filled(), opened(), selected()].into_iter().flatten().collect()
 }
 
 fn filled() -> Vec<Entry> {
@@ -383,6 +383,80 @@ fn opened() -> Vec<Entry> {
             )],
             must: "matches nothing",
             holds: |seen| seen.code() == 0 && seen.stored.is_empty(),
+        },
+    ]
+}
+
+/// `$` in the array, with a position that another array may give.
+fn selected() -> Vec<Entry> {
+    let bucket = || doc! { "_id": 1, "owner": "joe", "tags": ["a", "b", "c"], "messages": [{ "t": 1 }], "count": 1 };
+    let set = || doc! { "$set": { "messages.$.read": true } };
+    let entry = |name, stored, step, must, holds| Entry {
+        name,
+        rules: &[BUCKET],
+        stored: vec![stored],
+        steps: vec![step],
+        must,
+        holds,
+    };
+    let is_unchanged = |seen: &Seen| seen.code() == 121 && seen.one().get_array("messages").is_ok_and(|m| m.len() == 1);
+    let is_read = |seen: &Seen| {
+        seen.code() == 0 && seen.one().get_array("messages").ok() == Some(&vec![doc! { "t": 1, "read": true }.into()])
+    };
+    vec![
+        entry(
+            "bucket: $ with the position of another array",
+            bucket(),
+            update(doc! { "owner": "joe", "tags": "c" }, set()),
+            "is rejected",
+            is_unchanged,
+        ),
+        entry(
+            "bucket: $ with conditions on two arrays",
+            bucket(),
+            update(doc! { "messages.t": 1, "tags": "c" }, set()),
+            "is rejected",
+            is_unchanged,
+        ),
+        entry(
+            "bucket: $ with the position of another array, where the array is missing",
+            doc! { "_id": 1, "tags": ["a", "b"], "count": 0 },
+            update(doc! { "tags": "b" }, set()),
+            "is rejected",
+            |seen| seen.code() == 121 && !seen.one().contains_key("messages"),
+        ),
+        entry(
+            "bucket: $ of an array in a subdocument of the filter",
+            bucket(),
+            update(doc! { "$jsonSchema": { "required": ["tags"] } }, set()),
+            "is rejected",
+            is_unchanged,
+        ),
+        entry(
+            "bucket: $ beside the owner",
+            bucket(),
+            update(doc! { "owner": "joe", "messages.t": 1 }, set()),
+            "passes",
+            is_read,
+        ),
+        entry("bucket: $ beside _id", bucket(), update(doc! { "_id": 1, "messages.t": 1 }, set()), "passes", is_read),
+        entry(
+            "bucket: a push that picks its bucket by _id in a branch",
+            doc! { "_id": 1, "owner": "joe", "messages": [1, 2, 3], "count": 3 },
+            update(doc! { "owner": "joe", "$or": [{ "_id": 1 }, { "_id": 2 }] }, doc! { "$push": { "messages": 4 } }),
+            "is rejected",
+            |seen| seen.code() == 121 && seen.stored.len() == 1,
+        ),
+        Entry {
+            name: "bucket + bounds: $ beside the owner, and no room in the other rule",
+            rules: &[BUCKET, BOUNDS],
+            stored: vec![doc! { "_id": 1, "owner": "joe", "messages": [{ "t": 1 }], "count": 1, "n": 0 }],
+            steps: vec![update(
+                doc! { "owner": "joe", "messages.t": 1 },
+                doc! { "$set": { "messages.$.read": true }, "$inc": { "n": -1 } },
+            )],
+            must: "matches nothing",
+            holds: |seen| seen.code() == 0 && seen.n() == 0,
         },
     ]
 }

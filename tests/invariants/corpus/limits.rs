@@ -296,6 +296,35 @@ pub(super) fn entries() -> Vec<Entry> {
             must: "is rejected",
             holds: |seen| seen.code() == 121 && seen.stored.iter().all(|document| !document.contains_key("note")),
         },
+        Entry {
+            name: "limits: $addToSet of a value that a full array has",
+            rules: &[THREE],
+            stored: vec![doc! { "_id": 1, "messages": [1, 2, 3, 4, 5] }],
+            steps: vec![update(doc! { "_id": 1 }, doc! { "$addToSet": { "messages": 1 }, "$set": { "b": 1 } })],
+            must: "passes: it adds nothing",
+            holds: |seen| seen.code() == 0 && is(seen, "b", 1),
+        },
+        Entry {
+            name: "limits: $addToSet of nothing to a full array",
+            rules: &[THREE],
+            stored: vec![doc! { "_id": 1, "messages": [1, 2, 3, 4, 5] }],
+            steps: vec![update(
+                doc! { "_id": 1 },
+                doc! { "$addToSet": { "messages": { "$each": [] } }, "$set": { "b": 1 } },
+            )],
+            must: "passes",
+            holds: |seen| seen.code() == 0 && is(seen, "b", 1),
+        },
+        Entry {
+            name: "limits: $addToSet of a known and a new value to a full array",
+            rules: &[THREE],
+            stored: vec![doc! { "_id": 1, "messages": [1, 2, 3] }],
+            steps: vec![update(doc! { "_id": 1 }, doc! { "$addToSet": { "messages": { "$each": [1, 9] } } })],
+            must: "is rejected, with the number of new values",
+            holds: |seen| {
+                seen.code() == 121 && format!("{}", seen.last()).contains("3 elements and the statement adds 1")
+            },
+        },
     ]
 }
 

@@ -46,7 +46,26 @@ pub(super) fn entries() -> Vec<Entry> {
         must: "gets the next job",
         holds: |seen| seen.code() == 0 && !seen.one().contains_key("by") && seen.stored[1].contains_key("by"),
     });
-    uncounted.chain(untimed()).chain(locks()).collect()
+    uncounted.chain(untimed()).chain(invalid_claims()).chain(locks()).collect()
+}
+
+/// Claims whose filter the server rejects.
+fn invalid_claims() -> impl Iterator<Item = Entry> {
+    let set = || doc! { "$set": { "locked": true } };
+    [
+        ("queue: a claim with a number in $and", doc! { "$and": [5] }),
+        ("queue: a claim with a text as $and", doc! { "$and": "x" }),
+        ("queue: a claim with an empty $and", doc! { "kind": "mail", "$and": [] }),
+    ]
+    .into_iter()
+    .map(move |(name, filter)| Entry {
+        name,
+        rules: &[QUEUE],
+        stored: vec![free_job()],
+        steps: vec![find_and_modify(filter, set())],
+        must: "fails as it does without a rule",
+        holds: |seen| seen.code() == 2 && is(seen, "locked", false),
+    })
 }
 
 /// Jobs whose lock has a time that is none: docward must not leave them locked for ever.

@@ -7,7 +7,10 @@ const SEQUENCE_INSIDE_TOO: &str = "sequence: { field: a.n, counter: other, colle
 const PROVIDED_REPLACED: &str = "sequence: { field: no, counter: COLLECTION, collection: counters, provided: replace }";
 
 pub(super) fn entries() -> Vec<Entry> {
-    [assigned(), provided(), partly_stated()].into_iter().flatten().collect()
+    [assigned(), provided(), provided_in_other_forms(), unknown_on_insert(), partly_stated()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn assigned() -> Vec<Entry> {
@@ -399,4 +402,166 @@ fn partly_stated() -> Vec<Entry> {
             holds: |seen| seen.code() == 121 && seen.nothing_stored(),
         })
         .collect()
+}
+
+/// The values at a path of a document, in elements of arrays too.
+fn values_at(value: &Bson, path: &str) -> Vec<Bson> {
+    match (value, path.split_once('.').unwrap_or((path, ""))) {
+        (Bson::Array(elements), _) => elements.iter().flat_map(|element| values_at(element, path)).collect(),
+        (value, ("", _)) => vec![value.clone()],
+        (Bson::Document(document), (name, below)) => {
+            document.get(name).map(|value| values_at(value, below)).unwrap_or_default()
+        }
+        _ => vec![],
+    }
+}
+
+/// No number is there twice, in `no` or in `a.n`.
+fn are_distinct(seen: &Seen) -> bool {
+    ["no", "a.n"].iter().all(|field| {
+        let of_document = |document: &Document| values_at(&document.clone().into(), field);
+        let mut numbers: Vec<String> =
+            seen.stored.iter().flat_map(of_document).filter_map(|n| Some(as_number(&n)?.to_string())).collect();
+        let count = numbers.len();
+        numbers.sort();
+        numbers.dedup();
+        numbers.len() == count
+    })
+}
+
+/// Numbers that clients write in other forms than `{$set: {no: 3}}`, and inserts that must not get them.
+fn provided_in_other_forms() -> Vec<Entry> {
+    const NESTED: &str = "sequence: { field: a.n, counter: COLLECTION, collection: counters }";
+    let top = || vec![doc! { "_id": 1, "no": 0 }];
+    let nested = || vec![doc! { "_id": 1, "a": { "n": 0 } }];
+    let one = || doc! { "_id": 1 };
+    let cases: [(&'static str, &'static [&'static str], Vec<Document>, Step); 12] = [
+        ("sequence: a constant pipeline", &[SEQUENCE], top(), update(one(), vec![doc! { "$set": { "no": 3 } }])),
+        (
+            "sequence: a constant pipeline in a findAndModify",
+            &[SEQUENCE],
+            top(),
+            plain(doc! { "findAndModify": "c", "query": one(), "update": [{ "$set": { "no": 3 } }] }),
+        ),
+        (
+            "sequence: a constant pipeline that inserts",
+            &[SEQUENCE],
+            vec![],
+            upsert(one(), vec![doc! { "$set": { "no": 3 } }]),
+        ),
+        (
+            "sequence: a constant pipeline that inserts, with on_upsert",
+            &[SEQUENCE_UPSERT],
+            vec![],
+            upsert(one(), vec![doc! { "$set": { "no": 3 } }]),
+        ),
+        (
+            "sequence: an element of an array",
+            &[SEQUENCE],
+            vec![doc! { "_id": 1, "no": [0] }],
+            update(one(), doc! { "$set": { "no.0": 3 } }),
+        ),
+        ("sequence: an array around it", &[NESTED], nested(), update(one(), doc! { "$set": { "a": [{ "n": 3 }] } })),
+        (
+            "$max of a document around it",
+            &[NESTED],
+            nested(),
+            update(one(), doc! { "$max": { "a": { "n": 3, "z": 1 } } }),
+        ),
+        (
+            "sequence: a push",
+            &[SEQUENCE],
+            vec![doc! { "_id": 1, "no": [0] }],
+            update(one(), doc! { "$push": { "no": { "$each": [2, 3], "$position": 0 } } }),
+        ),
+        (
+            "an upsert by push",
+            &[SEQUENCE],
+            vec![],
+            upsert(one(), doc! { "$push": { "no": { "$each": [3], "$position": 0 } } }),
+        ),
+        (
+            "an upsert by $addToSet",
+            &[SEQUENCE],
+            vec![],
+            upsert(one(), doc! { "$addToSet": { "no": { "$each": [3] } } }),
+        ),
+        (
+            "sequence: an upsert of an element of the filter's array",
+            &[SEQUENCE],
+            vec![],
+            upsert(doc! { "_id": 1, "no": [0] }, doc! { "$set": { "no.0": 3 } }),
+        ),
+        (
+            "sequence: an upsert by $inc",
+            &[SEQUENCE],
+            vec![],
+            upsert(doc! { "_id": 1, "no": 1 }, doc! { "$inc": { "no": 2 } }),
+        ),
+    ];
+    cases
+        .into_iter()
+        .map(|(name, rules, stored, step)| Entry {
+            name,
+            rules,
+            stored,
+            steps: vec![step, insert((10..15).map(|id| doc! { "_id": id }).collect())],
+            must: "the number is not assigned again",
+            holds: |seen| seen.all_committed() && seen.stored.len() == 6 && are_distinct(seen),
+        })
+        .collect()
+}
+
+/// Upserts whose number only the server knows.
+fn unknown_on_insert() -> Vec<Entry> {
+    const PROVIDED_REJECTED: &str =
+        "sequence: { field: no, counter: COLLECTION, collection: counters, provided: reject }";
+    let one = || doc! { "_id": 1 };
+    let computed = || vec![doc! { "$set": { "no": { "$add": [5, 1] } } }];
+    let rejected = |name, rules, step| Entry {
+        name,
+        rules,
+        stored: vec![],
+        steps: vec![step],
+        must: "is rejected",
+        holds: |seen| seen.code() == 121 && seen.nothing_stored(),
+    };
+    let replace =
+        |q: Document| plain(doc! { "update": "c", "updates": [{ "q": q, "u": { "no": 9, "x": 2 }, "upsert": true }] });
+    vec![
+        rejected("sequence: an upsert by $bit", &[SEQUENCE], upsert(one(), doc! { "$bit": { "no": { "or": 3 } } })),
+        rejected(
+            "sequence: an upsert by $inc of a decimal",
+            &[SEQUENCE],
+            upsert(doc! { "_id": 1, "no": decimal("1") }, doc! { "$inc": { "no": 2 } }),
+        ),
+        rejected("sequence: an upsert by a pipeline that computes", &[PROVIDED_REJECTED], upsert(one(), computed())),
+        rejected("sequence: an upsert by a pipeline that computes", &[PROVIDED_REPLACED], upsert(one(), computed())),
+        rejected(
+            "sequence: an upsert by $replaceWith",
+            &[PROVIDED_REJECTED],
+            upsert(one(), vec![doc! { "$replaceWith": { "no": 9 } }]),
+        ),
+        rejected(
+            "sequence: a replacing upsert that finds none by its number",
+            &[PROVIDED_REPLACED],
+            replace(doc! { "no": 7 }),
+        ),
+        Entry {
+            name: "sequence: a replacing upsert that finds a document by its number",
+            rules: &[PROVIDED_REPLACED],
+            stored: vec![doc! { "_id": 1, "no": 7 }],
+            steps: vec![replace(doc! { "no": 7 })],
+            must: "keeps that number",
+            holds: |seen| seen.code() == 0 && seen.stored == [doc! { "_id": 1, "x": 2, "no": 7 }],
+        },
+        Entry {
+            name: "sequence: a pipeline that computes and finds a document",
+            rules: &[PROVIDED_REJECTED],
+            stored: vec![doc! { "_id": 1, "no": 7 }],
+            steps: vec![update(one(), computed())],
+            must: "passes",
+            holds: |seen| seen.code() == 0 && is(seen, "no", 6),
+        },
+    ]
 }
