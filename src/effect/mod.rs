@@ -38,7 +38,8 @@ pub use operators::{
     touch, touched, without_positions, write,
 };
 pub use pins::{
-    equality, id_pins_agree, may_match_nothing, never_matching, pins_agree, pins_field, pins_inside, uses_expr,
+    equality, id_pins_agree, is_equal, may_match_nothing, never_matching, pins_agree, pins_field, pins_inside,
+    uses_expr,
 };
 pub use upsert::Equalities;
 pub use write_values::written_values;

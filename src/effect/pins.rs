@@ -271,7 +271,7 @@ const FEW_VALUES: usize = 16;
 
 /// Returns whether two values are equal for the server, which then treats an `$in` of both as one value: numbers of
 /// different types, also inside documents and arrays.
-fn is_equal(one: Value<'_>, other: Value<'_>) -> bool {
+pub fn is_equal(one: Value<'_>, other: Value<'_>) -> bool {
     equal_if(one, other, &|one: Value<'_>, other: Value<'_>| one.bytes == other.bytes)
 }
 

@@ -34,7 +34,7 @@ use crate::command::{Modification, Namespace, Operation, Statement, StatementKin
 use crate::config::keys::{Boolean, Constraint, Declaration, DeclaredScalar, Keys, Keywords, Setting};
 use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, Element, Kind, OwnedValue, Path, PathLookup, Value, Writer, edit};
-use crate::effect::{Equalities, equality, is_empty_timestamp, is_same_number, may_match_nothing};
+use crate::effect::{Equalities, equality, is_empty_timestamp, is_equal, may_match_nothing};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -335,11 +335,7 @@ impl Replacement {
         document: Document<'_>,
         version_field: &Path,
     ) -> Result<Verdict<'a>, Rejection> {
-        let version = match version_field.lookup(document) {
-            PathLookup::Found(version) => version,
-            PathLookup::Missing => NONE,
-            PathLookup::Blocked(kind) => return Err(blocked(version_field, kind)),
-        };
+        let version = version_of(document, version_field).map_err(|kind| blocked(version_field, kind))?;
         let stored = match next_version(version) {
             Some(next) => edit::set(document, version_field, next.as_value()),
             None => document.as_bytes().to_vec(),
@@ -371,8 +367,13 @@ impl Replacement {
     fn merged<'a>(&self, update: &Update<'a>, document: Document<'_>) -> Result<Verdict<'a>, Rejection> {
         let version = self.version_field.as_ref();
         let filter = update.filter.as_document();
-        // The same `_id` again has no effect; the server returns an error for another one.
-        let is_redundant_id = |field: &Element<'_>| field.key == b"_id" && equality(filter, "_id") == Some(field.value);
+        let pinned_id = || equality(filter, "_id");
+        // The stored `_id` is the same for the server, which rejects a $set of an equal one of another numeric type. By
+        // a collation, which may be that of the collection, the filter matches other texts too. The server decides then.
+        let is_stored_id = |field: &Element<'_>| {
+            let is_pinned = || pinned_id().is_some_and(|pinned| is_equal(pinned, field.value));
+            field.key == b"_id" && is_pinned() && !contains_text(field.value)
+        };
         // The version that the document was read with must not be written back.
         let is_version = |field: &Element<'_>| version.is_some_and(|version| version.covers(field.key));
         // Nor with a document around it, which is merged too.
@@ -383,26 +384,17 @@ impl Replacement {
                 inside.extend(counting::beside(version, field)?);
             }
         }
-        // The server treats an equal `_id` of another numeric type as the same, but rejects a $set of it.
-        let is_same_id = |field: &Element<'_>| {
-            field.key == b"_id" && equality(filter, "_id").is_some_and(|pinned| is_same_number(pinned, field.value))
-        };
-        // An upsert takes it from its filter, unless the server sees that nothing matches this.
-        let is_inserted = |id: &Element<'_>| match is_redundant_id(id) {
-            true => may_match_nothing(filter),
-            false => is_same_id(id),
+        // An upsert takes it from its filter, unless the server sees that nothing matches this. The server changes the
+        // type of a number on insert, but not those inside a document.
+        let is_inserted = |id: &Element<'_>| {
+            let is_of_other_type = || id.value.kind.is_number() && pinned_id() != Some(id.value);
+            is_stored_id(id) && (is_of_other_type() || may_match_nothing(filter))
         };
         let id = document.elements().find(|field| update.upsert && is_inserted(field));
-        let is_written = |field: &Element<'_>| {
-            !is_redundant_id(field) && !is_version(field) && !is_around(field) && !is_same_id(field)
-        };
+        let is_written = |field: &Element<'_>| !is_stored_id(field) && !is_version(field) && !is_around(field);
         let fields = || document.elements().filter(is_written);
         if let Some(field) = fields().find(cannot_be_set) {
-            let name = String::from_utf8_lossy(field.key).into_owned();
-            return Err(Rejection::new(
-                format!("its field name '{name}' cannot be merged: $set would read it as a path or an operator"),
-                "Rename the field, or write it in a separate update.",
-            ));
+            return Err(cannot_be_merged(field.key, "as a path or an operator"));
         }
         // An upsert by operators inserts the filter's equalities too; a replacement does not.
         let is_missing = |root: &&[u8]| {
@@ -440,6 +432,19 @@ impl Replacement {
         });
         let modification = Modification::Operators(operators);
         Ok(Verdict::rewrite(Operation::Update(Update { modification, array_filters: false, ..update.clone() })))
+    }
+}
+
+/// Returns the version of a document; null if it has none. Undefined counts as null: the server rejects a condition with
+/// undefined, and one with null matches it.
+///
+/// # Errors
+/// A field on the path is not a document.
+fn version_of<'v>(document: Document<'v>, version_field: &Path) -> Result<Value<'v>, Kind> {
+    match version_field.lookup(document) {
+        PathLookup::Found(version) if version.kind != Kind::Undefined => Ok(version),
+        PathLookup::Found(_) | PathLookup::Missing => Ok(NONE),
+        PathLookup::Blocked(kind) => Err(kind),
     }
 }
 
@@ -509,6 +514,14 @@ fn blocked(version_field: &Path, kind: Kind) -> Rejection {
     Rejection::new(
         format!("its version '{version_field}' cannot be set: a field on its path has type {}", kind.name()),
         send_as_read(version_field),
+    )
+}
+
+fn cannot_be_merged(name: &[u8], meaning: &str) -> Rejection {
+    let name = String::from_utf8_lossy(name);
+    Rejection::new(
+        format!("its field name '{name}' cannot be merged: $set would read it {meaning}"),
+        "Rename the field, or write it in a separate update.",
     )
 }
 

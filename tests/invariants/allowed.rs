@@ -61,6 +61,8 @@ const REJECTIONS: &[(&str, &str)] = &[
     // Limits: operators leave the version unchanged, or increment it.
     ("replacement", "with an operator other than $set and $inc"),
     ("replacement", "it decreases or removes the version"),
+    // Limits: a version with a fraction cannot be counted.
+    ("replacement", "by a number that is not a whole number"),
     // Limits: fields are written as a whole, by $set, with a time of the rule's type.
     ("timestamps", "depends on the order of writes"),
     ("timestamps", "overlaps the protected field"),

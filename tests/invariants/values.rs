@@ -97,7 +97,9 @@ pub(super) fn odd_number(dice: &mut Dice) -> Bson {
     match dice.below(6) {
         0 | 1 => decimal(dice.pick(&DECIMALS)),
         2 | 3 => Bson::Double(dice.pick(&DOUBLES)),
-        4 => Bson::Int64(dice.pick(&[i64::MAX, i64::MIN, PAST, FUTURE, 1 << 53, i64::from(i32::MAX) + 1])),
+        4 => {
+            Bson::Int64(dice.pick(&[i64::MAX, i64::MAX - 1, i64::MIN, PAST, FUTURE, 1 << 53, i64::from(i32::MAX) + 1]))
+        }
         _ => Bson::Int32(dice.pick(&[i32::MAX, i32::MIN, 0, 1, -1, 100, 1000])),
     }
 }

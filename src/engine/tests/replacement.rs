@@ -10,7 +10,12 @@ fn replacement_rejects_merges_and_checks_versions() {
     check_unchanged("replacement: {}", doc! {"q": {"_id": 1}, "u": {"$set": {"a": 1}}});
     check_unchanged("replacement: {}", doc! {"q": {"_id": 1}, "u": [{"$set": {"a": "$b"}}]});
     check_rejected(REJECT, doc! {"q": {"_id": 1}, "u": [{"$replaceWith": "$a"}]}, "pipeline");
-    check_rejected(REJECT, doc! {"q": {"_id": 1}, "u": [{"$project": {"a": 1}}]}, "pipeline");
+    for kept in [doc! {"a": 1}, doc! {"a": {"b": 1}}, doc! {"a": {"b": 0, "c": 1}}, doc! {"a": {"$literal": 0}}] {
+        check_rejected(REJECT, doc! {"q": {"_id": 1}, "u": [{"$project": kept}]}, "pipeline");
+    }
+    for excluded in [doc! {"a": 0}, doc! {"a.b": 0}, doc! {"a": {"b": 0}}, doc! {"a": {"b": {"c": false}, "d": 0}}] {
+        check_unchanged("replacement: {}", doc! {"q": {"_id": 1}, "u": [{"$project": excluded}]});
+    }
     let checked = |v: i32, stored: i32| {
         let statement = |v: i32| doc! {"q": {"_id": 1, "v": 3}, "u": {"a": 1, "v": v}, "upsert": true};
         match v == stored {

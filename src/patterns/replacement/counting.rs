@@ -2,10 +2,12 @@
 //! that is not a number, or the largest long, is only compared, and `$inc` of it fails. So there is one statement for
 //! each kind of stored value.
 
-use super::{next_version, send_as_read};
+use super::{cannot_be_merged, next_version, send_as_read};
 use crate::command::{Modification, Operation, Pipeline, Update};
 use crate::document::{CowDocument, Document, Element, Kind, Path, PathLookup, Value, Writer};
-use crate::effect::{Equalities, ImageValue, equality, inserted, on_stored, pins_field, pins_inside, touched};
+use crate::effect::{
+    Equalities, ImageValue, equality, inserted, is_position, on_stored, pins_field, pins_inside, touched,
+};
 use crate::patterns::around::{SetField, Unsplittable, set_on_insert, split_around};
 use crate::patterns::{Prerequisite, Rejection, StoredKind, Verdict};
 
@@ -125,7 +127,13 @@ pub(super) fn beside<'v>(version_field: &Path, field: Element<'v>) -> Result<Vec
     let mut split = Vec::new();
     split_around(version_field, field.key.into(), field.value, &mut split)
         .map_err(|at| unsplittable(version_field, &at))?;
-    without_version(version_field, split)
+    let set = without_version(version_field, split)?;
+    // If the stored value is an array, such a name is the position of an element.
+    let has_position = |(path, _): &&SetField<'_>| path.split(|byte| *byte == b'.').skip(1).any(is_position);
+    match set.iter().find(has_position) {
+        Some((path, _)) => Err(cannot_be_merged(path, "as the position of an array element")),
+        None => Ok(set),
+    }
 }
 
 fn unsplittable(version_field: &Path, at: &Unsplittable) -> Rejection {
@@ -148,8 +156,9 @@ fn without_version<'v>(version_field: &Path, mut set: Vec<SetField<'v>>) -> Resu
     Ok(set)
 }
 
-/// Returns the update for documents whose version is of this kind. A version that cannot be incremented stays, except
-/// that `null` becomes 1, as if it was missing. `$max` does this: null sorts before all numbers, other types after them.
+/// Returns the update for documents whose version is of this kind; the version before the largest long is among the other
+/// values. A version that cannot be incremented stays, except that `null` becomes 1, as if it was missing. `$max` does
+/// this: null sorts before all numbers, other types after them.
 pub(super) fn counting<'a>(update: &Update<'a>, version_field: &Path, stored: StoredKind) -> Option<Operation<'a>> {
     let Modification::Operators(operators) = &update.modification else { return None };
     let around: Vec<&str> = version_field.parents().collect();
@@ -165,28 +174,28 @@ pub(super) fn counting<'a>(update: &Update<'a>, version_field: &Path, stored: St
         }
     }
     let is_of = |w: &mut Writer<'_>, types: &[i32]| w.array("$type", |a| types.iter().for_each(|of| a.int32(*of)));
+    let is_reachable = |w: &mut Writer<'_>| {
+        around.iter().for_each(|path| w.nested(*path, |w| w.nested("$not", |w| is_of(w, &NO_DOCUMENTS))));
+    };
     update.conditions.push(CowDocument::build(|w| {
         if stored == StoredKind::Unreachable {
-            w.array("$or", |a| {
-                around.iter().for_each(|path| a.nested(|w| w.nested(*path, |w| is_of(w, &NO_DOCUMENTS))));
-            });
-            return;
+            // A negated condition matches no array element, which would give the client's `$` another position.
+            return w.array("$nor", |a| a.nested(is_reachable));
         }
-        for path in &around {
-            w.nested(*path, |w| w.nested("$not", |w| is_of(w, &NO_DOCUMENTS)));
-        }
+        is_reachable(w);
         let is_other = if stored == StoredKind::Number { "$nor" } else { "$or" };
         w.array(is_other, |a| {
             a.nested(|w| w.nested(version_field.as_str(), |w| is_of(w, &NO_NUMBERS)));
-            a.nested(|w| w.nested(version_field.as_str(), is_largest_long));
+            a.nested(|w| w.nested(version_field.as_str(), is_among_largest_longs));
         });
     }));
     Some(Operation::Update(update))
 }
 
-/// Writes the condition that a value is the largest long. A decimal can be equal to it.
-fn is_largest_long(w: &mut Writer<'_>) {
-    w.integer("$eq", i64::MAX);
+/// Writes the condition that a value is the largest long or the one before it. If the form for numbers incremented that
+/// one, the form for other values would match the document again. Values of other types can be equal to them.
+fn is_among_largest_longs(w: &mut Writer<'_>) {
+    w.integer("$gte", i64::MAX - 1);
     w.string("$type", "long");
 }
 

@@ -3,12 +3,11 @@
 
 use std::cmp::Ordering;
 
-use super::{NONE, OTHER_VERSION, OnConflict, Replacement, ReplacementPolicy, next_version};
+use super::{NONE, OTHER_VERSION, OnConflict, Replacement, ReplacementPolicy, next_version, version_of};
 use crate::command::{Modification, Operation, Statement, Update, code};
-use crate::document::{
-    CowDocument, Document, Element, Kind, OwnedValue, Path, PathLookup, Value, compare_numbers, edit,
-};
-use crate::effect::{Change, change, equality};
+use crate::document::{CowDocument, Document, Element, Kind, OwnedValue, Path, Value, compare_numbers, edit};
+use crate::effect::{Change, change, equality, is_equal};
+use crate::patterns::number::sign;
 use crate::patterns::{Rejection, Verdict};
 
 impl Replacement {
@@ -25,7 +24,11 @@ impl Replacement {
         match change(&statement.operation, version_field) {
             Change::Untouched => Ok(Verdict::Forward),
             // The application increments the version itself.
-            Change::Incremented(amount) if amount.as_integer().is_some_and(|amount| amount > 0) => Ok(Verdict::Forward),
+            Change::Incremented(amount) if amount.as_whole().is_some_and(|amount| amount > 0) => Ok(Verdict::Forward),
+            // Saves cannot increment the version any more.
+            Change::Incremented(amount) if amount.kind.is_number() && sign(amount).is_none_or(Ordering::is_gt) => {
+                Err(no_whole_amount(version_field))
+            }
             Change::Set(version) => self.set(statement, update, operators, version_field, version, pinned),
             Change::Removed | Change::Incremented(_) => Err(set_back(version_field)),
             Change::Either(_) | Change::Now | Change::Inside(_) | Change::Unclear(_) => Ok(Verdict::unsupported(
@@ -46,13 +49,18 @@ impl Replacement {
     ) -> Result<Verdict<'a>, Rejection> {
         let Some(next) = next_version(version) else {
             // An application that stores a new revision with each save has the old one in its filter.
-            let is_checked = pinned.is_some_and(|pinned| pinned.kind == Kind::Null || next_version(pinned).is_none());
-            return if is_checked { Ok(Verdict::Forward) } else { Err(no_number(version_field)) };
+            return match pinned {
+                Some(pinned) if pinned.kind == Kind::Null || next_version(pinned).is_none() => Ok(Verdict::Forward),
+                // It is the number that was read, and is only compared.
+                None if self.policy == ReplacementPolicy::CheckVersion && version.kind.is_number() => {
+                    Ok(self.conditional(statement, update.clone(), version_field, version))
+                }
+                _ => Err(cannot_be_counted(version_field)),
+            };
         };
         match pinned {
             Some(pinned) if next_version(pinned).is_none() || is_above(version, pinned) => Ok(Verdict::Forward),
-            Some(pinned) if pinned.kind == Kind::Null || version.kind == Kind::Null => Err(set_back(version_field)),
-            Some(pinned) if compare_numbers(version, pinned) != Some(Ordering::Equal) => Err(set_back(version_field)),
+            Some(pinned) if !is_equal(version, pinned) => Err(set_back(version_field)),
             Some(_) => Ok(Verdict::rewrite(Operation::Update(with_version(update, operators, version_field, &next)))),
             // Null means that the document was read without a version.
             None if self.policy == ReplacementPolicy::CheckVersion || version.kind == Kind::Null => {
@@ -111,13 +119,17 @@ pub(super) fn is_above(version: Value<'_>, other: Value<'_>) -> bool {
     }
 }
 
-fn no_number(version_field: &Path) -> Rejection {
+fn cannot_be_counted(version_field: &Path) -> Rejection {
     Rejection::new(
-        format!(
-            "it sets the version '{version_field}' to a value that is not a number, \
-             and its filter does not check the old version"
-        ),
+        format!("it sets the version '{version_field}' to a value that cannot be incremented"),
         format!("Leave '{version_field}' out, or add the one that you read to the filter."),
+    )
+}
+
+fn no_whole_amount(version_field: &Path) -> Rejection {
+    Rejection::new(
+        format!("it increments the version '{version_field}' by a number that is not a whole number of 64 bits"),
+        format!("Leave '{version_field}' out; docward increments it."),
     )
 }
 
@@ -157,9 +169,18 @@ fn replaces(stage: &Element<'_>) -> bool {
         b"$set" | b"$addFields" | b"$unset" => false,
         b"$project" => {
             let fields = stage.value.as_document().unwrap_or(Document::EMPTY);
-            !fields.values().all(|value| value.as_flag() == Some(false))
+            !fields.elements().all(|field| excludes(&field))
         }
         _ => true,
+    }
+}
+
+/// Returns whether a field of `$project` only excludes: `{a: 0}`, `{"a.b": 0}` or `{a: {b: 0}}`. The depth of checked
+/// documents bounds the recursion ([`MAX_DEPTH`](crate::document::MAX_DEPTH)).
+fn excludes(field: &Element<'_>) -> bool {
+    match field.value.as_document() {
+        Some(nested) => nested.first().is_some() && nested.elements().all(|inner| excludes(&inner)),
+        None => field.value.as_flag() == Some(false) && !field.key.starts_with(b"$"),
     }
 }
 
@@ -177,14 +198,19 @@ pub(super) fn conflict(update: &Update<'_>, version_field: &Path, stored: Docume
         let condition = first.and_then(|branch| branch.value.as_document()).unwrap_or(condition.as_document());
         condition.get(version_field.as_str())
     })?;
-    let found = match version_field.lookup(stored) {
-        PathLookup::Found(version) => version,
-        PathLookup::Missing | PathLookup::Blocked(_) => NONE,
-    };
-    let limit = wanted.as_document().and_then(|condition| condition.get("$not")?.as_document()?.get("$gte"));
+    let found = version_of(stored, version_field).unwrap_or(NONE);
+    // Values that are documents or regular expressions stand behind an operator too.
+    let operator = |name: &str| wanted.as_document().and_then(|condition| condition.get(name));
+    let limit = operator("$not").and_then(|negated| negated.as_document()?.get("$gte"));
     let (sent, is_kept) = match limit {
-        Some(limit) => (limit, is_above(limit, found)),
-        None => (wanted, same(found, wanted)),
+        Some(limit) => {
+            let reaches = |stored: Value<'_>| compare_numbers(stored, limit).is_some_and(Ordering::is_ge);
+            (limit, !holds_for(found, reaches))
+        }
+        None => {
+            let sent = operator("$eq").unwrap_or(wanted);
+            (sent, holds_for(found, |stored: Value<'_>| is_equal(stored, sent)))
+        }
     };
     if is_kept {
         return None;
@@ -213,8 +239,9 @@ fn sent_version(version: Value<'_>) -> String {
     if version.kind == Kind::Null { "none".to_owned() } else { text(version) }
 }
 
-fn same(one: Value<'_>, other: Value<'_>) -> bool {
-    one == other || compare_numbers(one, other) == Some(Ordering::Equal)
+/// Returns whether a condition holds for the stored value or for one of its elements.
+fn holds_for(stored: Value<'_>, condition: impl Fn(Value<'_>) -> bool) -> bool {
+    condition(stored) || stored.as_array().is_some_and(|elements| elements.values().any(condition))
 }
 
 fn described(version_field: &Path, version: Value<'_>) -> String {

@@ -12,6 +12,18 @@ fn note() -> Document {
     doc! { "$set": { "note": 1 } }
 }
 
+/// Shows an update that is applied to one document twice.
+fn twice() -> Document {
+    doc! { "$inc": { "b": 1 }, "$push": { "l": 1 } }
+}
+
+fn updated_once(seen: &Seen) -> bool {
+    let once = |document: &Document| {
+        document.get("b") == Some(&Bson::Int32(1)) && document.get("l") == Some(&Bson::Array(vec![Bson::Int32(1)]))
+    };
+    seen.stored.iter().all(once)
+}
+
 /// An update by `_id` with an array filter that all elements match.
 fn with_array_filters(change: Document) -> Step {
     let filters = vec![doc! { "e": { "$exists": true } }];
@@ -110,6 +122,38 @@ pub(super) fn entries() -> Vec<Entry> {
                     && is(seen, "version", i64::MAX)
                     && is(seen, "b", 1)
             },
+        },
+        Entry {
+            name: "replacement: a positional update of a document in which there is no way to the version",
+            rules: &[INSIDE],
+            stored: [1, 2, 3].map(|id| doc! { "_id": id, "tags": ["a", "b"], "a": ["q"] }).to_vec(),
+            steps: vec![
+                update(doc! { "_id": 1, "tags": "b" }, doc! { "$set": { "tags.$": "z" } }),
+                many(doc! { "tags": "b", "_id": { "$gt": 1, "$lt": 3 } }, doc! { "$set": { "tags.$": "z" } }),
+                transaction(update(doc! { "_id": 3, "tags": "b" }, doc! { "$set": { "tags.$": "z" } })),
+            ],
+            must: "writes the element that its filter selects",
+            holds: |seen| versions(seen, "tags").iter().all(|tags| *tags == Some(Bson::from(vec!["a", "z"]))),
+        },
+        Entry {
+            name: "replacement: many documents, one with the version before the largest long",
+            rules: &[CHECK],
+            stored: vec![doc! { "_id": 1, "version": i64::MAX - 1, "b": 0 }, doc! { "_id": 2, "version": 1, "b": 0 }],
+            steps: vec![many(doc! {}, twice())],
+            must: "each is updated once",
+            holds: |seen| seen.n() == 2 && updated_once(seen),
+        },
+        Entry {
+            name: "replacement: many documents in a transaction, one with the version before the largest long",
+            rules: &[INSIDE],
+            stored: vec![
+                doc! { "_id": 1, "a": { "n": i64::MAX - 1 }, "b": 0 },
+                doc! { "_id": 2, "a": { "n": 1 }, "b": 0 },
+                doc! { "_id": 3, "a": { "n": null }, "b": 0 },
+            ],
+            steps: vec![transaction(many(doc! {}, twice()))],
+            must: "each is updated once",
+            holds: |seen| seen.replies[0].get_i32("n").ok() == Some(3) && updated_once(seen),
         },
         Entry {
             name: "replacement: an error of the update itself, beside a version that could be incremented",

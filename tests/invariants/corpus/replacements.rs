@@ -54,6 +54,14 @@ fn whole_documents() -> Vec<Entry> {
             holds: |seen| seen.one().contains_key("keep"),
         },
         Entry {
+            name: "replacement: a pipeline that excludes a field inside a document",
+            rules: &[REJECT],
+            stored: vec![doc! { "_id": 1, "a": { "b": 1, "c": 1 } }],
+            steps: vec![update(doc! { "_id": 1 }, vec![Bson::from(doc! { "$project": { "a": { "b": 0 } } })])],
+            must: "removes only that field",
+            holds: |seen| seen.one() == doc! { "_id": 1, "a": { "c": 1 } },
+        },
+        Entry {
             name: "replacement: merged with another _id than the stored",
             rules: &[MERGE],
             stored: vec![doc! { "_id": 1, "x": 1 }],
@@ -161,6 +169,51 @@ fn versions() -> Vec<Entry> {
             holds: |seen| seen.one().get("version").and_then(as_number) >= Some(3.0),
         },
         Entry {
+            name: "versions: the client increments by a whole decimal, and by a fraction",
+            rules: &[CHECK],
+            stored: vec![doc! { "_id": 1, "version": 3 }],
+            steps: vec![
+                update(doc! { "_id": 1 }, doc! { "$inc": { "version": decimal("1") } }),
+                update(doc! { "_id": 1 }, doc! { "$inc": { "version": 0.5 } }),
+            ],
+            must: "the first is done, and the second is rejected for the fraction",
+            holds: |seen| {
+                is(seen, "version", decimal("4"))
+                    && seen.code() == 121
+                    && seen.last().to_string().contains("whole number")
+            },
+        },
+        Entry {
+            name: "versions: null is written back that was read and is checked",
+            rules: &[CHECK],
+            stored: vec![doc! { "_id": 1, "version": null }],
+            steps: vec![update(doc! { "_id": 1, "version": null }, doc! { "$set": { "x": 2, "version": null } })],
+            must: "it is done, and the document has version 1",
+            holds: |seen| seen.code() == 0 && is(seen, "x", 2) && is(seen, "version", 1),
+        },
+        Entry {
+            name: "versions: a save with an undefined version",
+            rules: &[CHECK],
+            stored: vec![doc! { "_id": 1, "version": null }, doc! { "_id": 2, "version": 3 }],
+            steps: vec![
+                update(doc! { "_id": 1 }, doc! { "x": 2, "version": Bson::Undefined }),
+                update(doc! { "_id": 2 }, doc! { "x": 2, "version": Bson::Undefined }),
+            ],
+            must: "is one without a version",
+            holds: |seen| ok(&seen.replies[0]) && is(seen, "version", 1) && seen.code() == 112,
+        },
+        Entry {
+            name: "versions: a fraction is written back by $set",
+            rules: &[CHECK],
+            stored: vec![doc! { "_id": 1, "version": 3.5 }],
+            steps: vec![
+                update(doc! { "_id": 1 }, doc! { "$set": { "x": 2, "version": 3.5 } }),
+                update(doc! { "_id": 1 }, doc! { "$set": { "x": 3, "version": 4.5 } }),
+            ],
+            must: "it is compared, as by a replacement",
+            holds: |seen| ok(&seen.replies[0]) && is(seen, "x", 2) && seen.code() == 112,
+        },
+        Entry {
             name: "replacement: a merging upsert whose _id is of another numeric type",
             rules: &[MERGE],
             stored: vec![],
@@ -181,6 +234,49 @@ fn versions() -> Vec<Entry> {
                 let merged = |document: &Document| document.contains_key("x") && document.contains_key("keep");
                 seen.code() == 0 && seen.stored.len() == 2 && seen.stored.iter().all(merged)
             },
+        },
+        Entry {
+            name: "replacement: merged over a document whose _id is a document with equal numbers",
+            rules: &[MERGE],
+            stored: vec![doc! { "_id": { "a": 1 }, "keep": 1 }],
+            steps: vec![
+                update(doc! { "_id": { "a": 1 } }, doc! { "_id": { "a": 1.0 }, "x": 1 }),
+                upsert(doc! { "_id": { "a": 2 } }, doc! { "_id": { "a": 2_i64 }, "x": 1, "keep": 1 }),
+            ],
+            must: "its fields are set, and the upsert inserts",
+            holds: |seen| {
+                let has_fields = |document: &Document| document.contains_key("x") && document.contains_key("keep");
+                seen.code() == 0 && seen.stored.len() == 2 && seen.stored.iter().all(has_fields)
+            },
+        },
+        Entry {
+            name: "replacement: merged with an _id that the collation takes for the stored one",
+            rules: &[MERGE],
+            stored: vec![doc! { "_id": "a", "x": 0 }, doc! { "_id": { "t": "a", "n": 1 }, "x": 0 }],
+            steps: [Bson::from("A"), doc! { "t": "A", "n": 1 }.into()]
+                .map(|id| {
+                    let folded = doc! { "locale": "en", "strength": 2 };
+                    let (q, u) = (doc! { "_id": &id }, doc! { "_id": &id, "x": 1 });
+                    plain(doc! { "update": "c", "updates": [{ "q": q, "u": u, "collation": folded }] })
+                })
+                .to_vec(),
+            must: "the server's error 66",
+            holds: |seen| {
+                let failed = |reply: &Document| reply.to_string().contains("\"code\": 66");
+                seen.replies.iter().all(failed)
+                    && seen.stored.iter().all(|document| document.get("x") == Some(&Bson::Int32(0)))
+            },
+        },
+        Entry {
+            name: "replacement: a merging upsert whose _id is a text",
+            rules: &[MERGE],
+            stored: vec![],
+            steps: vec![
+                upsert(doc! { "_id": "a" }, doc! { "_id": "a", "x": 1 }),
+                upsert(doc! { "_id": "a" }, doc! { "_id": "a", "y": 1 }),
+            ],
+            must: "inserts, and then sets the fields",
+            holds: |seen| seen.code() == 0 && seen.stored == [doc! { "_id": "a", "x": 1, "y": 1 }],
         },
         Entry {
             name: "replacement: a merging upsert whose filter has a field twice",
@@ -274,6 +370,14 @@ fn merged() -> Vec<Entry> {
             steps: vec![update(doc! { "_id": 4 }, doc! { "m": 5 })],
             must: "is rejected",
             holds: |seen| seen.code() == 121 && seen.stored == [doc! { "_id": 4, "m": { "v": 5, "y": 1 }, "stock": 1 }],
+        },
+        Entry {
+            name: "replacement: a merged document around the version, with the position of an array element",
+            rules: &[INSIDE],
+            stored: vec![doc! { "_id": 4, "m": [1, 2], "k": 1 }],
+            steps: vec![update(doc! { "_id": 4 }, doc! { "m": { "0": 5, "v": 3 } })],
+            must: "writes no element of a stored array",
+            holds: |seen| seen.code() == 121 && seen.stored == [doc! { "_id": 4, "m": [1, 2], "k": 1 }],
         },
         Entry {
             name: "replacement: a merged upsert with the version inside a document",

@@ -1,6 +1,8 @@
 //! Rules on one collection of which one changes, or keeps, what the other compares; and fields around and beside those of
 //! a rule.
 
+use bson::Regex;
+
 use super::*;
 
 const TIMES: &str = "timestamps: { source: sent, type: long, store: ts }";
@@ -169,6 +171,41 @@ fn only_versions() -> Vec<Entry> {
     ]
 }
 
+/// Saves of an old format whose version is the stored one.
+fn equal_versions() -> Vec<Entry> {
+    const FORMAT: &str = "schema_version: { field: sv, current: 3, minimum: 1 }";
+    let entry = |name, stored: Bson, sent: Bson| Entry {
+        name,
+        rules: &[CHECKED, FORMAT],
+        stored: vec![doc! { "_id": 1, "v": stored, "sv": 3 }],
+        steps: vec![update(doc! { "_id": 1 }, doc! { "v": sent, "sv": 2, "x": 1 })],
+        must: "is rejected by schema_version, and is no version conflict",
+        holds: rejected,
+    };
+    let regex = || Regex { pattern: "^x".try_into().unwrap(), options: "".try_into().unwrap() };
+    vec![
+        entry(
+            "replacement + schema_version: the version is a document",
+            doc! { "u": 1 }.into(),
+            doc! { "u": 1.0 }.into(),
+        ),
+        entry("replacement + schema_version: the version is a regular expression", regex().into(), regex().into()),
+        entry(
+            "replacement + schema_version: the version is an element of the stored array",
+            vec![3, 4].into(),
+            4.into(),
+        ),
+        Entry {
+            name: "replacement + schema_version: a version is set over a text",
+            rules: &["replacement: { version: v }", FORMAT],
+            stored: vec![doc! { "_id": 1, "v": "a", "sv": 3 }],
+            steps: vec![update(doc! { "_id": 1 }, doc! { "$set": { "v": 3, "sv": 2 } })],
+            must: "is rejected by schema_version, and is no version conflict",
+            holds: rejected,
+        },
+    ]
+}
+
 pub(super) fn entries() -> Vec<Entry> {
-    [late_writes(), together(), roots(), only_versions()].into_iter().flatten().collect()
+    [late_writes(), together(), roots(), only_versions(), equal_versions()].into_iter().flatten().collect()
 }

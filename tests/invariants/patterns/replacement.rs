@@ -18,6 +18,8 @@ pub(in super::super) enum Policy {
 
 /// The server cannot increment it.
 const LARGEST: Bson = Bson::Int64(i64::MAX);
+/// By the page: an update that is sent in several forms leaves it.
+const SECOND_LARGEST: Bson = Bson::Int64(i64::MAX - 1);
 
 #[derive(Clone, Debug)]
 pub(in super::super) struct Replacement {
@@ -124,7 +126,8 @@ impl Replacement {
 
     /// Changes of the version by an update with operators.
     fn updated(&self, before: &Document, after: &Document) -> Option<String> {
-        let old = Self::whole(self.version_of(before))?;
+        let version = self.version_of(before).filter(|version| **version != SECOND_LARGEST);
+        let old = Self::whole(version)?;
         // Neighbouring longs can be the same double.
         let longs = self.version_of(before).and_then(Bson::as_i64).zip(self.version_of(after).and_then(Bson::as_i64));
         let counted = match longs {
@@ -175,7 +178,7 @@ impl Promise for Replacement {
         match dice.below(20) {
             0..4 => drop(take(document, version)),
             4..7 => put(document, version, Bson::Int64(dice.below(3) as i64)),
-            7 => put(document, version, LARGEST),
+            7 => put(document, version, dice.pick(&[LARGEST, SECOND_LARGEST])),
             _ => put(document, version, Bson::Int32(dice.below(4) as i32)),
         }
     }
@@ -269,7 +272,8 @@ impl Promise for Replacement {
         let is_other = |document: &Document| {
             let around = self.version.and_then(|version| document.get(first(version)));
             let version = self.version_of(document);
-            around.is_some() && (Self::written(version).is_none() || version == Some(&LARGEST))
+            let is_largest = [Some(&LARGEST), Some(&SECOND_LARGEST)].contains(&version);
+            around.is_some() && (Self::written(version).is_none() || is_largest)
         };
         self.counts() && documents.len() > 1 && documents.iter().any(is_other)
     }
