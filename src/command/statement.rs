@@ -383,8 +383,10 @@ impl<'a> Statement<'a> {
             }
             (Operation::Update(update), b"upsert") => w.boolean("upsert", update.upsert),
             // Some servers do not accept even an empty list with a pipeline. Those of a replacement are ignored by the
-            // server, but rejected beside operators that do not use them.
+            // server, but rejected beside operators that do not use them, and beside a pipeline.
             (Operation::Update(Update { array_filters: false, .. }), b"arrayFilters") => {}
+            (Operation::Update(Update { modification: Modification::Pipeline(pipeline), .. }), b"arrayFilters")
+                if matches!(pipeline.meaning, Modification::Replacement(_)) => {}
             (Operation::Update(update), b"arrayFilters") => self.write_array_filters(w, &update.modification, element),
             _ => w.element(element),
         }

@@ -1,7 +1,9 @@
 //! The results of operators that compute or append, on values of a new document.
 
+use std::cmp::Ordering;
+
 use super::node::{ImageNode, ImageValue};
-use crate::document::{self, Kind, OwnedValue, Value};
+use crate::document::{self, Kind, OwnedValue, Value, compare_numbers};
 
 /// Returns the sum of integers and doubles (`SafeNum`). The result has the wider type. An int that overflows becomes
 /// a long. Returns `None` if a long overflows, which fails on the server, or if a decimal is involved.
@@ -15,6 +17,14 @@ pub(super) fn sum(node: &ImageNode<'_>, amount: Value<'_>) -> Option<OwnedValue>
         (Kind::Decimal128, _) | (_, Kind::Decimal128) => None,
         _ => Some(OwnedValue::double(as_double(stored)? + as_double(amount)?)),
     }
+}
+
+/// Returns whether `$min` or `$max` leaves a number as it is, because the other number is equal or beyond it; `None` if one
+/// of the two is not a known number.
+pub(super) fn keeps_known(node: &ImageNode<'_>, operator: &[u8], value: Value<'_>) -> Option<bool> {
+    let ImageValue::Value(known) = node.held() else { return None };
+    let replaces = if operator == b"$min" { Ordering::Less } else { Ordering::Greater };
+    compare_numbers(value, known).map(|ordering| ordering != replaces)
 }
 
 fn as_double(value: Value<'_>) -> Option<f64> {

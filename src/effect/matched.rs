@@ -1,7 +1,8 @@
 //! The element that the positional operator `$` selects.
 
 use super::operators::index;
-use crate::document::{Document, Value, paths_overlap, rest_below};
+use super::pins::operators;
+use crate::document::{Document, Element, Value, paths_overlap, rest_below};
 
 /// Filters can nest as deep as documents. Conditions below this depth may be on any array.
 const MAX_DEPTH: usize = 100;
@@ -12,11 +13,52 @@ const MAX_DEPTH: usize = 100;
 /// fields are not known, or an expression cannot refer to them.
 pub fn other_selections<'f>(filter: Document<'f>, array: &[u8]) -> Option<Vec<&'f str>> {
     let mut fields = Vec::new();
-    collect(filter, array, 0, &mut fields)?;
+    visit(filter, 0, &mut |condition| {
+        let key = condition.key;
+        if paths_overlap(key, array) && !is_below_element(key, array) {
+            return Some(());
+        }
+        let field = std::str::from_utf8(key).ok()?;
+        let is_reference = field.split('.').all(|part| !part.is_empty() && !part.starts_with('$'));
+        if !is_reference {
+            return None;
+        }
+        if !fields.contains(&field) {
+            fields.push(field);
+        }
+        Some(())
+    })?;
     Some(fields)
 }
 
-fn collect<'f>(filter: Document<'f>, array: &[u8], depth: usize, fields: &mut Vec<&'f str>) -> Option<()> {
+/// Returns the condition by which the server selects the array element for `$`, if the filter has only one that can
+/// select an element of any array: its path, and its operator with the operand, or `$eq` with the value. `None` if there
+/// are several, or if they are not known.
+pub fn only_selection(filter: Document<'_>) -> Option<(&[u8], Element<'_>)> {
+    let mut only = None;
+    visit(filter, 0, &mut |condition| {
+        let equality = Element { key: b"$eq", value: condition.value };
+        let (single, listed) = match operators(condition.value) {
+            None => (Some(equality), Document::EMPTY),
+            Some(operators) => (None, operators),
+        };
+        let selects = |operator: &Element<'_>| !is_negative(operator);
+        for operator in single.into_iter().chain(listed.elements().filter(selects)) {
+            // Each value of `$all` can select an element of its own.
+            let is_several =
+                operator.key == b"$all" && operator.value.as_array().is_none_or(|values| values.values().count() > 1);
+            if is_several || only.replace((condition.key, operator)).is_some() {
+                return None;
+            }
+        }
+        Some(())
+    })?;
+    only
+}
+
+/// Calls `selection` with each condition on a field that can select an element of an array. Returns `None` if it does, or
+/// if there can be other such conditions.
+fn visit<'f>(filter: Document<'f>, depth: usize, selection: &mut impl FnMut(Element<'f>) -> Option<()>) -> Option<()> {
     if depth > MAX_DEPTH {
         return None;
     }
@@ -25,7 +67,7 @@ fn collect<'f>(filter: Document<'f>, array: &[u8], depth: usize, fields: &mut Ve
             b"$and" | b"$or" => {
                 let branches = condition.value.as_array().unwrap_or(Document::EMPTY);
                 for branch in branches.values().filter_map(Value::as_document) {
-                    collect(branch, array, depth + 1, fields)?;
+                    visit(branch, depth + 1, selection)?;
                 }
             }
             // An `_id` cannot be an array.
@@ -35,17 +77,7 @@ fn collect<'f>(filter: Document<'f>, array: &[u8], depth: usize, fields: &mut Ve
             // Negated conditions and expressions select no array element.
             key if key.starts_with(b"$") => {}
             _ if selects_none(condition.value) => {}
-            key if paths_overlap(key, array) && !is_below_element(key, array) => {}
-            key => {
-                let field = std::str::from_utf8(key).ok()?;
-                let is_reference = field.split('.').all(|part| !part.is_empty() && !part.starts_with('$'));
-                if !is_reference {
-                    return None;
-                }
-                if !fields.contains(&field) {
-                    fields.push(field);
-                }
-            }
+            _ => selection(condition)?,
         }
     }
     Some(())
@@ -60,11 +92,13 @@ fn is_below_element(path: &[u8], array: &[u8]) -> bool {
 /// Returns whether a condition never selects an element of an array: it is negative.
 fn selects_none(condition: Value<'_>) -> bool {
     let operators = condition.as_document().filter(|operators| operators.first().is_some());
-    operators.is_some_and(|operators| {
-        operators.elements().all(|operator| match operator.key {
-            b"$ne" | b"$nin" | b"$not" => true,
-            b"$exists" => operator.value.as_flag() == Some(false),
-            _ => false,
-        })
-    })
+    operators.is_some_and(|operators| operators.elements().all(|operator| is_negative(&operator)))
+}
+
+fn is_negative(operator: &Element<'_>) -> bool {
+    match operator.key {
+        b"$ne" | b"$nin" | b"$not" => true,
+        b"$exists" => operator.value.as_flag() == Some(false),
+        _ => false,
+    }
 }

@@ -31,7 +31,7 @@ pub use length::{
     AROUND_SELECTED, EMPTY_LENGTH, Growth, GrowthKind, IdLength, InsertedLength, added_by_stages, around_documents,
     around_in_element, around_length, element_length, growths, inserted_length, stored_id_length, update_growths,
 };
-pub use matched::other_selections;
+pub use matched::{only_selection, other_selections};
 pub use node::ImageValue;
 pub use operators::{
     PathOverlap, TouchedPaths, Write, index, is_position, is_rename_source, is_rename_target, on_stored, position,

@@ -57,7 +57,13 @@ pub fn index(part: &[u8]) -> Option<usize> {
 
 /// Returns whether a part of a written path may be a position in an array: `$`, `$[]`, `$[x]` or a number.
 pub fn is_position(part: &[u8]) -> bool {
-    part.first() == Some(&b'$') || part.iter().all(u8::is_ascii_digit)
+    is_positional_operator(part) || (!part.is_empty() && part.iter().all(u8::is_ascii_digit))
+}
+
+/// Returns whether a part of a written path is a positional operator: `$`, `$[]` or `$[x]`. Other parts that begin with `$`
+/// are names, such as the `$id` of a DBRef; old servers fail those that a DBRef does not have.
+pub(super) fn is_positional_operator(part: &[u8]) -> bool {
+    part == b"$" || (part.starts_with(b"$[") && part.ends_with(b"]"))
 }
 
 /// Returns the paths that the operators of an update write, with operator and value: `($set, status, "paid")`.
@@ -187,6 +193,11 @@ mod tests {
             ("c.0.b", PathOverlap::Apart),
             ("0", PathOverlap::Apart),
             ("0.b", PathOverlap::Apart),
+            ("a.$id", PathOverlap::Apart),
+            ("a.$ref.b", PathOverlap::Apart),
+            ("a.$name.b", PathOverlap::Apart),
+            ("a.$[.b", PathOverlap::Apart),
+            ("a.b.$db", PathOverlap::Inside),
         ];
         for (written, expected) in cases {
             assert_eq!(touch(&field, written.as_bytes()), expected, "{written}");

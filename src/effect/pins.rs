@@ -259,7 +259,7 @@ fn collect_condition<'f>(path: &'f [u8], condition: Value<'f>, certain: bool, pi
 }
 
 /// Returns the operators of a condition, or `None` if it is a value. A DBRef begins with `$` and is a value.
-fn operators(condition: Value<'_>) -> Option<Document<'_>> {
+pub(super) fn operators(condition: Value<'_>) -> Option<Document<'_>> {
     let document = condition.as_document()?;
     let first = document.first()?;
     let is_operator = first.key.starts_with(b"$") && !matches!(first.key, b"$ref" | b"$id" | b"$db");

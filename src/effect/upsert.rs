@@ -8,10 +8,10 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
-use super::arithmetic::{new_array, sum, zero_like};
+use super::arithmetic::{keeps_known, new_array, sum, zero_like};
 use super::image::{Image, Inserted, stored_fields};
 use super::node::{ImageFields, ImageNode, ImageValue, PathState};
-use super::operators::{look_below, position};
+use super::operators::{is_positional_operator, look_below, position};
 use super::pins::{PinnedPath, Pins, agree, may_match_nothing, pins, pins_and_emptiness, uses_expr};
 use crate::command::Modification;
 use crate::document::{Document, Element, Kind, Path, PathLookup, Value, paths_overlap, rest_below};
@@ -252,7 +252,11 @@ impl<'s> Image<'s> {
             b"$mul" if is_new => *node = zero_like(value),
             b"$mul" => *node = ImageNode::Some(None),
             b"$min" | b"$max" if is_new => *node = ImageNode::Value(value),
-            b"$min" | b"$max" => *node = ImageNode::Some(None),
+            b"$min" | b"$max" => match keeps_known(node, operator, value) {
+                Some(true) => {}
+                Some(false) => *node = ImageNode::Value(value),
+                None => *node = ImageNode::Some(None),
+            },
             // A missing field counts as the int 0, which the operand makes a number of its own kind.
             b"$bit" if is_new => {
                 *node = ImageNode::Some(value.as_document().and_then(Document::first).map(|one| one.value.kind))
@@ -278,8 +282,7 @@ impl<'s> Image<'s> {
 
     /// Returns the node at a path, or `None` if there is nothing to do. A new node is `ImageNode::New`.
     fn node_for(&mut self, parts: &[&'s [u8]], absent: Absent) -> Result<Option<&mut ImageNode<'s>>, UpsertFails> {
-        let is_name = |part: &[u8]| matches!(part, b"$ref" | b"$id" | b"$db");
-        if let Some(depth) = parts.iter().position(|part| part.starts_with(b"$") && !is_name(part)) {
+        if let Some(depth) = parts.iter().position(|part| is_positional_operator(part)) {
             self.change_elements(parts, depth)?;
             return Ok(None);
         }
@@ -302,13 +305,8 @@ impl<'s> Image<'s> {
     /// have created; the server fails them without it (`UpdateArrayNode::apply`).
     fn change_elements(&mut self, parts: &[&'s [u8]], depth: usize) -> Result<(), UpsertFails> {
         let around = parts.get(..depth).unwrap_or_default();
-        match parts.get(depth) {
-            Some(&b"$") => return Err(UpsertFails),
-            Some(part) if part.starts_with(b"$[") => {}
-            _ => {
-                self.unpredictable = true;
-                return Ok(());
-            }
+        if parts.get(depth) == Some(&&b"$"[..]) {
+            return Err(UpsertFails);
         }
         match self.root.path_state(around) {
             PathState::Free => match self.root.reach(around, false).map(|node| node.kind()) {
@@ -435,6 +433,12 @@ mod tests {
         check(doc! {"a": [1]}, doc! {"$set": {"a.0": 1}}, "a.b", "Blocked(Array)");
         check(doc! {}, doc! {"$setOnInsert": {"a": {"b": 1}}}, "a.b", "1");
         check(doc! {}, doc! {"$mul": {"a": 5}}, "a", "0");
+        check(doc! {"a": 2}, doc! {"$max": {"a": 3.5}}, "a", "3.5");
+        check(doc! {"a": 2}, doc! {"$max": {"a": 1}}, "a", "2");
+        check(doc! {"a": 2}, doc! {"$min": {"a": 1_i64}}, "a", "1");
+        check(doc! {"a": 2}, doc! {"$min": {"a": 2.0}}, "a", "2");
+        check(doc! {"a": 2}, doc! {"$max": {"a": f64::NAN}}, "a", "Some(None)");
+        check(doc! {"a": "x"}, doc! {"$max": {"a": 1}}, "a", "Some(None)");
         check(doc! {}, doc! {"$push": {"a": {"b": 1}}}, "a", "[{ \"b\": 1 }]");
         check(doc! {}, doc! {"$push": {"a": {"$each": [1, 2]}}}, "a", "[1, 2]");
         check(doc! {}, doc! {"$push": {"a": {"$each": [1, 2], "$slice": 1}}}, "a", "Some(Some(Array))");

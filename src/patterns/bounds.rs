@@ -15,6 +15,7 @@ use std::cmp::Ordering;
 use bson::doc;
 
 use super::field_path::FieldPath;
+use super::filter::conditions_on;
 use super::number::{Bound, sign};
 use super::stored_data::{DataCheck, all, any, is_missing, is_number, is_one_of, not, value};
 use super::{
@@ -25,7 +26,8 @@ use crate::command::{Namespace, Operation, Statement, StatementKind, Update, cod
 use crate::config::keys::{AnyNumber, Constraint, Declaration, DeclaredScalar, Keys, Keywords, Setting};
 use crate::config::{Code, Located, MapReader, Node, ReadContext};
 use crate::document::{
-    CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, ValueSlot, Writer, is_finite, may_overflow,
+    CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, ValueSlot, Writer, compare_numbers, compare_sum,
+    is_finite, may_overflow,
 };
 use crate::effect::{Change, ImageValue, change, inserted};
 
@@ -55,10 +57,12 @@ enum OnNoRoom {
     Error,
 }
 
-/// The type of numbers that a field is assumed to hold.
+/// The sums that a filter is assumed to lead to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum NumberType {
+enum Sums {
+    /// The filter alone keeps the range, whatever number is stored.
     Any,
+    /// Those of whole numbers, without rounding. docward's own condition decides about the others.
     Whole,
 }
 
@@ -201,7 +205,7 @@ impl Pattern for Bounds {
         let (Operation::Update(update), Some(amount)) = (&statement.operation, amount) else { return Ok(()) };
         let Some(condition) = self.condition(amount) else { return Ok(()) };
         let recorded = update.conditions.iter().any(|known| known.as_document() == condition.as_document());
-        if recorded || self.keeps(update, amount, NumberType::Any) { Ok(()) } else { Err(self.without_condition()) }
+        if recorded || self.keeps(update, amount, Sums::Any) { Ok(()) } else { Err(self.without_condition()) }
     }
 
     fn checked_fields(&self) -> Vec<&str> {
@@ -233,6 +237,40 @@ impl Pattern for Bounds {
             format!("this change would take '{}' out of range; it must be a number {}", self.field.value, self.range()),
             "Read the document again and use a smaller amount.",
         ))
+    }
+}
+
+impl BoundAhead {
+    /// Returns the last stored number from which the amount does not lead beyond the bound; `None` if the server must
+    /// compute the sum.
+    fn limit(self, amount: Value<'_>) -> Option<OwnedValue> {
+        let (Self::Min(bound) | Self::Max(bound)) = self;
+        match amount.kind {
+            Kind::Int32 | Kind::Int64 => bound.minus(amount.as_integer()?),
+            _ => None,
+        }
+    }
+
+    /// Returns the first whole number beyond this one, away from the bound.
+    fn whole_beyond(self, number: Value<'_>) -> Option<i64> {
+        match (self, number.as_whole()) {
+            (Self::Min(_), _) => number.floor()?.checked_add(1),
+            (Self::Max(_), Some(whole)) => whole.checked_sub(1),
+            (Self::Max(_), None) => number.floor(),
+        }
+    }
+
+    /// Returns whether the sum of both numbers does not pass the bound.
+    fn keeps_sum(self, number: Value<'_>, amount: Value<'_>) -> bool {
+        let (bound, wrong) = match self {
+            Self::Min(bound) => (bound, Ordering::Less),
+            Self::Max(bound) => (bound, Ordering::Greater),
+        };
+        let ordering = match self.limit(amount) {
+            Some(limit) => compare_numbers(number, limit.as_value()),
+            None => compare_sum(number, amount, bound.as_value().as_value()),
+        };
+        ordering.is_some_and(|ordering| ordering != wrong)
     }
 }
 
@@ -355,10 +393,10 @@ impl Bounds {
 
     fn evaluate_increment<'a>(&self, update: &Update<'a>, amount: Value<'_>) -> Result<Verdict<'a>, Rejection> {
         let Some(condition) = self.condition(amount) else { return Ok(Verdict::Forward) };
-        if self.keeps(update, amount, NumberType::Any) && (!update.upsert || self.on_no_room == OnNoRoom::Ignore) {
+        if self.keeps(update, amount, Sums::Any) && (!update.upsert || self.on_no_room == OnNoRoom::Ignore) {
             return Ok(Verdict::ForwardConditional(NO_ROOM));
         }
-        if self.policy == BoundsPolicy::Reject && !self.keeps(update, amount, NumberType::Whole) {
+        if self.policy == BoundsPolicy::Reject && !self.keeps(update, amount, Sums::Whole) {
             return Err(self.without_condition());
         }
         let mut update = update.clone();
@@ -383,46 +421,45 @@ impl Bounds {
         }
     }
 
-    /// Returns whether the stored number can change by the amount. Numbers that are not integers have no room.
+    /// Returns whether the stored number can change by the amount: whether it meets [`condition`](Self::condition).
     fn has_room(&self, stored: Document<'_>, amount: Value<'_>) -> bool {
         let number = match self.field.value.lookup(stored) {
-            PathLookup::Found(value) => value.as_integer(),
-            PathLookup::Missing => Some(0),
-            PathLookup::Blocked(_) => None,
+            PathLookup::Found(value) if value.kind.is_number() => value,
+            PathLookup::Missing => return self.is_in_range(amount),
+            PathLookup::Found(_) | PathLookup::Blocked(_) => return false,
         };
-        let sum = number.zip(amount.as_integer()).and_then(|(number, amount)| number.checked_add(amount));
-        sum.is_some_and(|sum| self.is_in_range(crate::document::OwnedValue::integer(sum).as_value()))
+        self.towards(amount).is_none_or(|ahead| ahead.keeps_sum(number, amount))
     }
 
     /// Returns whether the client's filter already keeps the bound: by `{$gte: min - amount}` or a stricter condition,
-    /// or by an equality; for whole numbers also by `{$gt: ...}`.
-    fn keeps(&self, update: &Update<'_>, amount: Value<'_>, numbers: NumberType) -> bool {
-        let field = self.field.value.as_str();
-        let Some(towards) = self.towards(amount) else { return self.is_in_range(amount) };
-        let (bound, inclusive, exclusive, wrong, step) = match towards {
-            BoundAhead::Min(bound) => (bound, "$gte", "$gt", Ordering::Less, -1),
-            BoundAhead::Max(bound) => (bound, "$lte", "$lt", Ordering::Greater, 1),
+    /// or by an equality; if the sums are those of whole numbers, also by `{$gt: ...}`.
+    fn keeps(&self, update: &Update<'_>, amount: Value<'_>, sums: Sums) -> bool {
+        let Some(ahead) = self.towards(amount) else { return self.is_in_range(amount) };
+        let (inclusive, exclusive) = match ahead {
+            BoundAhead::Min(_) => ("$gte", "$gt"),
+            BoundAhead::Max(_) => ("$lte", "$lt"),
         };
-        let needed = amount.as_integer().and_then(|amount| bound.minus(amount)?.as_value().as_integer());
-        let Some(needed) = needed else { return false };
-        let holds = |needed: i64, value: Value<'_>| Bound::Integer(needed).compare(value).is_some_and(|o| o != wrong);
-        let is_enough = |condition: Value<'_>| match condition.as_document() {
-            None => holds(needed, condition),
-            Some(operators) => {
-                let has = |name: &str, needed| operators.get(name).is_some_and(|value| holds(needed, value));
-                let step = if numbers == NumberType::Whole { step } else { 0 };
-                has("$eq", needed) || has(inclusive, needed) || has(exclusive, needed.saturating_add(step))
-            }
-        };
-        let mut unread = vec![update.filter.as_document()];
-        while let Some(filter) = unread.pop() {
-            if filter.get(field).is_some_and(is_enough) {
-                return true;
-            }
-            let branches = filter.get("$and").and_then(Value::as_array).unwrap_or(Document::EMPTY);
-            unread.extend(branches.values().filter_map(Value::as_document));
+        if sums == Sums::Any && ahead.limit(amount).is_none() {
+            return false;
         }
-        false
+        let keeps = |value: Value<'_>| ahead.keeps_sum(value, amount);
+        let counts_whole = sums == Sums::Whole && amount.as_whole().is_some();
+        let keeps_beyond = |value: Value<'_>| match ahead.whole_beyond(value).filter(|_| counts_whole) {
+            Some(whole) => keeps(OwnedValue::integer(whole).as_value()),
+            None => keeps(value),
+        };
+        let is_enough = |condition: Value<'_>| match condition.as_document() {
+            None => keeps(condition),
+            Some(operators) => {
+                let has = |name: &str, keeps: &dyn Fn(Value<'_>) -> bool| operators.get(name).is_some_and(keeps);
+                let listed = operators.get("$in").and_then(Value::as_array).filter(|listed| !listed.is_empty());
+                has("$eq", &keeps)
+                    || has(inclusive, &keeps)
+                    || has(exclusive, &keeps_beyond)
+                    || listed.is_some_and(|listed| listed.values().all(keeps))
+            }
+        };
+        conditions_on(update.filter.as_document(), self.field.value.as_str()).any(is_enough)
     }
 
     /// Returns the condition on the stored number; `None` if every number is allowed. A missing field counts as zero.
@@ -437,11 +474,7 @@ impl Bounds {
             BoundAhead::Min(bound) => (bound, "$gte", "$lt"),
             BoundAhead::Max(bound) => (bound, "$lte", "$gt"),
         };
-        let whole = match amount.kind {
-            Kind::Int32 | Kind::Int64 => amount.as_integer().and_then(|amount| bound.minus(amount)),
-            _ => None,
-        };
-        Some(CowDocument::build(|w| match whole {
+        Some(CowDocument::build(|w| match towards.limit(amount) {
             // `$not` also matches values that are not numbers; the server then rejects the increment. It must not match
             // NaN, which every other comparison excludes.
             Some(limit) if self.is_in_range(amount) => w.nested(field, |w| {

@@ -1,5 +1,7 @@
 //! Conditions of filters: whether there are any, and adding one.
 
+use smallvec::SmallVec;
+
 use crate::command::Update;
 use crate::document::{CowDocument, Document, Kind, Value, Writer, edit};
 
@@ -20,6 +22,28 @@ pub(super) fn narrowed<'a>(
         })
     } else {
         edit::append(filter, |w| condition(w, field))
+    })
+}
+
+/// Returns the conditions on `field` that every document meets which the filter matches: its own, and those in `$and` and
+/// in an `$or` with one branch.
+pub(super) fn conditions_on<'f>(filter: Document<'f>, field: &str) -> impl Iterator<Item = Value<'f>> {
+    let mut unread: SmallVec<[Document<'f>; 4]> = SmallVec::new();
+    let mut elements = filter.elements();
+    std::iter::from_fn(move || {
+        loop {
+            let Some(element) = elements.next() else {
+                elements = unread.pop()?.elements();
+                continue;
+            };
+            let branches = || element.value.as_array().unwrap_or(Document::EMPTY).values();
+            match element.key {
+                b"$and" => unread.extend(branches().filter_map(Value::as_document)),
+                b"$or" if branches().count() == 1 => unread.extend(branches().filter_map(Value::as_document)),
+                key if key == field.as_bytes() => return Some(element.value),
+                _ => {}
+            }
+        }
     })
 }
 

@@ -17,6 +17,7 @@ use bson::doc;
 use smallvec::{SmallVec, smallvec};
 
 use super::field_path::FieldPath;
+use super::filter::conditions_on;
 use super::number::Bound;
 use super::stored_data::{DataCheck, all, is_missing, is_number, value};
 use super::{
@@ -209,7 +210,10 @@ impl SchemaVersion {
         let Operation::Update(update) = operation else { return Ok(self.minimum) };
         let is_replacement = matches!(update.modification.meaning(), Modification::Replacement(_));
         match change(operation, field) {
-            Change::Untouched => Ok(self.named_by_filter(update).or(inserted).unwrap_or(self.minimum)),
+            Change::Untouched => {
+                let named = self.named_by_filter(update).map(|highest| highest.version);
+                Ok(named.or(inserted).unwrap_or(self.minimum))
+            }
             Change::Set(value) => Ok(self.check(value)?),
             // With the condition, the stored version is not higher.
             Change::Either(value) if self.is_max(update) => Ok(self.check(value)?),
@@ -242,22 +246,12 @@ impl SchemaVersion {
     }
 
     /// Returns the highest version that the client's filter allows: a statement whose filter names versions knows them.
-    fn named_by_filter(&self, update: &Update<'_>) -> Option<i64> {
-        let filter = update.filter.as_document();
-        if let Some(value) = equality(filter, self.field.value.as_str()) {
-            return value.as_whole();
+    fn named_by_filter(&self, update: &Update<'_>) -> Option<Highest> {
+        let (filter, field) = (update.filter.as_document(), self.field.value.as_str());
+        if let Some(value) = equality(filter, field) {
+            return Highest::from_value(value);
         }
-        let mut unread = vec![filter];
-        while let Some(filter) = unread.pop() {
-            if let Some(condition) = filter.get(self.field.value.as_str()).and_then(Value::as_document)
-                && let Some(most) = highest(condition)
-            {
-                return Some(most);
-            }
-            let branches = filter.get("$and").and_then(Value::as_array).unwrap_or(Document::EMPTY);
-            unread.extend(branches.values().filter_map(Value::as_document));
-        }
-        None
+        conditions_on(filter, field).filter_map(|condition| highest(condition.as_document()?)).min()
     }
 
     /// Returns a version that may be written.
@@ -316,16 +310,40 @@ impl SchemaVersion {
     fn keeps(&self, update: &Update<'_>, version: i64) -> bool {
         let condition = self.condition(version);
         update.conditions.iter().any(|known| known.as_document() == condition.as_document())
-            || self.named_by_filter(update).is_some_and(|most| most <= version)
+            || self.named_by_filter(update).is_some_and(|highest| highest <= Highest { version, has_fraction: false })
     }
 }
 
-/// Returns the highest version that a condition allows; `None` if that is not known.
-fn highest(condition: Document<'_>) -> Option<i64> {
-    let below = condition.get("$lt").and_then(|value| value.as_whole()?.checked_sub(1));
-    let listed = condition.get("$in").and_then(Value::as_array).and_then(|values| {
-        let versions: Option<Vec<i64>> = values.values().map(Value::as_whole).collect();
-        versions?.into_iter().max()
-    });
-    condition.get("$lte").and_then(Value::as_whole).or(below).or(listed)
+/// The highest number that a condition allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Highest {
+    /// The number without its fraction.
+    version: i64,
+    has_fraction: bool,
+}
+
+impl Highest {
+    fn from_value(value: Value<'_>) -> Option<Self> {
+        Some(Self { version: value.floor()?, has_fraction: value.as_whole().is_none() })
+    }
+
+    /// Returns the highest version below this number.
+    fn below(value: Value<'_>) -> Option<Self> {
+        let Self { version, has_fraction } = Self::from_value(value)?;
+        Some(Self { version: if has_fraction { version } else { version.checked_sub(1)? }, has_fraction: false })
+    }
+
+    /// Returns the highest of the listed numbers: other values are no versions. `None` if one is too large.
+    fn listed(values: Document<'_>) -> Option<Self> {
+        let numbers = values.values().filter(|value| value.kind.is_number());
+        numbers.map(Self::from_value).try_fold(None, |most, number| Some(most.max(Some(number?))))?
+    }
+}
+
+/// Returns the highest number that a condition allows; `None` if that is not known.
+fn highest(condition: Document<'_>) -> Option<Highest> {
+    let below = condition.get("$lt").and_then(Highest::below);
+    let up_to = condition.get("$lte").and_then(Highest::from_value);
+    let listed = condition.get("$in").and_then(Value::as_array).and_then(Highest::listed);
+    [below, up_to, listed].into_iter().flatten().min()
 }

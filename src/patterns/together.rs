@@ -12,7 +12,7 @@ use super::{AnyPattern, Applicability, Context, Pattern, Rejection, Verdict, app
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{Declaration, DescribeSchema, ValueSchema};
 use crate::config::{Code, Node, NodeValue as Yaml, ReadContext};
-use crate::document::{Document, Kind, Path, Value};
+use crate::document::{Document, Kind, Path, Value, is_at_or_below};
 use crate::effect::{
     Image, ImageValue, PathOverlap, Write, each, inserted, is_position, is_rename_source, on_stored, touch,
     without_positions,
@@ -186,8 +186,12 @@ impl Together {
                 }
                 *changed = Some(true);
                 let is_positional = touches == PathOverlap::Positional;
-                if is_positional && !elements.contains(&element_of(path)) {
-                    elements.push(element_of(path));
+                if is_positional {
+                    for element in elements_around(path) {
+                        if !elements.contains(&element) {
+                            elements.push(element);
+                        }
+                    }
                 }
                 let reached = if is_positional { in_elements(field, path) } else { touches };
                 match (presence_after(write, reached), reached) {
@@ -206,8 +210,8 @@ impl Together {
         Ok(written)
     }
 
-    /// Checks writes into one element of an array: they must include all fields in the element, or none, and remove all of
-    /// them, or none.
+    /// Checks writes into one element of an array, also into arrays inside it: they must include all fields in the
+    /// element, or none, and remove all of them, or none.
     fn check_element(&self, operators: Document<'_>, element: &[u8]) -> Result<(), Rejection> {
         let (mut changed, mut written) = (self.all(None), self.all(None));
         let around = without_positions(element);
@@ -215,13 +219,16 @@ impl Together {
             if rest_below(field.as_str().as_bytes(), &around).is_none() {
                 continue;
             }
-            let reaches = |path: &[u8]| element_of(path) == element && touch(field, path) == PathOverlap::Positional;
+            let reaches = |path: &[u8]| is_at_or_below(path, element) && touch(field, path) == PathOverlap::Positional;
             *changed = Some(false);
             for write in on_stored(operators).filter(|(_, path, _)| reaches(path)) {
                 *changed = Some(true);
-                match in_elements(field, write.1) {
-                    PathOverlap::Around => {}
-                    reached => *written = presence_after(write, reached).or(*written),
+                let is_inner = elements_around(write.1).next() != Some(element);
+                match (in_elements(field, write.1), *written) {
+                    (PathOverlap::Around, _) => {}
+                    // Elements of an inner array are checked by themselves.
+                    (reached, Some(true)) if is_inner && presence_after(write, reached) == Some(false) => {}
+                    (reached, known) => *written = presence_after(write, reached).or(known),
                 }
             }
         }
@@ -424,20 +431,14 @@ fn begins_with_position(path: &[u8]) -> bool {
     path.split(|byte| *byte == b'.').next().is_some_and(is_position)
 }
 
-/// Returns the array element that a path writes into: the path up to its last position.
-fn element_of(path: &[u8]) -> &[u8] {
+/// Returns the array elements that a path writes into, the innermost first: the path up to each of its positions.
+fn elements_around(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let dots = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'.').map(|(dot, _)| dot);
     let mut end = path.len();
-    while let Some(head) = path.get(..end) {
-        let start = head.iter().rposition(|byte| *byte == b'.').map_or(0, |dot| dot + 1);
-        if is_position(head.get(start..).unwrap_or_default()) {
-            return head;
-        }
-        if start == 0 {
-            break;
-        }
-        end = start - 1;
-    }
-    b""
+    dots.filter_map(move |dot| {
+        let head = path.get(..std::mem::replace(&mut end, dot))?;
+        head.get(dot + 1..).is_some_and(is_position).then_some(head)
+    })
 }
 
 /// Notes the fields that a document has. Returns false if an array element in it has only some of the fields that lead

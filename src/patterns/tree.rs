@@ -233,10 +233,11 @@ impl Tree {
             return Ok(Verdict::client_pipeline());
         }
         let intent = Intent::from_operation(operation, &self.layout)?;
-        if !update.upsert && !intent.affects_stored(operation, &self.layout) {
+        let moves = intent.affects_stored(operation, &self.layout);
+        if !update.upsert && !moves {
             return Ok(Verdict::Forward);
         }
-        if update.multi && equality(update.filter.as_document(), "_id").is_none() {
+        if moves && update.multi && equality(update.filter.as_document(), "_id").is_none() {
             return Err(Rejection::new(
                 format!("it could move many nodes at once ('{}' or '{}')", self.layout.parent, self.layout.path),
                 "Move one node per statement, selected by its _id.",

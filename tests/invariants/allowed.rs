@@ -181,6 +181,16 @@ pub(super) fn rejects(rules: &[Rule], statement: &Statement, pattern: &str, reas
     if pattern == "bounds" && is_of_bounds && adds {
         return true;
     }
+    // `policy: reject` requires a condition, and this is one.
+    let is_kept = |rule: &Rule| matches!(rule, Rule::Bounds(bounds) if is_of(rule) && bounds.is_kept_by(statement));
+    if pattern == "bounds" && reason.contains("without the condition") && rules.iter().any(is_kept) {
+        return false;
+    }
+    // Only an update that sets the parent or the path moves nodes.
+    let moves = |rule: &Rule| rule.name() == "tree" && rule.fields().iter().any(|field| statement.touches(field));
+    if pattern == "tree" && reason.contains("move many nodes") && !rules.iter().any(moves) {
+        return false;
+    }
     // Documented for `sequence`: a replacement that an upsert inserts gets the value of its filter, and other rules
     // apply to it.
     let fills = |rule: &Rule| rule.name() == "sequence" && rule.fields().iter().any(|field| statement.queries(field));

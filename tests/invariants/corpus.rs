@@ -3,6 +3,7 @@
 mod bounds;
 mod buckets;
 mod compositions;
+mod copies;
 mod counting;
 mod dropped_branches;
 mod limits;
@@ -10,6 +11,7 @@ mod optimistic;
 mod others;
 mod queues;
 mod replacements;
+mod schema_versions;
 mod sequences;
 mod timestamps;
 mod together;
@@ -132,6 +134,7 @@ fn entries() -> Vec<Entry> {
         bounds::entries(),
         buckets::entries(),
         compositions::entries(),
+        copies::entries(),
         counting::entries(),
         dropped_branches::entries(),
         limits::entries(),
@@ -139,6 +142,7 @@ fn entries() -> Vec<Entry> {
         others::entries(),
         queues::entries(),
         replacements::entries(),
+        schema_versions::entries(),
         sequences::entries(),
         timestamps::entries(),
         together::entries(),

@@ -10,8 +10,8 @@ use super::settings::{CopiesEntry, OnOriginalDelete};
 use crate::command::{Modification, Operation, Statement, Update};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value};
 use crate::effect::{
-    AddedValues, Change, ImageValue, PathOverlap, WrittenBy, equality, inserted, is_rename_source, on_stored, touch,
-    touched, write,
+    AddedValues, Change, ImageValue, PathOverlap, WrittenBy, equality, inserted, is_position, is_rename_source,
+    on_stored, only_selection, touch, touched, write,
 };
 use crate::patterns::Collection;
 use crate::patterns::{Rejection, Verdict};
@@ -318,19 +318,13 @@ fn names_key(entry: &CopiesEntry, locator: &[u8], statement: &Statement<'_>, upd
     let Some((list, _)) = position(locator) else { return equality(filter, entry.key.as_str()).is_some() };
     let Some(key) = below(&entry.key, list) else { return false };
     match locator.get(list.len() + 1..).unwrap_or_default() {
-        b"$" => {
-            // If there are two conditions on the array, either may select the element.
-            let on_list = filter.elements().filter(|condition| {
-                condition.key.strip_prefix(list).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"."))
-            });
-            if on_list.count() > 1 {
-                return false;
+        // If there are two conditions on arrays, either may select the element.
+        b"$" => only_selection(filter).is_some_and(|(path, selection)| match selection.value.as_document() {
+            Some(element) if selection.key == b"$elemMatch" => {
+                path == list && equality(element, key.as_str()).is_some()
             }
-            let element =
-                filter.get(list).and_then(Value::as_document).and_then(|condition| condition.get("$elemMatch"));
-            let by_element = element.and_then(Value::as_document).and_then(|element| equality(element, key.as_str()));
-            by_element.or_else(|| equality(filter, entry.key.as_str())).is_some()
-        }
+            _ => equality(filter, entry.key.as_str()).is_some(),
+        }),
         b"$[]" => false,
         [b'$', b'[', identifier @ .., b']'] => {
             let named = [identifier, b".", key.as_str().as_bytes()].concat();
@@ -350,8 +344,7 @@ fn position(written: &[u8]) -> Option<(&[u8], usize)> {
     let mut start = 0;
     for part in written.split(|byte| *byte == b'.') {
         let end = start + part.len();
-        let is_number = !part.is_empty() && part.iter().all(u8::is_ascii_digit);
-        if is_number || part.first() == Some(&b'$') {
+        if is_position(part) {
             return Some((written.get(..start.saturating_sub(1))?, end));
         }
         start = end + 1;

@@ -270,10 +270,10 @@ fn write_number(a: &mut ArrayWriter<'_>, number: usize) {
     a.slot().integer(i64::try_from(number).unwrap_or(i64::MAX));
 }
 
-/// Returns whether no part can be a position, and the path can be used in an expression.
+/// Returns whether no part can be a position, and the path can be used in an expression: there no name begins with `$`.
 fn is_plain(path: &[u8]) -> bool {
-    std::str::from_utf8(path).is_ok()
-        && path.split(|byte| *byte == b'.').all(|part| !part.is_empty() && !crate::effect::is_position(part))
+    let is_name = |part: &[u8]| !part.is_empty() && !part.starts_with(b"$") && !crate::effect::is_position(part);
+    std::str::from_utf8(path).is_ok() && path.split(|byte| *byte == b'.').all(is_name)
 }
 
 /// Returns the plain path before the first position in an array, and the position.

@@ -268,7 +268,7 @@ fn check_parts(operation: &Operation<'_>, layout: &TreeFields, added: &Path, is_
 }
 
 /// Returns whether an operator names exactly this field.
-fn names(operation: &Operation<'_>, path: &Path) -> bool {
+pub(super) fn names(operation: &Operation<'_>, path: &Path) -> bool {
     let Some(Modification::Operators(operators)) = meaning(operation) else { return false };
     touched(operators.as_document()).any(|(_, written, _)| written == path.as_str().as_bytes())
 }

@@ -8,7 +8,7 @@
 //! new parent.
 
 use super::id::{IdClass, NodeId};
-use super::intent::{InsertedId, Intent, NodeWriteKind, RequestedPosition};
+use super::intent::{InsertedId, Intent, NodeWriteKind, RequestedPosition, names};
 use super::layout::{TreeFields, TreeNode, pinned, present, unusable_id, unusable_parent};
 use crate::command::Operation;
 use crate::document::{CowDocument, Document, Kind as ValueKind, OwnedValue, PathLookup};
@@ -112,6 +112,12 @@ impl PlacementRun {
         found: &[Document<'_>],
     ) -> Result<NextAction<'a>, Rejection> {
         let Some(document) = found.first() else { return self.insert(operation) };
+        let is_multi = matches!(operation, Operation::Update(update) if update.multi);
+        if is_multi && !self.intent.affects_stored(operation, &self.layout) {
+            // It changes every node that it matches, and inserts none.
+            self.stage = PlacementStage::Applied;
+            return Ok(NextAction::Apply(operation.clone()));
+        }
         let node = self.layout.node(*document)?;
         if !self.intent.affects_stored(operation, &self.layout) {
             self.stage = PlacementStage::Applied;
@@ -362,15 +368,17 @@ impl PlacementRun {
         let layout = &self.layout;
         let Some(document) = found.first() else { return Ok(NextAction::Finish) };
         let path = layout.path.lookup(*document);
-        // `$pull` and `$rename` of a missing path write nothing.
-        let had_path = self.node.as_ref().is_some_and(|node| node.path.is_some());
+        // `$pull` and `$rename` of a missing path write nothing. A field moved around the path may leave it out, or
+        // contain null.
         if self.intent.kind == NodeWriteKind::Change
             && self.intent.wanted.path.is_none()
             && !matches!(change(operation, &layout.path), Change::Untouched | Change::Removed)
-            && (had_path || path != PathLookup::Missing)
+            && path != PathLookup::Missing
         {
-            let path = present(path).map(|value| layout.read_path(value)).transpose()?;
-            self.intent.wanted.path = Some(path.flatten());
+            let path = present(path).map(|value| layout.read_path(value)).transpose()?.flatten();
+            if path.is_some() || names(operation, &layout.path) {
+                self.intent.wanted.path = Some(path);
+            }
         }
         let parent = match present(layout.parent.lookup(*document)) {
             Some(value) => Some(NodeId::from_value(value, layout.separator).ok_or_else(|| unusable_parent(layout))?),

@@ -5,7 +5,10 @@ use super::*;
 const BOUNDS_INSIDE: &str = "bounds: { field: a.n, min: 0, max: 10 }";
 
 pub(super) fn entries() -> Vec<Entry> {
-    [in_and_out_of_range(), bounded_nan(), invalid_ids(), late_numbers()].into_iter().flatten().collect()
+    [in_and_out_of_range(), bounded_nan(), invalid_ids(), late_numbers(), kept_by_filter()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// NaN has no room in either direction, and no increment changes it.
@@ -42,6 +45,54 @@ fn bounded_nan() -> Vec<Entry> {
         steps: vec![update(doc! { "_id": 1 }, doc! { "$inc": { "n": 1 } })],
         must: "matches it, as without a rule",
         holds: |seen| seen.code() == 0 && seen.n() == 1,
+    });
+    entries
+}
+
+/// Filters that keep the range, for amounts and bounds with a fraction.
+fn kept_by_filter() -> Vec<Entry> {
+    const WHOLE: &[&str] = &["bounds: { field: n, min: 0, policy: reject }"];
+    const FRACTION: &[&str] = &["bounds: { field: n, min: 0.5, policy: reject }"];
+    const MAX: &[&str] = &["bounds: { field: n, max: 10, policy: reject }"];
+    let of = |rules, condition: Bson, amount: Bson| Entry {
+        name: "bounds: the filter keeps the range",
+        rules,
+        stored: vec![doc! { "_id": 1, "n": 8 }],
+        steps: vec![update(doc! { "_id": 1, "n": condition }, doc! { "$inc": { "n": amount } })],
+        must: "the number changes",
+        holds: |seen| seen.code() == 0 && seen.n() == 1 && !is(seen, "n", 8),
+    };
+    let at_least = |number: i32| Bson::from(doc! { "$gte": number });
+    let mut entries = vec![
+        of(WHOLE, at_least(5), (-0.5).into()),
+        of(WHOLE, at_least(5), decimal("-5")),
+        of(WHOLE, at_least(5), decimal("-4.50")),
+        of(WHOLE, doc! { "$gt": 4 }.into(), decimal("-5")),
+        of(FRACTION, at_least(5), (-1).into()),
+        of(MAX, doc! { "$lte": 9 }.into(), 0.5.into()),
+        of(WHOLE, doc! { "$in": [8] }.into(), (-1).into()),
+        of(WHOLE, doc! { "$in": [8, 9] }.into(), (-1).into()),
+    ];
+    entries.push(Entry {
+        steps: vec![update(doc! { "_id": 1, "$or": [{ "n": 8 }] }, doc! { "$inc": { "n": -1 } })],
+        ..of(WHOLE, Bson::Null, Bson::Null)
+    });
+    let not_kept = |condition: Document, amount: Bson| Entry {
+        name: "bounds: the filter does not keep the range",
+        must: "is rejected",
+        holds: |seen| seen.code() == 121 && is(seen, "n", 8),
+        ..of(WHOLE, condition.into(), amount)
+    };
+    entries.push(not_kept(doc! { "$gte": 5 }, (-5.5).into()));
+    entries.push(not_kept(doc! { "$gt": 4 }, decimal("-5.5")));
+    entries.push(not_kept(doc! { "$in": [8, Bson::Null] }, (-1).into()));
+    // The client's filter keeps the range for a whole number only.
+    entries.push(Entry {
+        name: "bounds: a filter that keeps the range of whole numbers, and a number with a fraction",
+        stored: vec![doc! { "_id": 1, "n": 4.25 }],
+        must: "stays in range",
+        holds: |seen| seen.code() == 0 && seen.n() == 0 && is(seen, "n", 4.25),
+        ..of(WHOLE, doc! { "$gt": 4 }.into(), decimal("-5"))
     });
     entries
 }

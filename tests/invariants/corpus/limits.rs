@@ -24,7 +24,30 @@ pub(super) fn entries() -> Vec<Entry> {
     let push_zeros =
         || update(doc! { "_id": 1, "messages.00": { "$exists": false } }, doc! { "$push": { "messages": 9 } });
     let beside = |value: i32| doc! { "a": value, "$each": [] };
+    let named = |name: &str, operator: &str, value: Bson| {
+        let (outer, inner) = ("k".repeat(30), "j".repeat(30));
+        Entry {
+            name: "limits: a path with a name that begins with $",
+            rules: &["limits: { document: 400B }"],
+            stored: vec![doc! { "_id": 1, "pad": "x".repeat(300), "z": 1 }],
+            steps: vec![update(doc! { "_id": 1 }, doc! { operator: { format!("{outer}.{inner}.{name}"): value } })],
+            must: "counts the documents around it",
+            holds: |seen| seen.code() == 121 && seen.one().len() == 3,
+        }
+    };
     vec![
+        named("$id", "$set", "c".into()),
+        named("$id", "$inc", 1.into()),
+        named("$id", "$currentDate", true.into()),
+        named("$name", "$set", "c".into()),
+        named("$[x", "$set", "c".into()),
+        Entry {
+            name: "limits: a path with a name that begins with $, within the limit",
+            must: "is stored",
+            holds: |seen| seen.code() == 0 && at(&seen.one(), "k.$id") == Some(&Bson::Int32(1)),
+            steps: vec![update(doc! { "_id": 1 }, doc! { "$set": { "k.$id": 1 } })],
+            ..named("$id", "$set", 1.into())
+        },
         Entry {
             name: "limits: a position with leading zeros in the filter is no condition",
             rules: &[THREE],

@@ -26,6 +26,16 @@ fn beside_idle(on_insert: Document) -> Step {
 pub(super) fn entries() -> Vec<Entry> {
     vec![
         Entry {
+            name: "timestamps per: document: a replacement with array filters",
+            rules: &["timestamps: { source: at, per: document }"],
+            stored: vec![doc! { "_id": 1 }],
+            steps: vec![plain(doc! { "update": "c", "updates": [
+                { "q": { "_id": 1 }, "u": { "x": 1, "at": date(PAST) }, "arrayFilters": [{ "i": 1 }] }
+            ] })],
+            must: "is stored: mongod ignores them",
+            holds: |seen| seen.code() == 0 && is(seen, "x", 1),
+        },
+        Entry {
             name: "timestamps: an operator that removes the _id",
             rules: &["timestamps: { source: at, per: document }"],
             stored: vec![doc! { "_id": 1 }],

@@ -4,6 +4,11 @@ use super::*;
 
 const TOGETHER_INSIDE: &str = "together: [a.n, b]";
 
+fn nested() -> Document {
+    let element = || doc! { "b": [{ "c": 0 }], "d": 0 };
+    doc! { "_id": 1, "a": [element(), element()] }
+}
+
 pub(super) fn entries() -> Vec<Entry> {
     let pinned = |name, filter: Document| Entry {
         name,
@@ -13,7 +18,36 @@ pub(super) fn entries() -> Vec<Entry> {
         must: "no document has one of them only",
         holds: Seen::nothing_stored,
     };
+    const NESTED: &[&str] = &["together: [a.b.c, a.d]"];
+    let in_arrays = |change: Document| Entry {
+        name: "together: both are written in an element, one in an array inside it",
+        rules: NESTED,
+        stored: vec![nested()],
+        steps: vec![update(doc! { "_id": 1 }, change)],
+        must: "they are stored",
+        holds: |seen| seen.code() == 0 && at(&seen.one(), "a") != at(&nested(), "a"),
+    };
+    let in_some_arrays = |change: Document| Entry {
+        name: "together: one is written in another element than the other, or in an array inside it",
+        must: "is rejected",
+        holds: |seen| seen.code() == 121 && seen.one() == nested(),
+        ..in_arrays(change)
+    };
     vec![
+        in_arrays(doc! { "$set": { "a.0.b.0.c": 1, "a.0.d": 2 } }),
+        in_arrays(doc! { "$set": { "a.$[].b.$[].c": 1, "a.$[].d": 2 } }),
+        in_arrays(doc! { "$set": { "a.0.b.0.c": 1, "a.0.d": 2, "a.1.b.0.c": 1, "a.1.d": 2 } }),
+        in_some_arrays(doc! { "$set": { "a.0.b.0.c": 1, "a.1.d": 2 } }),
+        in_some_arrays(doc! { "$set": { "a.0.b.0.c": 1, "a.0.d": 2, "a.1.b.0.c": 1 } }),
+        in_some_arrays(doc! { "$set": { "a.0.d": 2 }, "$unset": { "a.0.b.0.c": 1 } }),
+        Entry {
+            name: "together: a path with a name that begins with $",
+            rules: &["together: [a.b, c]"],
+            stored: vec![doc! { "_id": 1, "a": { "b": 1 }, "c": 1 }],
+            steps: vec![update(doc! { "_id": 1 }, doc! { "$set": { "a.$id": 5 } })],
+            must: "is neither field",
+            holds: |seen| seen.code() == 0 && at(&seen.one(), "a.$id") == Some(&Bson::Int32(5)),
+        },
         Entry {
             name: "together: an upsert by equal branches",
             rules: &["together: [sku, b, note]"],

@@ -3,7 +3,7 @@
 use super::*;
 
 pub(super) fn entries() -> Vec<Entry> {
-    [placed(), changed_beside()].into_iter().flatten().collect()
+    [placed(), changed_beside(), many_upserts(), around_the_path()].into_iter().flatten().collect()
 }
 
 fn soon_a_duplicate(seen: &Seen) -> bool {
@@ -96,6 +96,82 @@ fn placed() -> Vec<Entry> {
             holds: |seen| seen.code() == 0 && !seen.one().contains_key("parent"),
         },
     ]
+}
+
+/// Upserts of many documents that do not move a stored node.
+fn many_upserts() -> Vec<Entry> {
+    let many = |change: Document| {
+        plain(doc! { "update": "c", "updates": [{ "q": { "k": 1 }, "u": change, "multi": true, "upsert": true }] })
+    };
+    let note = || doc! { "$set": { "note": 1 } };
+    let stored =
+        || vec![doc! { "_id": "a", "path": null, "k": 1 }, doc! { "_id": "b", "parent": "a", "path": ",a,", "k": 1 }];
+    vec![
+        Entry {
+            name: "tree: an upsert of many documents that sets another field",
+            rules: &[TREE],
+            stored: stored(),
+            steps: vec![many(note())],
+            must: "changes all of them",
+            holds: |seen| seen.n() == 2 && seen.stored.iter().all(|node| node.contains_key("note")),
+        },
+        Entry {
+            name: "tree: an upsert of many documents, and none is stored",
+            rules: &[TREE],
+            stored: vec![],
+            steps: vec![many(note())],
+            must: "inserts a root",
+            holds: |seen| seen.code() == 0 && is(seen, "note", 1) && is(seen, "path", Bson::Null),
+        },
+        Entry {
+            name: "tree: an upsert of many documents that inserts a child",
+            rules: &[TREE],
+            stored: vec![doc! { "_id": "a", "path": null }],
+            steps: vec![many(doc! { "$set": { "note": 1 }, "$setOnInsert": { "_id": "b", "parent": "a" } })],
+            must: "inserts it with its path",
+            holds: |seen| seen.stored.get(1).is_some_and(|node| matches!(node.get_str("path"), Ok(",a,"))),
+        },
+        Entry {
+            name: "tree: an upsert of many documents that sets a parent",
+            rules: &[TREE],
+            stored: stored(),
+            steps: vec![many(doc! { "$set": { "parent": "a" } })],
+            must: "is rejected",
+            holds: |seen| seen.code() == 121,
+        },
+    ]
+}
+
+/// A field around the path and the parent gets the value of another one.
+fn around_the_path() -> Vec<Entry> {
+    let of = |moved: Document, must, holds: fn(&Seen) -> bool| Entry {
+        name: "tree: a $rename to the field around the path",
+        rules: &["tree: { path: t.path, parent: t.up }"],
+        stored: vec![
+            doc! { "_id": "A", "t": { "path": null } },
+            doc! { "_id": "B", "t": { "up": "A", "path": ",A," }, "x": moved },
+            doc! { "_id": "C", "t": { "path": null } },
+        ],
+        steps: vec![update(doc! { "_id": "B" }, doc! { "$rename": { "x": "t" } })],
+        must,
+        holds,
+    };
+    vec![
+        of(doc! { "up": "A" }, "keeps the path", |seen| seen.code() == 0 && path_of(seen) == Some(",A,".into())),
+        of(doc! { "up": "C" }, "gets the path of its new parent", |seen| {
+            seen.code() == 0 && path_of(seen) == Some(",C,".into())
+        }),
+        of(doc! { "up": "A", "path": null }, "keeps the path", |seen| {
+            seen.code() == 0 && path_of(seen) == Some(",A,".into())
+        }),
+        of(doc! { "up": "A", "path": ",C," }, "is rejected", |seen| {
+            seen.code() == 121 && path_of(seen) == Some(",A,".into())
+        }),
+    ]
+}
+
+fn path_of(seen: &Seen) -> Option<Bson> {
+    seen.stored.get(1).and_then(|node| at(node, "t.path")).cloned()
 }
 
 fn changed_beside() -> Vec<Entry> {

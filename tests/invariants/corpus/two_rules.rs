@@ -111,6 +111,44 @@ fn together() -> Vec<Entry> {
     ]
 }
 
+/// A rule that reports an error beside one that ignores: only the rule whose condition did not match reports it.
+fn blamed() -> Vec<Entry> {
+    const REPORTS: &str = "bounds: { field: b, min: 0, on_no_room: error }";
+    let of = |rules, stored: Bson, amount: Bson, session: fn(Step) -> Step| Entry {
+        name: "bounds with on_no_room: error: there is room, and another rule does not match",
+        rules,
+        stored: vec![doc! { "_id": 1, "a": 0, "b": stored, "sv": 3 }],
+        steps: vec![session(update(doc! { "_id": 1 }, doc! { "$inc": { "a": -1, "b": amount } }))],
+        must: "n is 0",
+        holds: |seen| seen.replies.iter().all(ok) && seen.code() == 0 && is(seen, "a", 0),
+    };
+    const BOUNDS_BESIDE: &[&str] = &["bounds: { field: a, min: 0 }", REPORTS];
+    const SCHEMA_BESIDE: &[&str] =
+        &["schema_version: { field: sv, current: 3, minimum: 2, on_newer: ignore }", REPORTS];
+    let alone = |step| step;
+    vec![
+        of(BOUNDS_BESIDE, 10.5.into(), (-1).into(), alone),
+        of(BOUNDS_BESIDE, decimal("10.50"), (-1).into(), alone),
+        of(BOUNDS_BESIDE, decimal("10.50"), (-10.5).into(), alone),
+        of(BOUNDS_BESIDE, 10.into(), (-0.5).into(), alone),
+        of(BOUNDS_BESIDE, 10.into(), decimal("-10.0"), alone),
+        of(BOUNDS_BESIDE, 10.5.into(), (-1).into(), transaction),
+        of(SCHEMA_BESIDE, 10.5.into(), (-1).into(), alone),
+        Entry {
+            name: "bounds with on_no_room: error: there is no room for a decimal",
+            must: "the reply has the error",
+            holds: rejected,
+            ..of(BOUNDS_BESIDE, decimal("10.50"), decimal("-10.51"), alone)
+        },
+        Entry {
+            name: "bounds with on_no_room: error: there is no room for a fraction",
+            must: "the reply has the error",
+            holds: rejected,
+            ..of(BOUNDS_BESIDE, 10.into(), (-10.5).into(), alone)
+        },
+    ]
+}
+
 /// A save that makes a node a root, with the path that it was read with.
 fn roots() -> Vec<Entry> {
     let stored = || vec![doc! { "_id": "A", "path": null }, doc! { "_id": "B", "parent": "A", "path": ",A,", "t": 1 }];
@@ -207,5 +245,5 @@ fn equal_versions() -> Vec<Entry> {
 }
 
 pub(super) fn entries() -> Vec<Entry> {
-    [late_writes(), together(), roots(), only_versions(), equal_versions()].into_iter().flatten().collect()
+    [late_writes(), together(), roots(), only_versions(), equal_versions(), blamed()].into_iter().flatten().collect()
 }

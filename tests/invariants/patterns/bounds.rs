@@ -34,6 +34,23 @@ impl Bounds {
         as_number(value).is_some_and(|number| number.is_finite() && kept(number))
     }
 
+    /// Whether the statement increments the field, and its filter has a condition that leaves room.
+    pub(in super::super) fn is_kept_by(&self, statement: &Statement) -> bool {
+        // Sums close to a bound may be rounded beyond it.
+        const MARGIN: f64 = 1e-6;
+        let is_increment = |(operator, path, _): &(String, String, Bson)| operator == "$inc" && path == self.field;
+        let amount = statement.writes().into_iter().find(is_increment).and_then(|(_, _, value)| as_number(&value));
+        let (Some(amount), Some(condition)) = (amount, statement.filter.get(self.field)) else { return false };
+        let towards = if amount < 0.0 { "$gte" } else { "$lte" };
+        let number = match condition {
+            Bson::Document(operators) => operators.get(towards).or(operators.get("$eq")),
+            value => Some(value),
+        };
+        let leaves_room =
+            |number: f64| [-MARGIN, MARGIN].iter().all(|by| self.contains(&Bson::Double(number + amount + by)));
+        number.and_then(as_number).is_some_and(leaves_room)
+    }
+
     /// The distance from the range; `None` if it cannot be computed.
     fn distance(&self, value: &Bson) -> Option<f64> {
         let number = as_number(value).filter(|number| number.is_finite())?;
