@@ -474,7 +474,8 @@ impl Bucket {
         let opened = self.missing_time(operators, set, seed);
         let opening = self.counted(operators, on_insert, pushed, opened.map(|opened| (opened, now)));
         let image = seed.and_then(|seed| seed.updated(opening.as_document()));
-        let holds_only_pushed = image.map(|image| self.holds_only_pushed(seed, &image, pushed));
+        let holds_only_pushed =
+            image.map(|image| self.holds_only_pushed(seed, &image, pushed) && !fails_by_count(seed, operators, &image));
         // Only the increment of the count makes it an error, because the filter contains the count.
         let pins_count = || seed.is_some_and(|seed| seed.updated(operators).is_some());
         match holds_only_pushed {
@@ -508,6 +509,13 @@ impl Bucket {
             format!("Send at most {} at once.", self.limit),
         )
     }
+}
+
+/// Returns whether one of the possible inserts fails with the count, and not by the client's operators alone.
+fn fails_by_count(seed: Option<&Inserted<'_>>, operators: Document<'_>, counted: &Inserted<'_>) -> bool {
+    seed.filter(|seed| !seed.is_certain())
+        .and_then(|seed| seed.updated(operators))
+        .is_some_and(|alone| alone.images().count() > counted.images().count())
 }
 
 /// Returns whether a condition of the filter is on `_id`.

@@ -238,7 +238,8 @@ impl Errors<'_> {
         // A late upsert of a stored document has no effect.
         let names_stored = || {
             let id = statement.pinned("_id");
-            matches!(rule, Rule::Timestamps(_)) && self.before.iter().any(|stored| stored.get("_id") == id)
+            let is_named = |stored: &Document| statement.filter.is_empty() || stored.get("_id") == id;
+            matches!(rule, Rule::Timestamps(_)) && self.before.iter().any(is_named)
         };
         let is_duplicate = direct == DUPLICATE_KEY && (!statement.upsert || names_stored());
         let fails = ARGUMENTS.contains(&direct) || is_duplicate;

@@ -448,6 +448,17 @@ fn selected() -> Vec<Entry> {
             |seen| seen.code() == 121 && seen.stored.len() == 1,
         ),
         Entry {
+            name: "bucket: an upsert whose other branch never matches, and one is inside the count",
+            rules: &[BUCKET],
+            stored: vec![],
+            steps: vec![upsert(
+                doc! { "$or": [{ "zq": { "$all": [] } }, { "count.x": 1 }] },
+                doc! { "$push": { "messages": 1 } },
+            )],
+            must: "is rejected",
+            holds: |seen| seen.code() == 121 && seen.nothing_stored(),
+        },
+        Entry {
             name: "bucket + bounds: $ beside the owner, and no room in the other rule",
             rules: &[BUCKET, BOUNDS],
             stored: vec![doc! { "_id": 1, "owner": "joe", "messages": [{ "t": 1 }], "count": 1, "n": 0 }],
