@@ -112,10 +112,8 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         }
         self.complete(applicable_rules, context, outcomes);
         self.insert_as_replacement();
-        // A procedure needs the statement that it was created for, and the client's numbers are read from operators.
-        let needs_operators =
-            self.prerequisites.has_procedure() || self.prerequisites.provided_numbers().next().is_some();
-        if let (Some(original), None, false) = (original, self.changed_by, needs_operators) {
+        // A procedure needs the statement that it was created for.
+        if let (Some(original), None, false) = (original, self.changed_by, self.prerequisites.has_procedure()) {
             self.statement = original;
         }
     }

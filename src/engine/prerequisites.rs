@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::rejection_text::RejectedBy;
 use crate::command::Statement;
-use crate::patterns::numbering::Numbering;
+use crate::patterns::numbering::{Numbering, ProvidedNumbers};
 use crate::patterns::procedure::Procedure;
 use crate::patterns::{Prerequisite, Rejection};
 use crate::rules::Rule;
@@ -33,6 +33,15 @@ pub(super) struct NumberRule<'r> {
 impl<'r> NumberRule<'r> {
     pub(super) fn new(rule: &'r Rule) -> Option<Self> {
         rule.pattern.numbering().map(|numbers| Self { rule, numbers })
+    }
+
+    /// Returns the whole numbers that the statement may store, besides those that the rule assigns. A client's pipeline
+    /// that only sets constants is sent as it is, and read as operators.
+    pub(super) fn provided_numbers(&self, statement: &Statement<'_>) -> ProvidedNumbers {
+        match statement.as_operators() {
+            Some(read) => self.numbers.provided_numbers(&read.operation),
+            None => self.numbers.provided_numbers(&statement.operation),
+        }
     }
 
     /// Returns the statement with this number.

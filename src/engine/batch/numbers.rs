@@ -37,7 +37,7 @@ impl<'f> BatchJob<'f> {
                 demand_of(&mut demands, rule, namespace).statements.push(index);
             }
             for rule in evaluated.prerequisites.provided_numbers().filter(is_counted) {
-                let provided = rule.numbers.provided_numbers(&evaluated.statement.operation);
+                let provided = rule.provided_numbers(&evaluated.statement);
                 if !provided.is_empty() {
                     demand_of(&mut demands, rule, namespace).provided.extend(provided);
                 }
@@ -53,7 +53,7 @@ impl<'f> BatchJob<'f> {
         for evaluated in self.sendable().filter_map(|index| self.evaluated.get(index)) {
             let namespace = evaluated.statement.namespace;
             for rule in evaluated.prerequisites.provided_numbers().filter(|rule| !is_counted(rule)) {
-                let numbers = rule.numbers.provided_numbers(&evaluated.statement.operation);
+                let numbers = rule.provided_numbers(&evaluated.statement);
                 match provided.iter_mut().find(|known| known.is_of(rule.rule, namespace)) {
                     Some(known) => known.numbers.extend(numbers),
                     None => {
@@ -378,7 +378,7 @@ fn demand_of<'w, 'f>(
 
 /// Whether a counter assigns the statement a number, or must not assign one that it contains.
 fn asks_counter(evaluated: &Evaluated<'_, '_>) -> bool {
-    let provides = |rule: NumberRule<'_>| !rule.numbers.provided_numbers(&evaluated.statement.operation).is_empty();
+    let provides = |rule: NumberRule<'_>| !rule.provided_numbers(&evaluated.statement).is_empty();
     evaluated.prerequisites.numbers().any(|rule| is_counted(&rule))
         || evaluated.prerequisites.provided_numbers().filter(is_counted).any(provides)
 }
