@@ -103,9 +103,16 @@ fn work_is_proportional_to_length() {
             count *= 2;
             before = cost(count);
         }
-        let after = cost(4 * count);
+        let mut after = cost(4 * count);
+        let is_more = |before: Duration, after: Duration| after > 9 * before + Duration::from_millis(20);
+        // Other processes can use the caches meanwhile; what is more than proportional is so each time.
+        for _ in 0..2 {
+            if is_more(before, after) {
+                (before, after) = (cost(count), cost(4 * count));
+            }
+        }
         eprintln!("{target}, {name}: {before:?} for {count}, {after:?} for {}", 4 * count);
-        if after > 9 * before + Duration::from_millis(20) {
+        if is_more(before, after) {
             wrong.push(format!("{target}, {name}: {before:?} for {count}, {after:?} for {}", 4 * count));
         }
     }
