@@ -34,7 +34,8 @@ pub fn compare_sum(one: Value<'_>, other: Value<'_>, third: Value<'_>) -> Option
     compare_numbers(sum.as_value(), third)
 }
 
-fn as_double(value: Value<'_>) -> Option<f64> {
+/// Returns an integer or a double as a double, rounded if it is a large integer; `None` for other types.
+pub fn as_double(value: Value<'_>) -> Option<f64> {
     value.as_f64().or_else(|| value.as_integer().map(|number| number as f64))
 }
 

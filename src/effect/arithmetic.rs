@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::node::{ImageNode, ImageValue};
-use crate::document::{self, Kind, OwnedValue, Value, compare_numbers};
+use crate::document::{self, Kind, OwnedValue, Value, as_double, compare_numbers};
 
 /// Returns the sum of integers and doubles (`SafeNum`). The result has the wider type. An int that overflows becomes
 /// a long. Returns `None` if a long overflows, which fails on the server, or if a decimal is involved.
@@ -25,10 +25,6 @@ pub(super) fn keeps_known(node: &ImageNode<'_>, operator: &[u8], value: Value<'_
     let ImageValue::Value(known) = node.held() else { return None };
     let replaces = if operator == b"$min" { Ordering::Less } else { Ordering::Greater };
     compare_numbers(value, known).map(|ordering| ordering != replaces)
-}
-
-fn as_double(value: Value<'_>) -> Option<f64> {
-    value.as_f64().or_else(|| value.as_integer().map(|number| number as f64))
 }
 
 /// Returns the result of `$mul` on a missing field: zero, in the type of the factor.
