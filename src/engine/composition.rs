@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use super::dry_run::{DryRun, DryRunOutcome, dry_run};
 use super::outcome::OutcomeKind;
 use super::{ClientState, Now};
+use crate::command::Namespace;
 use crate::config::{Code, Diagnostic};
 use crate::document::CowDocument;
 use crate::rules::{Mode, Rule, RuleSet};
@@ -19,8 +20,9 @@ pub fn incompatible_rules(rules: &RuleSet) -> Vec<Diagnostic> {
     let mut warnings = Vec::new();
     for (database, collection) in examples.collect::<HashSet<_>>() {
         let (database, collection) = (database.as_str(), collection.as_str());
+        let namespace = Namespace { database, collection };
         let Some(found) = rules.rules_for(database, collection).filter(|found| found.ids().len() > 1) else { continue };
-        for (violated, other, how) in found.iter().flat_map(|rule| undone(rule, found.iter())) {
+        for (violated, other, how) in found.iter().flat_map(|rule| undone(rule, found.iter(), namespace)) {
             if known.insert((violated.id, other.id)) {
                 warnings.push(undoing(violated, other, how));
             }
@@ -38,11 +40,12 @@ pub fn incompatible_rules(rules: &RuleSet) -> Vec<Diagnostic> {
 fn undone<'r>(
     rule: &'r Rule,
     others: impl Iterator<Item = &'r Rule>,
+    namespace: Namespace<'_>,
 ) -> impl Iterator<Item = (&'r Rule, &'r Rule, &'static str)> {
     let enforced = |rule: &Rule| rule.mode == Mode::Enforce;
     others
         .filter(move |other| enforced(rule) && enforced(other))
-        .filter_map(move |other| Some((rule, other, rule.pattern.conflict_with(&other.pattern)?)))
+        .filter_map(move |other| Some((rule, other, rule.pattern.conflict_with(&other.pattern, namespace)?)))
 }
 
 fn undoing(violated: &Rule, other: &Rule, how: &str) -> Diagnostic {
@@ -163,6 +166,35 @@ mod tests {
     fn deletes_of_other_workers_jobs_are_reported() {
         let reports = |tree: &str| found(&["queue: { lease: 5m }", tree]).len() == 1;
         assert!(reports("tree: { on_delete: cascade }") && !reports("tree: {}"));
+    }
+
+    #[test]
+    fn copies_that_another_rule_breaks_are_reported() {
+        let reports = |one: &str, other: &str| found(&[one, other]).len() == 1;
+        let copies = |list: &str| format!("copies: [{list}]");
+        let originals =
+            |on_delete: &str| copies(&format!("{{ into: d.o, key: k, fields: {{ n: m }}, on_delete: {on_delete} }}"));
+        assert!(reports("tree: { on_delete: cascade }", &originals("reject")));
+        assert!(!reports("tree: { on_delete: cascade }", &originals("unset")));
+        assert!(!reports("tree: {}", &originals("reject")));
+        let of_others = |key: &str, copied: &str, on_delete: &str| {
+            let entry = format!("{{ into: d.c, key: {key}, fields: {{ n: {copied} }}, on_delete: {on_delete} }}");
+            format!("version: 1\nrules:\n- {{ name: copied, namespace: d.o, copies: [{entry}] }}\n")
+        };
+        let reports = |other: &str, copies: String| {
+            let text = format!("{copies}- {{ name: other, namespace: d.c, {other} }}\n");
+            let rules = RuleSet::from_sources(vec![SourceFile { name: "test.yaml".into(), text }]);
+            incompatible_rules(&rules.unwrap_or_else(|report| panic!("{report}"))).len() == 1
+        };
+        const BUCKET: &str = "bucket: { array: ms, count: count, limit: 4 }";
+        assert!(reports("queue: { lease: 5m }", of_others("k", "locked", "keep")));
+        assert!(!reports("queue: { lease: 5m }", of_others("k", "m", "keep")));
+        assert!(reports("tree: {}", of_others("parent", "m", "unset")));
+        assert!(!reports("tree: {}", of_others("parent", "m", "keep")));
+        assert!(reports(BUCKET, of_others("ms.id", "ms.n", "unset")));
+        assert!(!reports(BUCKET, of_others("ms.id", "ms.n", "keep")));
+        assert!(!reports(BUCKET, of_others("k.id", "k.n", "unset")));
+        assert!(!reports("tree: { on_delete: cascade }", of_others("k", "m", "reject")));
     }
 
     #[test]

@@ -280,16 +280,14 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                 self.reject_broken(rule, broken, context.namespace, outcomes);
             }
         }
-        let assigns_number = self.prerequisites.assigns_number();
-        if self.rejected.is_some() || !(assigns_number || self.prerequisites.has_procedure()) {
+        let adds = self.prerequisites.assigns_number() || self.prerequisites.has_procedure();
+        if self.rejected.is_some() || !adds {
             return;
         }
         for rule in enforced(applicable_rules) {
             if rule.pattern.check_final(&self.statement).is_ok() {
                 self.prepare_for_widest(rule, context, outcomes);
-                if assigns_number {
-                    self.must_hold.push(rule);
-                }
+                self.must_hold.push(rule);
             }
         }
     }
@@ -396,9 +394,10 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         }
     }
 
-    /// Returns the first rule that the statement satisfies without its numbers and breaks with them.
-    pub(super) fn broken_by(&self, numbered: &Statement<'_>) -> Option<(&'r Rule, Rejection)> {
-        self.must_hold.iter().find_map(|rule| Some((*rule, rule.pattern.check_final(numbered).err()?)))
+    /// Returns the first rule that the statement satisfies without what is added after its evaluation, and breaks with
+    /// it: `completed` has its numbers, or what a procedure adds.
+    pub(super) fn broken_by(&self, completed: &Statement<'_>) -> Option<(&'r Rule, Rejection)> {
+        self.must_hold.iter().find_map(|rule| Some((*rule, rule.pattern.check_final(completed).err()?)))
     }
 
     pub(super) fn reject_broken(
@@ -409,14 +408,19 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         outcomes: &mut RuleOutcomes,
     ) {
         let other = self.changed_by.filter(|other| other.id != rule.id);
-        let reason = match other {
-            Some(other) => format!("{}, after the changes of rule '{}'", broken.reason, other.name.value),
-            None => broken.reason,
+        let rejection = match other {
+            Some(other) => after_changes_of(other, broken),
+            None => broken,
         };
-        let rejection = Rejection { reason, ..broken };
         outcomes.add(rule, namespace, OutcomeKind::Reject, Some(&rejection));
         self.rejected = Some(RejectedBy::new(rule, rejection));
     }
+}
+
+/// The rejection of a statement that a rule accepts without the changes of `other`.
+pub(super) fn after_changes_of(other: &Rule, broken: Rejection) -> Rejection {
+    let reason = format!("{}, after the changes of rule '{}'", broken.reason, other.name.value);
+    Rejection { reason, ..broken }
 }
 
 /// Whether it is an upsert with `$expr` in its filter: every server rejects it before it looks for documents (224,

@@ -153,7 +153,7 @@ impl Pattern for Bounds {
         vec![ExclusiveField { kind: "bounds", field: self.field.clone().map(|path| path.as_str().to_owned()) }]
     }
 
-    fn conflict_with(&self, other: &AnyPattern) -> Option<&'static str> {
+    fn conflict_with(&self, other: &AnyPattern, _: Namespace<'_>) -> Option<&'static str> {
         let (sequence, version, own) = (other.numbered_field(), other.version(), &self.field.value);
         let is_same = |field: &&Path| field.as_str() == own.as_str();
         let is_nested = |field: &&Path| !is_same(field) && own.overlaps(field.as_str().as_bytes());

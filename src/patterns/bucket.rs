@@ -78,6 +78,10 @@ impl Pattern for Bucket {
         true
     }
 
+    fn counted_array(&self) -> Option<&Path> {
+        Some(&self.array)
+    }
+
     fn own_fields(&self) -> Vec<&str> {
         std::iter::once(&self.count).chain(&self.opened).map(Path::as_str).collect()
     }

@@ -24,12 +24,13 @@ pub use settings::{CopiedField, Copies, CopiesEntry, OnOriginalDelete};
 
 use super::stored_data::{Backfill, DataCheck, Search};
 use super::{
-    Applicability, Context, IndexPurpose, NeededIndex, Pattern, Privilege, Requirement, RuleView, Verdict,
+    AnyPattern, Applicability, Context, IndexPurpose, NeededIndex, Pattern, Privilege, Requirement, RuleView, Verdict,
     applicability_for_content,
 };
 use crate::command::{Delete, Namespace, Operation, Statement, StatementKind};
 use crate::config::keys::Declaration;
 use crate::config::{Diagnostic, Located, NamespaceGlob, Node, ReadContext};
+use crate::document::Path;
 use originals::{OriginalDeleteProcedure, ReferenceWriteProcedure};
 use writes::ReferenceWrites;
 
@@ -44,6 +45,28 @@ impl Pattern for Copies {
 
     fn contradictions(rules: &[RuleView<'_>]) -> Vec<Diagnostic> {
         contradictions::contradictions(rules)
+    }
+
+    fn conflict_with(&self, other: &AnyPattern, namespace: Namespace<'_>) -> Option<&'static str> {
+        let rejects = self.originals.is(namespace) && self.rejects_deletes();
+        if rejects && other.cascades() {
+            return Some("the delete of a node also deletes nodes below it to which there are references");
+        }
+        let (own, counted) = (other.own_fields(), other.counted_array());
+        let is_own = |path: &Path| own.iter().any(|field| path.overlaps(field.as_bytes()));
+        let is_counted = |path: &Path| counted.is_some_and(|array| path.overlaps(array.as_str().as_bytes()));
+        self.entries.iter().filter(|entry| entry.into.is(namespace)).find_map(|entry| {
+            if entry.fields.iter().any(|field| is_own(&field.copied)) {
+                return Some("docward writes copies into a field that belongs to the other rule");
+            }
+            let unset = entry.on_delete == OnOriginalDelete::Unset;
+            if unset && entry.paths().any(is_own) {
+                return Some("the removal of references also removes a field that belongs to the other rule");
+            }
+            let removes_elements = unset && entry.lists().filter_map(Path::parse).any(|list| is_counted(&list));
+            removes_elements
+                .then_some("the removal of references takes elements out of an array, and does not count them")
+        })
     }
 
     fn data_checks(&self, _: Namespace<'_>) -> Vec<DataCheck> {
@@ -85,8 +108,7 @@ impl Pattern for Copies {
     }
 
     fn requirements(&self) -> Vec<Requirement> {
-        let rejects = self.entries.iter().any(|entry| entry.on_delete == OnOriginalDelete::Reject);
-        let transactions = rejects.then_some(Requirement::Transactions);
+        let transactions = self.rejects_deletes().then_some(Requirement::Transactions);
         [Requirement::OwnConnection, Requirement::PipelineUpdates, Requirement::ChangeStreams]
             .into_iter()
             .chain(transactions)
@@ -98,9 +120,8 @@ impl Pattern for Copies {
     }
 
     fn applicability(&self, kind: StatementKind, namespace: Namespace<'_>) -> Applicability {
-        let rejects = || self.entries.iter().any(|entry| entry.on_delete == OnOriginalDelete::Reject);
         match kind {
-            StatementKind::Delete if self.originals.is(namespace) && rejects() => Applicability::Each,
+            StatementKind::Delete if self.originals.is(namespace) && self.rejects_deletes() => Applicability::Each,
             _ if self.entries.iter().any(|entry| entry.into.is(namespace)) => applicability_for_content(kind),
             _ => Applicability::None,
         }
@@ -125,6 +146,10 @@ impl Pattern for Copies {
 }
 
 impl Copies {
+    fn rejects_deletes(&self) -> bool {
+        self.entries.iter().any(|entry| entry.on_delete == OnOriginalDelete::Reject)
+    }
+
     fn evaluate_delete<'a>(&self, statement: &Statement<'a>, delete: &Delete<'_>) -> Verdict<'a> {
         if !delete.multi && statement.option("collation").is_some() {
             return Verdict::unsupported(

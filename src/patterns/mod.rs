@@ -420,9 +420,14 @@ pub trait Pattern {
         false
     }
 
-    /// Returns why this rule cannot hold if the other rule is enforced on the same namespace, as half a sentence.
-    fn conflict_with(&self, other: &AnyPattern) -> Option<&'static str> {
-        let _ = other;
+    /// Returns the array whose elements it counts in another field.
+    fn counted_array(&self) -> Option<&Path> {
+        None
+    }
+
+    /// Returns why the two rules do not both hold if they are enforced on the same namespace, as half a sentence.
+    fn conflict_with(&self, other: &AnyPattern, namespace: Namespace<'_>) -> Option<&'static str> {
+        let _ = (other, namespace);
         None
     }
 

@@ -35,6 +35,12 @@ pub trait ProcedureRun: Debug + Send {
     /// Returns the next action. `operation` is the client's statement after all rules; procedures of other rules may
     /// have narrowed it.
     fn next<'a>(&mut self, operation: &Operation<'a>, result: ActionResult<'_>) -> NextAction<'a>;
+
+    /// Returns whether the operation that it applies writes a field that the statement does not write. Rules that the
+    /// statement keeps must hold for this operation too.
+    fn adds_fields(&self) -> bool {
+        false
+    }
 }
 
 /// The result of the last action.

@@ -115,7 +115,7 @@ impl Pattern for Queue {
         smallvec![&self.locked, &self.locked_at, &self.attempts]
     }
 
-    fn conflict_with(&self, other: &AnyPattern) -> Option<&'static str> {
+    fn conflict_with(&self, other: &AnyPattern, _: Namespace<'_>) -> Option<&'static str> {
         if other.may_keep_replaced() {
             return Some("a late replacement leaves the job as it is, so docward rejects claims by replacement");
         }

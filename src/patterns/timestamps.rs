@@ -95,7 +95,7 @@ impl Pattern for Timestamps {
         self.per == TimestampScope::Document
     }
 
-    fn conflict_with(&self, other: &AnyPattern) -> Option<&'static str> {
+    fn conflict_with(&self, other: &AnyPattern, _: Namespace<'_>) -> Option<&'static str> {
         let TimestampedFields::Listed(listed) = &self.fields else { return None };
         let decides =
             |path: &Path| other.deciding_fields().iter().any(|field| field.overlaps(path.as_str().as_bytes()));

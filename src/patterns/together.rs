@@ -59,7 +59,7 @@ impl Pattern for Together {
         )]
     }
 
-    fn conflict_with(&self, other: &AnyPattern) -> Option<&'static str> {
+    fn conflict_with(&self, other: &AnyPattern, _: Namespace<'_>) -> Option<&'static str> {
         self.fields.iter().find_map(|field| other.partial_change_reason(field))
     }
 

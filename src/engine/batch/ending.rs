@@ -81,7 +81,7 @@ impl<'f> BatchJob<'f> {
                     reason: "it was carried out when it was first sent, and the reply was lost".to_owned(),
                     hint: "Read the documents to see its result; do not send it again.".to_owned(),
                 };
-                self.reject(transaction, rejection, port)
+                self.reject(transaction, transaction.rule(), rejection, port)
             }
         }
     }

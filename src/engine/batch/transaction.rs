@@ -9,6 +9,7 @@ use std::ops::ControlFlow;
 
 use smallvec::SmallVec;
 
+use super::super::evaluation::after_changes_of;
 use super::super::merge;
 use super::super::outcome::OutcomeKind;
 use super::super::port::{Flow, Port};
@@ -77,6 +78,11 @@ pub(super) enum RestartReason {
 }
 
 impl<'f> TransactionAttempt<'f> {
+    /// The rule whose procedure is running.
+    pub(super) fn rule(&self) -> &'f Rule {
+        self.procedure.rule
+    }
+
     fn next(&mut self, result: ActionResult<'_>) -> NextAction<'f> {
         self.procedure.run.next(&self.statement.operation, result)
     }
@@ -125,7 +131,7 @@ impl<'f> BatchJob<'f> {
                         self.limit_time(elapsed)?;
                     }
                     Err(rejection) => {
-                        self.reject(&transaction, rejection, port);
+                        self.reject(&transaction, transaction.rule(), rejection, port);
                         break;
                     }
                 },
@@ -193,6 +199,9 @@ impl<'f> BatchJob<'f> {
                 }
                 NextAction::Apply(operation) => {
                     let narrowed = statement.with(operation);
+                    if let Some((rule, broken)) = self.broken_with_additions(transaction, &narrowed) {
+                        return self.give_up(transaction, rule, broken, port).await;
+                    }
                     if transaction.enter() {
                         transaction.statement = narrowed;
                         transaction.next(ActionResult::Start)
@@ -203,7 +212,9 @@ impl<'f> BatchJob<'f> {
                 }
                 NextAction::Finish if transaction.leave() => transaction.next(ActionResult::Done),
                 NextAction::Finish => return AttemptResult::Continue(statement_reply),
-                NextAction::Reject(rejection) => return self.give_up(transaction, rejection, port).await,
+                NextAction::Reject(rejection) => {
+                    return self.give_up(transaction, transaction.rule(), rejection, port).await;
+                }
             };
         }
     }
@@ -233,7 +244,7 @@ impl<'f> BatchJob<'f> {
         port: &Port,
     ) -> AttemptResult<NextAction<'f>> {
         if let Some(rejection) = limits::excess_of_writes(&message, statements) {
-            return self.give_up(transaction, rejection, port).await;
+            return self.give_up(transaction, transaction.rule(), rejection, port).await;
         }
         let frame = self.exchange(transaction, message, port).await;
         let Some(reply) = transaction.accept(&frame)? else {
@@ -243,7 +254,8 @@ impl<'f> BatchJob<'f> {
             let text = error.value.as_document().and_then(|error| error.get("errmsg")?.as_str());
             let text = text.unwrap_or("no reason given");
             let reason = format!("the server rejected a write that the rule adds: {text}");
-            return self.give_up(transaction, Rejection::new(reason, "Report this to the DBA."), port).await;
+            let rejection = Rejection::new(reason, "Report this to the DBA.");
+            return self.give_up(transaction, transaction.rule(), rejection, port).await;
         }
         AttemptResult::Continue(transaction.next(ActionResult::Done))
     }
@@ -256,7 +268,7 @@ impl<'f> BatchJob<'f> {
         port: &Port,
     ) -> AttemptResult<Vec<u8>> {
         if let Some(rejection) = limits::excess_of_statement(statement) {
-            return self.give_up(transaction, rejection, port).await;
+            return self.give_up(transaction, transaction.rule(), rejection, port).await;
         }
         let own = transaction.own;
         let mut forms = self.forms_by_kind(transaction.index, statement).into_iter();
@@ -360,34 +372,47 @@ impl<'f> BatchJob<'f> {
             Some(code::ILLEGAL_OPERATION) if sent == SentCommands::Find => {
                 let reason = "it needs a transaction, which only replica sets and sharded clusters support";
                 let rejection = Rejection::new(reason, "Tell the DBA: the rule needs a replica set.");
-                self.reject(transaction, rejection, port)
+                self.reject(transaction, transaction.rule(), rejection, port)
             }
             _ => self.end_with(transaction, frame.to_vec(), port).await,
         }
     }
 
-    /// Rejects the statement and aborts its transaction.
+    /// Returns the first rule that the statement keeps, and breaks with the fields that the procedure adds.
+    fn broken_with_additions(
+        &self,
+        transaction: &TransactionAttempt<'f>,
+        applied: &Statement<'_>,
+    ) -> Option<(&'f Rule, Rejection)> {
+        let procedure = &transaction.procedure;
+        let evaluated = self.evaluated.get(transaction.index).filter(|_| procedure.run.adds_fields())?;
+        let (rule, broken) = evaluated.broken_by(applied)?;
+        Some((rule, after_changes_of(procedure.rule, broken)))
+    }
+
+    /// Rejects the statement for this rule and aborts its transaction.
     async fn give_up<T>(
         &mut self,
         transaction: &mut TransactionAttempt<'f>,
+        rule: &'f Rule,
         rejection: Rejection,
         port: &Port,
     ) -> AttemptResult<T> {
-        let ending = self.reject(transaction, rejection, port);
+        let ending = self.reject(transaction, rule, rejection, port);
         AttemptResult::Break(match transaction.own {
             Some(own) if own.begun => self.abort_and(transaction, ending, port).await,
             _ => ending,
         })
     }
 
-    /// Rejects the statement for the rule whose procedure is running.
+    /// Rejects the statement for this rule.
     pub(super) fn reject(
         &mut self,
         transaction: &TransactionAttempt<'f>,
+        rule: &'f Rule,
         rejection: Rejection,
         port: &Port,
     ) -> AttemptEnd {
-        let rule = transaction.procedure.rule;
         let namespace = self.batch.namespace(&transaction.statement);
         port.add_outcome(rule, namespace, OutcomeKind::Reject, Some(&rejection));
         if let Some(evaluated) = self.evaluated.get_mut(transaction.index) {

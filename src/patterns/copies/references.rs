@@ -30,6 +30,11 @@ impl CopiesEntry {
         parents(holder).chain([holder]).filter(|list| !list.is_empty())
     }
 
+    /// Returns the paths that belong to a reference: the copied fields, then the key.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.fields.iter().map(|field| &field.copied).chain([&self.key])
+    }
+
     /// Returns the holders in a document.
     pub fn holders<'d>(&self, document: Document<'d>) -> ReferringDocuments<'d> {
         let path = self.holder.as_ref().map_or("", Path::as_str);

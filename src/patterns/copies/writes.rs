@@ -359,7 +359,7 @@ fn below(field: &Path, list: &[u8]) -> Option<Path> {
 
 fn locate<'u>(entry: &'u CopiesEntry, written: &'u [u8]) -> ReferenceWrite<'u> {
     let holder = entry.holder.as_ref().map_or("", Path::as_str);
-    let fields = || entry.fields.iter().map(|field| &field.copied).chain([&entry.key]);
+    let fields = || entry.paths();
     let Some((list, position_end)) = position(written) else {
         return match leads(holder, written) {
             Some(way) => ReferenceWrite::Holder { way, listed: false },

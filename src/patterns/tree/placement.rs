@@ -30,6 +30,7 @@ impl Procedure for PlacementProcedure {
             intent,
             node: None,
             removes_path: false,
+            adds_parent: false,
             inserted: None,
             stage: PlacementStage::Start,
         })
@@ -44,6 +45,8 @@ struct PlacementRun {
     node: Option<TreeNode>,
     /// The statement removes the path that the stored node has.
     removes_path: bool,
+    /// The statement was given the parent that its path names.
+    adds_parent: bool,
     /// The `_id` of the node that an upsert inserts, if it does insert.
     inserted: Option<InsertedId>,
     stage: PlacementStage,
@@ -93,6 +96,10 @@ impl ProcedureRun for PlacementRun {
             }
         };
         action.unwrap_or_else(NextAction::Reject)
+    }
+
+    fn adds_fields(&self) -> bool {
+        self.adds_parent
     }
 }
 
@@ -327,6 +334,7 @@ impl PlacementRun {
     fn apply<'a>(&mut self, operation: &Operation<'a>, position: &NodePosition) -> NextAction<'a> {
         self.stage = PlacementStage::Applied;
         let parent = position.parent.as_ref().filter(|_| position.adds_parent);
+        self.adds_parent = parent.is_some();
         self.on_node(&self.layout.set_position(operation, position.path.as_deref(), parent))
     }
 

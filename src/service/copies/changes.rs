@@ -9,7 +9,7 @@ use bson::{Bson, Document as Query, doc};
 use mongodb::options::{ChangeStreamOptions, FullDocumentType};
 
 use super::repairer::Repairer;
-use crate::document::{OwnedValue, Value, parents};
+use crate::document::{OwnedValue, Path, Value, parents};
 use crate::patterns::Collection;
 use crate::patterns::copies::{Copies, CopiesEntry, OnOriginalDelete, is_reference};
 use crate::service::id::IdKey;
@@ -166,14 +166,15 @@ fn pipeline(copies: &Copies, sources: &[IdSource<'_>]) -> Vec<Query> {
     for source in sources {
         match source {
             IdSource::Original => {
-                fields.extend(copies.entries.iter().flat_map(|entry| &entry.fields).map(|field| &field.original));
+                let originals = copies.entries.iter().flat_map(|entry| &entry.fields);
+                fields.extend(originals.map(|field| field.original.as_str()));
                 ids.push("$documentKey._id".to_owned());
             }
             IdSource::Copy(entry) => {
                 match &entry.holder {
-                    // Inside an array, the paths of changes contain indexes.
-                    Some(holder) => fields.push(holder),
-                    None => fields.extend(entry.fields.iter().map(|field| &field.copied).chain([&entry.key])),
+                    // The holder, or a field around it, may be an array. The paths of changes inside it contain indexes.
+                    Some(holder) => fields.push(holder.root()),
+                    None => fields.extend(entry.paths().map(Path::as_str)),
                 }
                 ids.push(format!("$fullDocument.{}", entry.key));
             }
@@ -186,7 +187,7 @@ fn pipeline(copies: &Copies, sources: &[IdSource<'_>]) -> Vec<Query> {
         list("$updateDescription.removedFields"),
         {"$map": {"input": list("$updateDescription.truncatedArrays"), "in": "$$this.field"}},
     ]};
-    let paths = fields.iter().map(|field| field.as_str());
+    let paths = fields.iter().copied();
     let with_parents = |path| parents(path).chain([path]).map(Bson::from);
     let around: Vec<Bson> = paths.clone().flat_map(with_parents).collect();
     let inside = paths.map(|path| doc! {"$eq": [{"$indexOfBytes": ["$$this", {"$literal": format!("{path}.")}]}, 0]});

@@ -88,7 +88,7 @@ pub(super) async fn repair(
         let command = document(|w| {
             w.string("find", &entry.into.name);
             w.nested("filter", |w| w.nested(entry.key.as_str(), |w| w.boolean("$exists", true)));
-            let paths = entry.fields.iter().map(|field| &field.copied).chain([&entry.key]);
+            let paths = entry.paths();
             w.nested("projection", |w| project(w, paths));
         });
         let database = repairer.client.database(&entry.into.database);

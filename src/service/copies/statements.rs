@@ -94,7 +94,7 @@ pub(super) fn detach(entry: &CopiesEntry, shape: ReferenceShape<'_>, id: Value<'
             write_filter(w, entry, shape, id, false);
         });
         w.nested("u", |w| match shape {
-            ReferenceShape::Plain => write_unset(w, shape, copied(entry).chain([&entry.key])),
+            ReferenceShape::Plain => write_unset(w, shape, entry.paths()),
             ReferenceShape::Listed(list) => w.nested("$pull", |w| {
                 w.nested(list, |w| write_element_filter(w, entry, list, "", id, false));
             }),

@@ -3,11 +3,53 @@
 use super::*;
 
 pub(super) fn entries() -> Vec<Entry> {
-    [placed(), changed_beside(), many_upserts(), around_the_path()].into_iter().flatten().collect()
+    [placed(), parents_by_path(), changed_beside(), many_upserts(), around_the_path()].into_iter().flatten().collect()
 }
 
 fn soon_a_duplicate(seen: &Seen) -> bool {
     seen.code() == 11000 && seen.took < Duration::from_secs(2)
+}
+
+/// The path alone names the parent, which docward adds.
+fn parents_by_path() -> Vec<Entry> {
+    const BOTH: &[&str] = &[TREE, "together: [parent, x]"];
+    const NUMBERS: &[&str] = &[TREE, "bounds: { field: parent, min: 0, max: 9 }"];
+    let alone = |step| Entry {
+        name: "tree and together: the parent is added, and not its partner",
+        rules: BOTH,
+        stored: vec![doc! { "_id": "a", "path": null }, doc! { "_id": "i", "path": ",a,", "parent": "a", "x": 1 }],
+        steps: vec![step],
+        must: "is rejected",
+        holds: |seen| {
+            let count = seen.stored.iter().filter(|node| node.contains_key("parent") != node.contains_key("x")).count();
+            seen.code() == 121 && format!("{}", seen.last()).contains("after the changes of rule") && count == 0
+        },
+    };
+    let number = |id: i32, code| Entry {
+        name: "tree and bounds: the added parent is in range, or not",
+        rules: NUMBERS,
+        stored: vec![doc! { "_id": 50, "path": null }, doc! { "_id": 5, "path": null }],
+        steps: vec![insert(vec![doc! { "_id": 51, "path": format!(",{id},") }])],
+        must: "is rejected if it is not",
+        holds: if code == 0 {
+            |seen| seen.code() == 0 && seen.stored.len() == 3
+        } else {
+            |seen| seen.code() == 121 && seen.stored.len() == 2
+        },
+    };
+    vec![
+        alone(insert(vec![doc! { "_id": "g", "path": ",a," }])),
+        alone(update(doc! { "_id": "i" }, doc! { "path": ",a," })),
+        alone(upsert(doc! { "_id": "h", "path": ",a," }, doc! { "$set": { "q": 1 } })),
+        Entry {
+            name: "tree and together: the parent is added to its partner",
+            must: "is stored",
+            holds: |seen| seen.code() == 0 && seen.stored.len() == 3,
+            ..alone(upsert(doc! { "_id": "h", "path": ",a,", "parent": "a", "x": 1 }, doc! { "$set": { "q": 1 } }))
+        },
+        number(50, 121),
+        number(5, 0),
+    ]
 }
 
 fn placed() -> Vec<Entry> {

@@ -139,6 +139,77 @@ async fn elements_are_written_with_their_copies() {
     expect(&direct, "people", &[doc! {"_id": 1, "hobbies": [&chess]}]).await;
 }
 
+/// The reference 1 inside `fields`, in an array at the field with this number. The array has another, long element: the
+/// change event of an element in a short array has the whole array.
+fn nested(fields: &[&str], array: usize, name: &str) -> Bson {
+    let Some((field, rest)) = fields.split_first() else { return doc! {"id": 1, "n": name}.into() };
+    let inner = nested(rest, array.wrapping_sub(1), name);
+    let inner = if array == 0 { vec![inner, doc! {"text": "x".repeat(500)}.into()].into() } else { inner };
+    doc! {*field: inner}.into()
+}
+
+/// Every write of a stale copy is followed, by whatever path it changes the array or what is in it.
+#[tokio::test]
+async fn changes_are_followed_wherever_the_array_is() {
+    const FIELDS: [&str; 3] = ["x", "y", "z"];
+    let mongod = Mongod::shared();
+    let direct = mongod.client().await.database(&mongod.fresh_database());
+    let name = direct.name();
+    let rules = format!(
+        "version: 1
+rules:
+  - {{ name: deep, namespace: {name}.originals, copies: [{{ into: {name}.copies, key: x.y.z.id, fields: {{ name: x.y.z.n }} }}] }}
+"
+    );
+    let document = |id: &str, array: usize| {
+        let mut document = doc! {"_id": id};
+        document.extend(nested(&FIELDS, array, "new").as_document().unwrap().clone());
+        document
+    };
+    // Each document with the update that makes it stale, and its array filters.
+    let (mut stored, mut expected, mut updates) = (Vec::new(), Vec::new(), Vec::new());
+    for array in 0..FIELDS.len() {
+        let inside: String = FIELDS[array + 1..].iter().map(|field| format!(".{field}")).collect();
+        for (depth, element) in (array + 1..=FIELDS.len()).flat_map(|depth| ["0", "$[e]", "$"].map(|one| (depth, one)))
+        {
+            let parts = FIELDS.iter().take(depth).enumerate();
+            let parts =
+                parts.map(|(at, field)| if at == array { format!("{field}.{element}") } else { (*field).to_owned() });
+            let path = parts.collect::<Vec<_>>().join(".");
+            let id = format!("{array}-{depth}-{element}");
+            stored.push(document(&id, array));
+            expected.push(document(&id, array));
+            let filters = if element == "$[e]" { vec![doc! {format!("e{inside}.id"): 1}] } else { Vec::new() };
+            let filter = if element == "$" {
+                doc! {"_id": id, "x.y.z.id": 1}
+            } else {
+                doc! {"_id": id}
+            };
+            updates.push((filter, doc! {"$set": {path: nested(&FIELDS[depth..], usize::MAX, "old")}}, filters));
+        }
+        let id = format!("{array}-push");
+        stored.push(document(&id, array));
+        let mut after = document(&id, array);
+        let around =
+            FIELDS[..array].iter().fold(&mut after, |document, field| document.get_document_mut(field).unwrap());
+        let element = |name| nested(&FIELDS[array + 1..], usize::MAX, name);
+        around.get_array_mut(FIELDS[array]).unwrap().push(element("new"));
+        expected.push(after);
+        updates.push((doc! {"_id": id}, doc! {"$push": {FIELDS[..=array].join("."): element("old")}}, Vec::new()));
+    }
+    direct.collection("originals").insert_one(doc! {"_id": 1, "name": "new"}).await.unwrap();
+    direct.collection("copies").insert_many(stored).await.unwrap();
+    let docward = Docward::start(mongod, &rules);
+    docward.wait_for_log(CHECKED);
+    let copies = docward.client().await.database(name).collection::<Document>("copies");
+    for (filter, update, filters) in updates {
+        let updated = copies.update_one(filter, update.clone()).array_filters(filters).await.unwrap();
+        assert_eq!(updated.modified_count, 1, "{update}");
+    }
+    expected.sort_by_key(|document| document.get_str("_id").unwrap().to_owned());
+    expect(&direct, "copies", &expected).await;
+}
+
 #[tokio::test]
 async fn the_reference_may_be_in_a_document_inside_the_element() {
     let mongod = Mongod::shared();
