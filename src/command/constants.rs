@@ -16,14 +16,21 @@ pub(super) fn as_operators<'a>(stages: Document<'a>) -> Option<CowDocument<'a>> 
         let Element { key, value } = stage.first().filter(|_| stage.elements().count() == 1)?;
         match key {
             b"$set" | b"$addFields" => {
-                for field in value.as_document()?.elements() {
+                let fields = value.as_document()?;
+                // The server rejects a stage without fields, and one that removes a field twice.
+                fields.first()?;
+                for field in fields.elements() {
                     record_write(&mut writes, field.key, constant(field.value)?)?;
                 }
             }
             b"$unset" if value.kind == Kind::Array => {
-                for name in value.as_array()?.values() {
-                    record_write(&mut writes, name.as_string_bytes()?, None)?;
+                let names: Vec<_> =
+                    value.as_array()?.values().map(|name| name.as_string_bytes()).collect::<Option<_>>()?;
+                let is_twice = |(at, name): (usize, &&[u8])| names.iter().take(at).any(|earlier| earlier == name);
+                if names.is_empty() || names.iter().enumerate().any(is_twice) {
+                    return None;
                 }
+                names.into_iter().try_for_each(|name| record_write(&mut writes, name, None))?;
             }
             b"$unset" => record_write(&mut writes, value.as_string_bytes()?, None)?,
             _ => return None,
@@ -136,5 +143,8 @@ mod tests {
             assert_eq!(operators_of(vec![stage.clone()]), None, "{stage}");
         }
         assert_eq!(operators_of(Vec::new()), None);
+        for invalid in [doc! {"$unset": []}, doc! {"$unset": ["b", "c", "b"]}, doc! {"$set": {}}] {
+            assert_eq!(operators_of(vec![doc! {"$set": {"a": 1}}, invalid.clone()]), None, "{invalid}");
+        }
     }
 }

@@ -24,6 +24,18 @@ pub(super) fn entries() -> Vec<Entry> {
             holds: is_unparsed,
         });
     }
+    for rules in [&[WHOLE], &[FIELDS], &[CHECK]] {
+        for invalid in [doc! { "$unset": ["a", "a"] }, doc! { "$unset": [] }] {
+            entries.push(Entry {
+                name: "a constant pipeline with a stage that the server rejects",
+                rules,
+                stored: stored(),
+                steps: vec![update(doc! { "_id": 1 }, vec![doc! { "$set": { "s": 2_i64 } }, invalid])],
+                must: "fails",
+                holds: |seen| seen.code() != 0 && seen.stored == [doc! { "_id": 1, "a": 1 }],
+            });
+        }
+    }
     entries.push(Entry {
         name: "an operator without a document",
         rules: &[FIELDS],
