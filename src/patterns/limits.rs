@@ -161,6 +161,8 @@ impl Pattern for Limits {
             if let Some(position) = limit.position_without_room(update) {
                 let expression = CowDocument::build(|w| write_has_name(w, array, position));
                 measured.push(Measured { name: name_found(array), expression });
+                let expression = CowDocument::build(|w| write_is_in_array(w, &limit.array.value));
+                measured.push(Measured { name: name_around(array), expression });
             }
         }
         measured
@@ -174,8 +176,10 @@ impl Pattern for Limits {
         let full = self.items.iter().find_map(|limit| limit.exceeded_by(update, stored));
         let rejection =
             full.or_else(|| self.too_long(stored)).or_else(|| self.selected_by_other(update, stored)).or_else(|| {
-                // The condition has mistaken a field's name for a position.
-                self.items.iter().find_map(|limit| limit.misread(update, stored))
+                // The condition has looked into another array, or mistaken a field's name for a position.
+                let misled =
+                    |limit: &ItemLimit| limit.in_array(update, stored).or_else(|| limit.misread(update, stored));
+                self.items.iter().find_map(misled)
             });
         rejection.map_or(Unmatched::Nothing, Unmatched::Reject)
     }
@@ -192,6 +196,10 @@ const OTHER_ARRAY: &str = "_docward_other_array";
 
 fn count_name(array: &str) -> String {
     format!("_docward_items_{}", array.replace('.', "/"))
+}
+
+fn name_around(array: &str) -> String {
+    format!("_docward_around_{}", array.replace('.', "/"))
 }
 
 fn name_added(array: &str) -> String {
@@ -268,7 +276,7 @@ impl ItemLimit {
     /// Checks the array in the document that the statement inserts.
     fn check_inserted(&self, operation: &Operation<'_>) -> Result<(), Violation> {
         if inserted(operation).is_some_and(|image| image.at(&self.array.value) == ImageValue::Blocked(Kind::Array)) {
-            return Err(self.inside_array());
+            return Err(Violation::Unclear(self.inside_array()));
         }
         match inserted_items(operation, &self.array.value) {
             Some(count) => Ok(self.check_count(count)?),
@@ -287,7 +295,7 @@ impl ItemLimit {
         match update.modification.meaning() {
             Modification::Replacement(document) => match path.lookup(document.as_document()) {
                 PathLookup::Found(value) => Ok(self.check_count(item_count(value)).map(|()| None)?),
-                PathLookup::Blocked(Kind::Array) => Err(self.inside_array()),
+                PathLookup::Blocked(Kind::Array) => Err(Violation::Unclear(self.inside_array())),
                 PathLookup::Missing | PathLookup::Blocked(_) => Ok(None),
             },
             Modification::Operators(operators) => {
@@ -381,6 +389,14 @@ impl ItemLimit {
         }
     }
 
+    /// Returns the rejection if a field around the array is an array itself, in whose elements the condition finds positions.
+    fn in_array(&self, update: &Update<'_>, stored: Document<'_>) -> Option<Rejection> {
+        let array = self.array.value.as_str();
+        self.position_without_room(update)?;
+        let is_inside = stored.get(name_around(array)).and_then(Value::as_bool) == Some(true);
+        is_inside.then(|| self.inside_array())
+    }
+
     /// Returns the rejection if a field in the stored array has the name of the position in the condition.
     fn misread(&self, update: &Update<'_>, stored: Document<'_>) -> Option<Rejection> {
         let (array, position) = (self.array.value.as_str(), self.position_without_room(update)?);
@@ -441,11 +457,11 @@ impl ItemLimit {
         })
     }
 
-    fn inside_array(&self) -> Violation {
-        Violation::Unclear(Rejection::new(
+    fn inside_array(&self) -> Rejection {
+        Rejection::new(
             format!("its field '{}' is inside an array", self.array.value),
             "Store the array in a field outside arrays.",
-        ))
+        )
     }
 
     fn unclear(&self, written: WrittenBy<'_>) -> Violation {
@@ -471,6 +487,13 @@ fn has_condition(update: &Update<'_>, condition: &CowDocument<'_>) -> bool {
 /// Writes `{$cond: [{$isArray: "$items"}, {$size: "$items"}, 0]}`.
 fn write_item_count(w: &mut Writer<'_>, array: &str) {
     if_array(w, array, |a, items| a.nested(|w| w.string("$size", items)), |a, _| a.int32(0));
+}
+
+/// Writes whether a field around this one is an array.
+fn write_is_in_array(w: &mut Writer<'_>, field: &Path) {
+    w.array("$or", |a| {
+        field.parents().for_each(|parent| a.nested(|w| w.array("$isArray", |a| a.string(format!("${parent}")))));
+    });
 }
 
 /// Writes whether the field is a document, or an array with one, that has a field with the name of the position.

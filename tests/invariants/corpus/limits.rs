@@ -36,6 +36,14 @@ pub(super) fn entries() -> Vec<Entry> {
         }
     };
     vec![
+        Entry {
+            name: "limits: a push to a full array inside an array, as an upsert",
+            rules: &["limits: { items: { m.arr: 3 } }"],
+            stored: vec![doc! { "_id": 1, "m": [{ "arr": [1, 2, 3] }] }],
+            steps: vec![upsert(doc! { "_id": 1 }, doc! { "$push": { "m.arr": 1 } })],
+            must: "is an error, as directly",
+            holds: |seen| seen.code() == 121 && seen.stored.len() == 1,
+        },
         named("$id", "$set", "c".into()),
         named("$id", "$inc", 1.into()),
         named("$id", "$currentDate", true.into()),
