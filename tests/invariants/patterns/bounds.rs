@@ -6,6 +6,7 @@ use super::super::case::Statement;
 use super::super::dice::Dice;
 use super::super::rules::{Change, Promise};
 use super::super::values::{as_number, put, reachable, related, small_number, take};
+use super::queue::{ATTEMPTS, Queue};
 
 #[derive(Clone, Debug)]
 pub(in super::super) struct Bounds {
@@ -115,7 +116,17 @@ impl Promise for Bounds {
         let is_outside =
             |document: &Document| reachable(document, self.field).iter().any(|value| !self.contains(value));
         let rounds = direct.statements.iter().any(increments) && direct.before.iter().any(is_outside);
-        self.broken(direct).is_none() && !rounds && !direct.statements.iter().any(|statement| self.refuses(statement))
+        // A claim increments the attempt number of `queue`.
+        let is_full = |job: &Document| {
+            let next = job.get(ATTEMPTS).and_then(as_number).map(|number| Bson::Double(number + 1.0));
+            next.is_some_and(|next| !self.contains(&next))
+        };
+        let claims_full =
+            self.field == ATTEMPTS && direct.statements.iter().any(Queue::claims) && direct.before.iter().any(is_full);
+        self.broken(direct).is_none()
+            && !rounds
+            && !claims_full
+            && !direct.statements.iter().any(|statement| self.refuses(statement))
     }
 }
 

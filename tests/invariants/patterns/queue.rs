@@ -10,7 +10,7 @@ use super::super::values::{FUTURE, PAST, as_number, date};
 
 const LOCKED: &str = "locked";
 const SINCE: &str = "tlocked";
-const ATTEMPTS: &str = "try";
+pub(super) const ATTEMPTS: &str = "try";
 
 /// Doubles below this number are exact to 1.
 const MOST_ATTEMPTS: f64 = 9_007_199_254_740_992.0;
@@ -80,7 +80,7 @@ impl Queue {
         Queue { max_attempts: dice.percent(30).then_some(3) }
     }
 
-    fn claims(statement: &Statement) -> bool {
+    pub(super) fn claims(statement: &Statement) -> bool {
         // A pipeline of constants is a claim; any other is rejected.
         if statement.is_pipeline() {
             return statement.touches(LOCKED);
@@ -218,8 +218,11 @@ impl Promise for Queue {
             let claims = Self::claims(statement);
             // The job that it names can be claimed. A claim also takes a job whose lock the client's filter does not match:
             // a job without one, with another form of it, or with one that has expired.
-            let is_matched =
-                |job: &Document| !statement.queries(LOCKED) || job.get(LOCKED) == Some(&Bson::Boolean(false));
+            let demands_none = matches!(statement.filter.get(LOCKED),
+                Some(Bson::Document(condition)) if condition.contains_key("$exists"));
+            let is_matched = |job: &Document| {
+                !statement.queries(LOCKED) || job.get(LOCKED) == Some(&Bson::Boolean(false)) && !demands_none
+            };
             let named = statement.filter.get("_id").is_some_and(|id| {
                 let job = direct.before.iter().find(|job| job.get("_id") == Some(id));
                 job.is_some_and(|job| free(job) && is_matched(job))

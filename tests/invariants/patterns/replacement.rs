@@ -113,9 +113,8 @@ impl Replacement {
 
     fn uncounted(&self, before: &Document, after: &Document) -> Option<String> {
         let old = self.version_of(before);
-        let new = Self::written(self.version_of(after));
-        match (Self::whole(old), new) {
-            (Some(old), Some(new)) if new > old => None,
+        match (Self::whole(old), Self::written(self.version_of(after))) {
+            (Some(_), Some(_)) if self.is_higher(before, after) => None,
             (Some(_), _) => Some("the version is not higher after a save".to_owned()),
             (None, _) if old.is_some() => None,
             (None, Some(_)) => None,
@@ -127,14 +126,17 @@ impl Replacement {
     /// Changes of the version by an update with operators.
     fn updated(&self, before: &Document, after: &Document) -> Option<String> {
         let version = self.version_of(before).filter(|version| **version != SECOND_LARGEST);
-        let old = Self::whole(version)?;
+        Self::whole(version)?;
+        (!self.is_higher(before, after)).then(|| "an update did not count the version up".to_owned())
+    }
+
+    fn is_higher(&self, before: &Document, after: &Document) -> bool {
+        let (old, new) = (self.version_of(before), self.version_of(after));
         // Neighbouring longs can be the same double.
-        let longs = self.version_of(before).and_then(Bson::as_i64).zip(self.version_of(after).and_then(Bson::as_i64));
-        let counted = match longs {
+        match old.and_then(Bson::as_i64).zip(new.and_then(Bson::as_i64)) {
             Some((old, new)) => new > old,
-            None => Self::written(self.version_of(after)).is_some_and(|new| new > old),
-        };
-        (!counted).then(|| "an update did not count the version up".to_owned())
+            None => Self::whole(old).zip(Self::written(new)).is_some_and(|(old, new)| new > old),
+        }
     }
 
     fn counts(&self) -> bool {

@@ -45,10 +45,13 @@ impl Together {
 
     /// Whether the fields that it writes are there afterwards, or removed, whatever is stored: it writes all of them, not
     /// in arrays, by operators that write a value or remove one.
-    fn decides(statement: &Statement) -> bool {
+    fn decides(&self, statement: &Statement) -> bool {
         const DECIDING: [&str; 8] = ["$set", "$unset", "$inc", "$mul", "$min", "$max", "$currentDate", "$bit"];
-        let decides =
-            |(operator, path, _): &(String, String, Bson)| DECIDING.contains(&operator.as_str()) && !has_position(path);
+        // An $unset of a part of a field leaves the field missing if it was.
+        let is_part = |path: &str| self.fields.iter().any(|field| path.starts_with(&format!("{field}.")));
+        let decides = |(operator, path, _): &(String, String, Bson)| {
+            DECIDING.contains(&operator.as_str()) && !has_position(path) && (operator != "$unset" || !is_part(path))
+        };
         statement.kind == Kind::Update && !statement.is_pipeline() && statement.writes().iter().all(decides)
     }
 }
@@ -122,7 +125,7 @@ impl Promise for Together {
             }
             let was_there: Vec<bool> = self.fields.iter().map(|field| !held(before, field).is_empty()).collect();
             let was_mixed = was_there.contains(&true) && was_there.contains(&false);
-            if mixed && !was_mixed && matches!(change.statements, [statement] if Self::decides(statement)) {
+            if mixed && !was_mixed && matches!(change.statements, [statement] if self.decides(statement)) {
                 return Some(format!("left with some of {:?} only", self.fields));
             }
             let allowed = change.statements.iter().any(|statement| self.allows(statement, &changed));
