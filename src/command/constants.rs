@@ -17,7 +17,7 @@ pub(super) fn as_operators<'a>(stages: Document<'a>) -> Option<CowDocument<'a>> 
         match key {
             b"$set" | b"$addFields" => {
                 let fields = value.as_document()?;
-                // The server rejects a stage without fields, and one that removes a field twice.
+                // The server rejects a stage without fields.
                 fields.first()?;
                 for field in fields.elements() {
                     record_write(&mut writes, field.key, constant(field.value)?)?;
@@ -26,6 +26,7 @@ pub(super) fn as_operators<'a>(stages: Document<'a>) -> Option<CowDocument<'a>> 
             b"$unset" if value.kind == Kind::Array => {
                 let names: Vec<_> =
                     value.as_array()?.values().map(|name| name.as_string_bytes()).collect::<Option<_>>()?;
+                // It also rejects a stage that removes a field twice.
                 let is_twice = |(at, name): (usize, &&[u8])| names.iter().take(at).any(|earlier| earlier == name);
                 if names.is_empty() || names.iter().enumerate().any(is_twice) {
                     return None;

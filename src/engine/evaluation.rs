@@ -39,7 +39,7 @@ pub(super) struct Evaluated<'r, 'a> {
     pub(super) prerequisites: Prerequisites<'r>,
     /// The numbers that the statement gets only when it inserts.
     pub(super) numbers_on_insert: Vec<(NumberRule<'r>, i64)>,
-    /// The rules that the statement must still satisfy once the number is assigned.
+    /// The rules that the statement must still satisfy with what is added later: its numbers, and what a procedure adds.
     pub(super) must_hold: SmallVec<[&'r Rule; 1]>,
     /// The number of failed transactions for it.
     pub(super) attempts: u32,
