@@ -120,6 +120,7 @@ impl<'a> DocumentList<'a> {
             (Some(value), None) => {
                 let wrong = CommandError::WrongType { part: BODY, field: name };
                 let array = value.as_array().ok_or(wrong.clone())?;
+                array.check_positions().map_err(|fault| CommandError::Ambiguous { part: name, fault })?;
                 let all_documents = array.values().all(|value| value.kind == Kind::Document);
                 all_documents.then_some(Self::InBody(array)).ok_or(wrong)
             }

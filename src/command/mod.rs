@@ -29,7 +29,7 @@ pub use statement::{
     Conditions, Delete, Insert, Modification, Operation, Pipeline, Statement, Update, current_date_type,
 };
 
-use crate::document::{Checked, Document, DuplicateField, Element, Malformed, Value};
+use crate::document::{AmbiguousName, Checked, Document, Element, Malformed, Value};
 use crate::wire::WireError;
 use crate::wire::op_msg::Message;
 
@@ -115,7 +115,7 @@ pub enum CommandError {
     #[error("{part} is not valid BSON: {fault}")]
     NotBson { part: &'static str, fault: Malformed },
     #[error("{part} is ambiguous: {fault}")]
-    Duplicate { part: &'static str, fault: DuplicateField },
+    Ambiguous { part: &'static str, fault: AmbiguousName },
     #[error("the command body is empty")]
     NoCommand,
     #[error("field '{field}' of {part} has the wrong type")]
@@ -303,9 +303,9 @@ fn parse_document<'a>(bytes: &'a [u8], part: &'static str) -> Result<Document<'a
 }
 
 fn distinct<'a>(checked: Checked<'a>, part: &'static str) -> Result<Document<'a>, CommandError> {
-    checked.distinct().map_err(|fault| CommandError::Duplicate { part, fault })
+    checked.distinct().map_err(|fault| CommandError::Ambiguous { part, fault })
 }
 
 pub(crate) fn reject_duplicates(document: Document<'_>, part: &'static str) -> Result<(), CommandError> {
-    document.reject_duplicates().map_err(|fault| CommandError::Duplicate { part, fault })
+    document.reject_duplicates().map_err(|fault| CommandError::Ambiguous { part, fault })
 }

@@ -3,28 +3,28 @@
 use super::form::{DOCUMENT_SEQUENCE, StatementFieldNames, WriteForm};
 use super::statement::{Conditions, Delete, Insert, Modification, Operation, Statement, Update};
 use super::{CommandError, check};
-use crate::document::{CowDocument, Document, DuplicateField, Element, Value};
+use crate::document::{AmbiguousName, CowDocument, Document, Element, Value};
 
 impl<'a> Statement<'a> {
     /// Reads a statement from the command body; for findAndModify `source` is that body.
     ///
     /// # Errors
-    /// [`CommandError`] if a field is missing, mistyped, duplicate or unknown.
+    /// [`CommandError`] if a field is missing, mistyped, ambiguous or unknown.
     pub(super) fn of_body(form: WriteForm, source: Document<'a>) -> Result<Self, CommandError> {
-        source.check_nested_duplicates().map_err(|fault| ambiguous(form, fault))?;
+        source.check_names_throughout().map_err(|fault| ambiguous(form, fault))?;
         Self::from_document(form, source)
     }
 
     /// Reads a statement from an unchecked document of a kind-1 section.
     ///
     /// # Errors
-    /// [`CommandError`] if a field is missing, mistyped, duplicate or unknown, or `bytes` is not a document.
+    /// [`CommandError`] if a field is missing, mistyped, ambiguous or unknown, or `bytes` is not a document.
     pub(super) fn of_sequence(form: WriteForm, bytes: &'a [u8]) -> Result<Self, CommandError> {
-        let source = check(bytes, DOCUMENT_SEQUENCE)?.distinct_throughout().map_err(|fault| ambiguous(form, fault))?;
+        let source = check(bytes, DOCUMENT_SEQUENCE)?.unambiguous().map_err(|fault| ambiguous(form, fault))?;
         Self::from_document(form, source)
     }
 
-    /// Reads a statement. No field may occur twice in `source` or in a nested document.
+    /// Reads a statement. No name in `source` or in a nested document may be ambiguous.
     fn from_document(form: WriteForm, source: Document<'a>) -> Result<Self, CommandError> {
         let (operation, namespace) = match form {
             WriteForm::Insert => (insert(source.into()), 0),
@@ -167,8 +167,8 @@ fn check_option(names: &StatementFieldNames, key: &[u8], value: Value<'_>) -> Re
     Err(CommandError::WrongType { part: names.part, field })
 }
 
-fn ambiguous(form: WriteForm, fault: DuplicateField) -> CommandError {
-    CommandError::Duplicate { part: form.names().part, fault }
+fn ambiguous(form: WriteForm, fault: AmbiguousName) -> CommandError {
+    CommandError::Ambiguous { part: form.names().part, fault }
 }
 
 fn unknown_field(part: &'static str, key: &[u8]) -> CommandError {

@@ -1,9 +1,9 @@
-//! Checks the structure, lengths and depth of a whole document, without recursion. The same pass records whether two
-//! fields of one document may have the same name.
+//! Checks the structure, lengths and depth of a whole document, without recursion. The same pass records whether a
+//! name may be ambiguous.
 
 use smallvec::SmallVec;
 
-use super::cursor::{Document, DuplicateField, c_string_length, int32, scan_name};
+use super::cursor::{AmbiguousName, Document, c_string_length, int32, is_position, scan_name};
 use super::value::Kind;
 
 /// The maximum nesting depth of documents: mongod's default (`BSONDepth`, 200 levels since 3.6).
@@ -32,8 +32,9 @@ pub enum Malformed {
 #[derive(Debug, Clone, Copy)]
 pub struct Checked<'a> {
     document: Document<'a>,
-    /// Two names in one of the documents have the same hash bits. If this is false, no name occurs twice.
-    possible_duplicates: bool,
+    /// Two names in one of the documents have the same hash bits, or an element of an array has another name than its
+    /// position. If this is false, no name is ambiguous.
+    possibly_ambiguous: bool,
 }
 
 /// A document or array around the current position.
@@ -41,6 +42,8 @@ struct Level<'a> {
     /// Its remaining fields, without the terminator.
     rest: &'a [u8],
     names: FieldNameHashes,
+    /// The position of the next element, if it is an array.
+    position: Option<usize>,
 }
 
 /// The hashes of the field names of a document so far, each as one of 256 bits.
@@ -70,8 +73,8 @@ impl<'a> Checked<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         // The sender chooses the depth, so the levels are on an explicit stack instead of recursion.
         let mut around = SmallVec::<[Level<'a>; 8]>::new();
-        let mut here = Level { rest: open(bytes)?, names: FieldNameHashes::NONE };
-        let mut possible_duplicates = false;
+        let mut here = Level { rest: open(bytes)?, names: FieldNameHashes::NONE, position: None };
+        let mut possibly_ambiguous = false;
         loop {
             let Some((tag, named)) = here.rest.split_first() else {
                 let Some(above) = around.pop() else { break };
@@ -83,7 +86,14 @@ impl<'a> Checked<'a> {
             let rest = named.get(name_length..).unwrap_or_default();
             let (value, rest) = rest.split_at_checked(value_length(kind, rest)?).ok_or(Malformed::Length)?;
             here.rest = rest;
-            possible_duplicates |= here.names.add(hash);
+            match &mut here.position {
+                // Different positions are different names.
+                Some(position) => {
+                    possibly_ambiguous |= !is_position(named.get(..name_length - 1).unwrap_or_default(), *position);
+                    *position += 1;
+                }
+                None => possibly_ambiguous |= here.names.add(hash),
+            }
             let nested = match kind {
                 Kind::Document | Kind::Array => value,
                 Kind::JavaScriptWithScope => scope(value)?,
@@ -92,10 +102,11 @@ impl<'a> Checked<'a> {
             if around.len() == MAX_DEPTH {
                 return Err(Malformed::TooDeep);
             }
-            let below = Level { rest: open(nested)?, names: FieldNameHashes::NONE };
+            let position = (kind == Kind::Array).then_some(0);
+            let below = Level { rest: open(nested)?, names: FieldNameHashes::NONE, position };
             around.push(std::mem::replace(&mut here, below));
         }
-        Ok(Self { document: Document::trusted(bytes), possible_duplicates })
+        Ok(Self { document: Document::trusted(bytes), possibly_ambiguous })
     }
 
     /// Returns the document. Field names may occur twice.
@@ -106,21 +117,21 @@ impl<'a> Checked<'a> {
     /// Returns the document if its top-level field names are distinct.
     ///
     /// # Errors
-    /// [`DuplicateField`] if two top-level fields have the same name.
-    pub fn distinct(self) -> Result<Document<'a>, DuplicateField> {
-        if self.possible_duplicates {
+    /// [`AmbiguousName`] if two top-level fields have the same name.
+    pub fn distinct(self) -> Result<Document<'a>, AmbiguousName> {
+        if self.possibly_ambiguous {
             self.document.reject_duplicates()?;
         }
         Ok(self.document)
     }
 
-    /// Returns the document if the field names of every nested document are distinct.
+    /// Returns the document if the field names of every nested document are distinct, and those of arrays are positions.
     ///
     /// # Errors
-    /// [`DuplicateField`] if two fields of one document have the same name.
-    pub fn distinct_throughout(self) -> Result<Document<'a>, DuplicateField> {
-        if self.possible_duplicates {
-            self.document.check_nested_duplicates()?;
+    /// [`AmbiguousName`] for a name that is not.
+    pub fn unambiguous(self) -> Result<Document<'a>, AmbiguousName> {
+        if self.possibly_ambiguous {
+            self.document.check_names_throughout()?;
         }
         Ok(self.document)
     }
@@ -208,17 +219,41 @@ mod tests {
             bson::rawdoc! {"x": 1, "in": [nested]}.into_bytes()
         };
         let checked = Checked::parse(&twice).unwrap();
-        assert_eq!(checked.distinct().unwrap_err(), DuplicateField("a".to_owned()));
+        assert_eq!(checked.distinct().unwrap_err(), AmbiguousName::Twice("a".to_owned()));
         let nested = around(&twice);
         let checked = Checked::parse(&nested).unwrap();
         assert!(checked.distinct().is_ok());
-        assert_eq!(checked.distinct_throughout().unwrap_err(), DuplicateField("a".to_owned()));
+        assert_eq!(checked.unambiguous().unwrap_err(), AmbiguousName::Twice("a".to_owned()));
+    }
+
+    #[test]
+    fn elements_with_other_names_than_their_positions_are_found() {
+        let array = |names: &[&str]| {
+            let mut bytes = named(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+            let length = i32::try_from(bytes.len() + 8).unwrap().to_le_bytes();
+            bytes.splice(0..0, [&length[..], b"\x04a\0"].concat());
+            bytes.push(0);
+            bytes
+        };
+        let many: Vec<String> = (0..1_200).map(|position| position.to_string()).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        for names in [&[][..], &["0"], &many] {
+            assert!(Checked::parse(&array(names)).unwrap().unambiguous().is_ok());
+        }
+        let others =
+            [&["1"][..], &[""], &["00"], &["0", "01"], &["0", "0"], &["0", "1", "3"], &["-0"], &["0x"], &many[1..]];
+        for names in others {
+            let bytes = array(names);
+            let checked = Checked::parse(&bytes).unwrap();
+            assert!(checked.distinct().is_ok(), "{names:?}");
+            assert!(matches!(checked.unambiguous(), Err(AmbiguousName::Element { .. })), "{names:?}");
+        }
     }
 
     #[test]
     fn one_name_at_two_levels_is_no_duplicate() {
         let bytes = RawDocumentBuf::try_from(&doc! {"a": {"a": {"a": 1}, "b": 1}, "b": [{"a": 1}, {"a": 1}]}).unwrap();
-        assert!(!Checked::parse(bytes.as_bytes()).unwrap().possible_duplicates);
+        assert!(!Checked::parse(bytes.as_bytes()).unwrap().possibly_ambiguous);
     }
 
     proptest! {

@@ -7,10 +7,16 @@ use super::check::{Checked, MIN_LENGTH, Malformed, value_length};
 use super::value::LengthRule;
 use super::{Kind, Value};
 
-/// A field name that occurs twice at one level. Parsers disagree on which of the two fields is used.
+/// A name that leaves open which of two values a reader uses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("field '{0}' occurs twice")]
-pub struct DuplicateField(pub String);
+pub enum AmbiguousName {
+    /// Parsers disagree on which of the two fields is used.
+    #[error("field '{0}' occurs twice")]
+    Twice(String),
+    /// The server stores the name. Paths such as `items.0` find elements by their names, other readers count them.
+    #[error("element {position} of an array has the name '{name}' instead of '{position}'")]
+    Element { position: usize, name: String },
+}
 
 /// The bytes of a document whose whole structure has been checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,16 +80,28 @@ impl<'a> Document<'a> {
     /// Checks that the top-level field names are distinct.
     ///
     /// # Errors
-    /// [`DuplicateField`] if two top-level fields have the same name.
-    pub fn reject_duplicates(self) -> Result<(), DuplicateField> {
+    /// [`AmbiguousName`] if two top-level fields have the same name.
+    pub fn reject_duplicates(self) -> Result<(), AmbiguousName> {
         self.visit_distinct(|_| {})
     }
 
-    /// Checks that the field names of every nested document are distinct. Arrays are entered; their keys are ignored.
+    /// Checks that the elements of this array have their positions as names: `0`, `1`, `2`.
     ///
     /// # Errors
-    /// [`DuplicateField`] if two fields of one document have the same name.
-    pub fn check_nested_duplicates(self) -> Result<(), DuplicateField> {
+    /// [`AmbiguousName`] for the first one that has another name.
+    pub fn check_positions(self) -> Result<(), AmbiguousName> {
+        let mut elements = self.elements().enumerate();
+        match elements.find(|(position, element)| !is_position(element.key, *position)) {
+            Some((position, element)) => Err(AmbiguousName::Element { position, name: lossy(element.key) }),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that the field names of every nested document are distinct, and those of arrays are positions.
+    ///
+    /// # Errors
+    /// [`AmbiguousName`] for a name that is not.
+    pub fn check_names_throughout(self) -> Result<(), AmbiguousName> {
         let mut unread = smallvec::SmallVec::<[Value<'a>; 8]>::new();
         unread.push(Value::document(self));
         while let Some(value) = unread.pop() {
@@ -94,7 +112,10 @@ impl<'a> Document<'a> {
             };
             match (value.as_document(), value.as_array()) {
                 (Some(document), _) => document.visit_distinct(enter)?,
-                (None, Some(array)) => array.values().for_each(&mut enter),
+                (None, Some(array)) => {
+                    array.check_positions()?;
+                    array.values().for_each(&mut enter);
+                }
                 (None, None) => {}
             }
         }
@@ -102,7 +123,7 @@ impl<'a> Document<'a> {
     }
 
     /// Calls `visit` with the value of every field, and fails if two fields have the same name.
-    fn visit_distinct(self, mut visit: impl FnMut(Value<'a>)) -> Result<(), DuplicateField> {
+    fn visit_distinct(self, mut visit: impl FnMut(Value<'a>)) -> Result<(), AmbiguousName> {
         /// Up to this number of fields, comparing all pairs is faster than sorting.
         const FEW: usize = 16;
         let mut keys = smallvec::SmallVec::<[&[u8]; FEW]>::new();
@@ -110,7 +131,7 @@ impl<'a> Document<'a> {
         for element in self.elements() {
             if keys.len() < FEW {
                 if keys.contains(&element.key) {
-                    return Err(DuplicateField(lossy(element.key)));
+                    return Err(AmbiguousName::Twice(lossy(element.key)));
                 }
                 few_checked += 1;
             }
@@ -120,7 +141,7 @@ impl<'a> Document<'a> {
         if keys.len() > few_checked {
             keys.sort_unstable();
             if let Some(pair) = keys.windows(2).find(|pair| pair.first() == pair.last()) {
-                return Err(DuplicateField(pair.first().map(|key| lossy(key)).unwrap_or_default()));
+                return Err(AmbiguousName::Twice(pair.first().map(|key| lossy(key)).unwrap_or_default()));
             }
         }
         Ok(())
@@ -240,6 +261,19 @@ pub(super) fn int32(bytes: &[u8]) -> Option<i32> {
     bytes.first_chunk().map(|b| i32::from_le_bytes(*b))
 }
 
+/// Returns whether a name is this position in decimal digits.
+#[inline(always)]
+pub(super) fn is_position(name: &[u8], position: usize) -> bool {
+    let mut rest = position;
+    for byte in name.iter().rev() {
+        if usize::from(*byte) != usize::from(b'0') + rest % 10 {
+            return false;
+        }
+        rest /= 10;
+    }
+    rest == 0 && (name.len() == 1 || name.first().is_some_and(|first| *first != b'0'))
+}
+
 fn lossy(key: &[u8]) -> String {
     String::from_utf8_lossy(key).into_owned()
 }
@@ -326,7 +360,7 @@ mod tests {
             twice.append(bson::raw::CString::try_from(format!("f{}", fields / 2)).unwrap(), 1);
             assert!(Document::parse(once.as_bytes()).unwrap().reject_duplicates().is_ok(), "{fields}");
             let found = Document::parse(twice.as_bytes()).unwrap().reject_duplicates();
-            assert_eq!(found, Err(DuplicateField(format!("f{}", fields / 2))), "{fields}");
+            assert_eq!(found, Err(AmbiguousName::Twice(format!("f{}", fields / 2))), "{fields}");
         }
     }
 

@@ -18,7 +18,7 @@ mod whole;
 mod writer;
 
 pub use check::{Checked, MAX_DEPTH, Malformed};
-pub use cursor::{Document, DuplicateField, Element, Elements, peek};
+pub use cursor::{AmbiguousName, Document, Element, Elements, peek};
 pub use excerpt::excerpt;
 pub use number::{as_double, compare_numbers, compare_sum, is_finite, may_overflow};
 pub use owned::CowDocument;

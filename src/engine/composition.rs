@@ -169,6 +169,15 @@ mod tests {
     }
 
     #[test]
+    fn buckets_that_another_rule_keeps_from_filling_are_reported() {
+        let reports = |other: &str| found(&["bucket: { array: ms, count: count, limit: 4 }", other]).len() == 1;
+        assert!(reports("bounds: { field: count, max: 3 }") && !reports("bounds: { field: count, max: 4 }"));
+        assert!(!reports("bounds: { field: n, max: 3 }"));
+        assert!(reports("limits: { items: { ms: 3 } }") && !reports("limits: { items: { ms: 4 } }"));
+        assert!(!reports("limits: { items: { other: 3 } }"));
+    }
+
+    #[test]
     fn copies_that_another_rule_breaks_are_reported() {
         let reports = |one: &str, other: &str| found(&[one, other]).len() == 1;
         let copies = |list: &str| format!("copies: [{list}]");

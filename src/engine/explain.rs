@@ -1,5 +1,6 @@
 //! `explain` of a protected command: explains the rewritten command, or returns the rejection.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 use smallvec::SmallVec;
@@ -12,7 +13,7 @@ use super::message_error::MessageError;
 use super::message_plan::{Incoming, Unplanned, reject_command, require_users, with_fields, write_with_fields};
 use super::outcome::RuleOutcomes;
 use super::step::Step;
-use crate::command::{Command, WriteBatch, WriteForm, reject_duplicates};
+use crate::command::{Command, Statement, WriteBatch, WriteForm, reject_duplicates};
 use crate::document::{CowDocument, OwnedValue, Value};
 
 const PART: &str = "the explained command";
@@ -48,13 +49,11 @@ impl<'f> Incoming<'f> {
                 let mut evaluation = BatchEvaluation::new(&mut batch, SmallVec::from_elem(applicable_rules, 1), true);
                 while !evaluation.take_turn(&batch, self.now, outcomes) {}
                 let evaluated = evaluation.into_evaluated();
-                if let Some((rejected, evaluated)) = evaluated
-                    .iter()
-                    .find_map(|one| Some((one.rejected.clone().or_else(|| one.prerequisites.only_new())?, one)))
+                if let Some((rejected, evaluated)) = evaluated.iter().find_map(|one| Some((one.rejected.clone()?, one)))
                 {
                     return Ok(reject_command(command, &rejected, evaluated.statement.kind_name(), namespace));
                 }
-                let statements: Vec<_> = evaluated.iter().map(Evaluated::first_sent).collect();
+                let statements: Vec<_> = evaluated.iter().map(explained_form).collect();
                 batch.encode_body(&inner, statements.iter().map(AsRef::as_ref))
             }
             None => CowDocument::build(|w| write_with_fields(w, inner.body, &changes)),
@@ -65,6 +64,15 @@ impl<'f> Incoming<'f> {
         let explained = OwnedValue::from(Value::document(body.as_document()));
         let message = with_fields(&command.message, command.body, &[("explain", explained)]);
         Ok(Step::Forward { message, expects_reply })
+    }
+}
+
+/// Returns the form of a statement whose plan is of interest. What is only sent if nothing matches the client's filter
+/// could not show the plan of that filter.
+fn explained_form<'e, 'a>(evaluated: &'e Evaluated<'_, 'a>) -> Cow<'e, Statement<'a>> {
+    match evaluated.prerequisites.only_new() {
+        Some(_) => Cow::Owned(evaluated.statement.without_conditions()),
+        None => evaluated.first_sent(),
     }
 }
 

@@ -168,6 +168,11 @@ impl Pattern for Bounds {
                 "it requires a condition for each increment, and the other rule increments the field without one",
             );
         }
+        let to_max = |limit: i64| self.max.and_then(|max| max.compare(OwnedValue::integer(limit).as_value()));
+        let counted = other.counted_array().filter(|counted| is_same(&counted.count));
+        if counted.is_some_and(|counted| to_max(counted.limit) == Some(Ordering::Greater)) {
+            return Some("the field counts the elements of a bucket, which is full only above the maximum");
+        }
         if let Some((_, first)) = sequence.filter(|(field, _)| is_same(field)) {
             if self.max.is_some() {
                 return Some("the sequence assigns numbers above the maximum, too");

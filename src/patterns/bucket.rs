@@ -19,8 +19,8 @@ use super::around::set_on_insert;
 use super::field_path::FieldPath;
 use super::stored_data::{DataCheck, all, any, is_absent, is_one_of, not, value};
 use super::{
-    Applicability, Context, IndexPurpose, Measured, NeededIndex, NoEffectCause, NoEffectKind, Pattern, Rejection,
-    Rewrite, Unmatched, Verdict, applicability_for_content, selection,
+    Applicability, Context, CountedArray, IndexPurpose, Measured, NeededIndex, NoEffectCause, NoEffectKind, Pattern,
+    Rejection, Rewrite, Unmatched, Verdict, applicability_for_content, selection,
 };
 use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update, code};
 use crate::config::keys::{Declaration, Keys, Setting, WholeNumber};
@@ -78,8 +78,8 @@ impl Pattern for Bucket {
         true
     }
 
-    fn counted_array(&self) -> Option<&Path> {
-        Some(&self.array)
+    fn counted_array(&self) -> Option<CountedArray<'_>> {
+        Some(CountedArray { array: &self.array, count: &self.count, limit: self.limit })
     }
 
     fn own_fields(&self) -> Vec<&str> {

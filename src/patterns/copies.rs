@@ -54,7 +54,7 @@ impl Pattern for Copies {
         }
         let (own, counted) = (other.own_fields(), other.counted_array());
         let is_own = |path: &Path| own.iter().any(|field| path.overlaps(field.as_bytes()));
-        let is_counted = |path: &Path| counted.is_some_and(|array| path.overlaps(array.as_str().as_bytes()));
+        let is_counted = |path: &Path| counted.is_some_and(|counted| path.overlaps(counted.array.as_str().as_bytes()));
         self.entries.iter().filter(|entry| entry.into.is(namespace)).find_map(|entry| {
             if entry.fields.iter().any(|field| is_own(&field.copied)) {
                 return Some("docward writes copies into a field that belongs to the other rule");

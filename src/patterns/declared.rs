@@ -2,7 +2,7 @@
 
 use super::NoEffectKind;
 use crate::config::{Located, NamespaceGlob};
-use crate::document::CowDocument;
+use crate::document::{CowDocument, Path};
 
 /// A field that only one rule may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +59,15 @@ pub struct NeededIndex {
     pub purpose: IndexPurpose,
     /// The consequence without it, as half a sentence: "every move scans the collection".
     pub without: &'static str,
+}
+
+/// An array whose elements a rule counts in another field.
+#[derive(Debug, Clone, Copy)]
+pub struct CountedArray<'p> {
+    pub array: &'p Path,
+    pub count: &'p Path,
+    /// The number of elements from which on nothing more is added.
+    pub limit: i64,
 }
 
 /// A field whose stored values `docward check --upstream` counts.

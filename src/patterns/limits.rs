@@ -18,8 +18,8 @@ use bson::doc;
 
 use super::stored_data::{DataCheck, is_one_of, value};
 use super::{
-    Applicability, Context, ExclusiveField, Measured, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection,
-    Requirement, Unmatched, Verdict, Violation, applicability_for_content, selection,
+    AnyPattern, Applicability, Context, ExclusiveField, Measured, NoEffect, NoEffectCause, NoEffectKind, Pattern,
+    Rejection, Requirement, Unmatched, Verdict, Violation, applicability_for_content, selection,
 };
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
@@ -70,6 +70,15 @@ impl Pattern for Limits {
     fn exclusive_fields(&self) -> Vec<ExclusiveField> {
         let field = |limit: &ItemLimit| limit.array.clone().map(|path| path.as_str().to_owned());
         self.items.iter().map(|limit| ExclusiveField { kind: "limits", field: field(limit) }).collect()
+    }
+
+    fn conflict_with(&self, other: &AnyPattern, _: Namespace<'_>) -> Option<&'static str> {
+        let counted = other.counted_array()?;
+        let is_below = |limit: &ItemLimit| {
+            limit.array.value.as_str() == counted.array.as_str() && whole(limit.most) < counted.limit
+        };
+        let is_smaller = self.items.iter().any(is_below);
+        is_smaller.then_some("the array belongs to a bucket, which is full only above the limit")
     }
 
     fn requirements(&self) -> Vec<Requirement> {

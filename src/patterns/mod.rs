@@ -51,8 +51,8 @@ use crate::config::{Diagnostic, Located, NamespaceGlob, Node, ReadContext};
 use crate::document::{Document, Path};
 pub use collection::Collection;
 pub use declared::{
-    Applicability, ExclusiveField, ExpectedVersion, IndexPurpose, Measured, NeededIndex, NoEffectCause, Privilege,
-    WeakerSetting,
+    Applicability, CountedArray, ExclusiveField, ExpectedVersion, IndexPurpose, Measured, NeededIndex, NoEffectCause,
+    Privilege, WeakerSetting,
 };
 pub use input::{ALL_COLLECTIONS, Context, WholeCommand};
 pub use mode::Mode;
@@ -421,7 +421,7 @@ pub trait Pattern {
     }
 
     /// Returns the array whose elements it counts in another field.
-    fn counted_array(&self) -> Option<&Path> {
+    fn counted_array(&self) -> Option<CountedArray<'_>> {
         None
     }
 

@@ -28,7 +28,7 @@ use super::filter::{remade, write_equality};
 use super::stored_data::{DataCheck, is_absent};
 use super::{
     Applicability, Context, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection, Requirement, StoredKind,
-    Unmatched, Verdict, WeakerSetting,
+    Unmatched, Verdict, WeakerSetting, selection,
 };
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{Boolean, Constraint, Declaration, DeclaredScalar, Keys, Keywords, Setting};
@@ -359,7 +359,7 @@ impl Replacement {
                 "Leave the collation out, or use a number or a UUID as the version.",
             );
         }
-        update.conditions.push(has_version(version_field, version));
+        update.conditions.push(has_version(version_field, version, selection::selects_element(statement)));
         Verdict::conditional(Operation::Update(update), self.on_conflict == OnConflict::Error, OTHER_VERSION)
     }
 
@@ -375,9 +375,12 @@ impl Replacement {
             field.key == b"_id" && is_pinned() && !contains_text(field.value)
         };
         // The version that the document was read with must not be written back.
-        let is_version = |field: &Element<'_>| version.is_some_and(|version| version.covers(field.key));
+        let is_named =
+            |version: &Path, field: &Element<'_>| version.is_top_level() && version.as_str().as_bytes() == field.key;
+        let is_version = |field: &Element<'_>| version.is_some_and(|version| is_named(version, field));
         // Nor with a document around it, which is merged too.
-        let is_around = |field: &Element<'_>| version.is_some_and(|version| version.is_below(field.key));
+        let is_around =
+            |field: &Element<'_>| version.is_some_and(|version| version.is_below(field.key)) && !cannot_be_set(field);
         let mut inside = Vec::new();
         if let Some(version) = version {
             for field in document.elements().filter(is_around) {
@@ -449,18 +452,23 @@ fn version_of<'v>(document: Document<'v>, version_field: &Path) -> Result<Value<
 }
 
 /// Returns the condition that this version is stored. No version can be stored below an array, which `null` does not
-/// match.
-fn has_version<'a>(version_field: &Path, version: Value<'_>) -> CowDocument<'a> {
+/// match. `selects_element`: whether the client's `$` has the position of the element that the filter selects; the
+/// server takes none from an `$or` (`OrMatchExpression::matches`; seen on 6.0).
+fn has_version<'a>(version_field: &Path, version: Value<'_>, selects_element: bool) -> CowDocument<'a> {
     let path = version_field.as_str();
-    CowDocument::build(|w| {
-        if version.kind != Kind::Null || version_field.is_top_level() {
-            return write_equality(w, path, version);
-        }
-        w.array("$or", |a| {
-            a.nested(|w| w.value(path, version));
-            version_field.parents().for_each(|parent| a.nested(|w| w.nested(parent, |w| w.string("$type", "array"))));
+    if version.kind == Kind::Null && !version_field.is_top_level() {
+        let is_array = |w: &mut Writer<'_>| w.string("$type", "array");
+        return CowDocument::build(|w| {
+            w.array("$or", |a| {
+                a.nested(|w| w.value(path, version));
+                version_field.parents().for_each(|parent| a.nested(|w| w.nested(parent, is_array)));
+            });
         });
-    })
+    }
+    if selects_element {
+        return selection::equality(version_field, version);
+    }
+    CowDocument::build(|w| write_equality(w, path, version))
 }
 
 /// Evaluates a replacement whose filter pins the version, so that it matches no other one. The new version is the

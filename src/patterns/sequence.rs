@@ -14,14 +14,14 @@ mod settings;
 mod shared;
 mod start;
 
-use super::filter::{remade, write_equality};
+use super::filter::remade;
 use super::literal;
 use super::numbering::Numbering;
 pub use super::numbering::Strategy;
 use super::stored_data::{Backfill, DataCheck, Search, any, is_absent, is_number, not};
 use super::{
     Applicability, Context, ExclusiveField, IndexPurpose, NeededIndex, Pattern, Prerequisite, Privilege, Rejection,
-    Requirement, Rewrite, RuleView, Unmatched, Verdict,
+    Requirement, Rewrite, RuleView, Unmatched, Verdict, selection,
 };
 use crate::command::{Conditions, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
@@ -340,7 +340,7 @@ impl Sequence {
     fn only_stored<'a>(&self, update: &Update<'a>, number: Option<Value<'_>>) -> Verdict<'a> {
         let mut conditions: Conditions<'a> = update.conditions.clone();
         if let Some(number) = number {
-            conditions.push(CowDocument::build(|w| write_equality(w, self.field().as_str(), number)));
+            conditions.push(selection::equality(self.field(), number));
         }
         let operation = Operation::Update(Update { conditions, upsert: false, ..update.clone() });
         Verdict::Rewrite(Rewrite { operation, checks_match: true, no_effect: None })

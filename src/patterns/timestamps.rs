@@ -147,13 +147,12 @@ impl Pattern for Timestamps {
 
     /// Removes the timestamps from reads that do not ask for them.
     fn evaluate_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
-        let documents = |key: &str| command.body.get(key).and_then(Value::as_document);
         let change = match command.class {
             CommandClass::Find => {
-                hide::projection(documents("projection"), &self.store).map(|value| ("projection", value))
+                hide::projection(command.body.get("projection"), &self.store).map(|value| ("projection", value))
             }
             CommandClass::FindAndModify => {
-                hide::projection(documents("fields"), &self.store).map(|value| ("fields", value))
+                hide::projection(command.body.get("fields"), &self.store).map(|value| ("fields", value))
             }
             CommandClass::Aggregate => {
                 let stages = command.body.get("pipeline").and_then(Value::as_array);

@@ -9,6 +9,7 @@ mod dropped_branches;
 mod limits;
 mod optimistic;
 mod others;
+mod positions;
 mod queues;
 mod replacements;
 mod schema_versions;
@@ -140,6 +141,7 @@ fn entries() -> Vec<Entry> {
         limits::entries(),
         optimistic::entries(),
         others::entries(),
+        positions::entries(),
         queues::entries(),
         replacements::entries(),
         schema_versions::entries(),

@@ -167,6 +167,47 @@ fn ambiguous_messages_are_rejected_for_protected_and_forwarded_for_unprotected_c
     }
 }
 
+/// mongod stores such names, and its paths find elements by them.
+#[test]
+fn elements_with_other_names_than_their_positions_are_rejected_in_statements_on_protected_collections() {
+    /// A document with one array, whose elements have these names.
+    fn with_array(names: &[&str]) -> RawDocumentBuf {
+        let mut elements = RawDocumentBuf::new();
+        names.iter().for_each(|name| elements.append(bson::raw::CString::try_from(*name).unwrap(), 1));
+        let mut bytes = bson::rawdoc! { "items": elements }.into_bytes();
+        // The type of the only field, after the length.
+        bytes[4] = bson::spec::ElementType::Array as u8;
+        RawDocumentBuf::from_bytes(bytes).unwrap()
+    }
+    let mut setting = Setting::new();
+    let others: [&[&str]; 6] = [&["5", "6"], &["", "a"], &["00", "01"], &["0", "0"], &["1"], &["0", "2"]];
+    for (collection, names) in ["orders", "free"].iter().flat_map(|name| others.map(|names| (*name, names))) {
+        let items = with_array(names);
+        let update = bson::rawdoc! { "q": { "_id": 1 }, "u": { "$set": items.clone() }, "upsert": true };
+        let find_and_modify = bson::rawdoc! {
+            "findAndModify": collection, "query": {}, "update": { "$set": items.clone() }, "$db": setting.database.as_str()
+        };
+        let raw_sequence = |name: &str, list: RawDocumentBuf| {
+            let mut command = RawDocumentBuf::new();
+            command.append(bson::raw::CString::try_from(name).unwrap(), collection);
+            let list_name = if name == "insert" { "documents" } else { "updates" };
+            command.append(bson::raw::CString::try_from(list_name).unwrap(), bson::rawbson!([list]));
+            command.append(bson::cstr!("$db"), setting.database.as_str());
+            Message::default().raw_body(&command)
+        };
+        let messages = [
+            raw_sequence("insert", items.clone()),
+            raw_sequence("update", update),
+            Message::default().raw_body(&find_and_modify),
+        ];
+        let expected = if collection == "orders" { ClientOutcome::Error(UNREADABLE) } else { ClientOutcome::Success };
+        for message in &messages {
+            assert_eq!(answer(&mut setting.through, &docward().address(), message), expected, "{names:?}");
+        }
+        assert_eq!(setting.stored(collection).is_empty(), collection == "orders", "{names:?}");
+    }
+}
+
 #[derive(Debug, PartialEq)]
 enum ClientOutcome {
     Success,

@@ -193,24 +193,14 @@ fn names(value: Value<'_>) -> impl Iterator<Item = &[u8]> {
 /// Returns the rejection if the stored document does not have the version that the statement requires; `None` if the
 /// statement failed for another reason.
 pub(super) fn conflict(update: &Update<'_>, version_field: &Path, stored: Document<'_>) -> Option<Rejection> {
-    let wanted = update.conditions.iter().find_map(|condition| {
-        let first = condition.as_document().get("$or").and_then(Value::as_array).and_then(|branches| branches.first());
-        let condition = first.and_then(|branch| branch.value.as_document()).unwrap_or(condition.as_document());
-        condition.get(version_field.as_str())
-    })?;
+    let mut conditions = update.conditions.iter().map(CowDocument::as_document);
+    let compared = conditions.find_map(|condition| Compared::from_condition(condition, version_field))?;
     let found = version_of(stored, version_field).unwrap_or(NONE);
-    // Values that are documents or regular expressions stand behind an operator too.
-    let operator = |name: &str| wanted.as_document().and_then(|condition| condition.get(name));
-    let limit = operator("$not").and_then(|negated| negated.as_document()?.get("$gte"));
-    let (sent, is_kept) = match limit {
-        Some(limit) => {
-            let reaches = |stored: Value<'_>| compare_numbers(stored, limit).is_some_and(Ordering::is_ge);
-            (limit, !holds_for(found, reaches))
-        }
-        None => {
-            let sent = operator("$eq").unwrap_or(wanted);
-            (sent, holds_for(found, |stored: Value<'_>| is_equal(stored, sent)))
-        }
+    let reaches = |stored: Value<'_>, limit| compare_numbers(stored, limit).is_some_and(Ordering::is_ge);
+    let (sent, limit, is_kept) = match compared {
+        Compared::Below(limit) => (limit, Some(limit), !holds_for(found, |stored| reaches(stored, limit))),
+        Compared::Equal(sent) => (sent, None, holds_for(found, |stored| is_equal(stored, sent))),
+        Compared::Same(sent) => (sent, None, is_equal(found, sent)),
     };
     if is_kept {
         return None;
@@ -235,6 +225,32 @@ pub(super) fn conflict(update: &Update<'_>, version_field: &Path, stored: Docume
     Some(Rejection { code: code::WRITE_CONFLICT, reason, hint })
 }
 
+/// What one of docward's conditions compares the stored version with.
+enum Compared<'c> {
+    /// The version is less than this number.
+    Below(Value<'c>),
+    /// The version is this value, or an array with it.
+    Equal(Value<'c>),
+    /// The version is this value.
+    Same(Value<'c>),
+}
+
+impl<'c> Compared<'c> {
+    fn from_condition(condition: Document<'c>, version_field: &Path) -> Option<Self> {
+        let branches = condition.get("$or").and_then(Value::as_array);
+        let first = branches.and_then(Document::first).and_then(|branch| branch.value.as_document());
+        let wanted = first.unwrap_or(condition).get(version_field.as_str())?;
+        // Values that are documents or regular expressions stand behind an operator too.
+        let operator = |name: &str| wanted.as_document().and_then(|condition| condition.get(name));
+        let negated = operator("$not");
+        Some(match (negated.and_then(|negated| negated.as_document()?.get("$gte")), operator("$eq")) {
+            (Some(limit), _) => Self::Below(limit),
+            (None, Some(sent)) if negated.is_some() => Self::Same(sent),
+            (None, sent) => Self::Equal(sent.unwrap_or(wanted)),
+        })
+    }
+}
+
 fn sent_version(version: Value<'_>) -> String {
     if version.kind == Kind::Null { "none".to_owned() } else { text(version) }
 }
@@ -248,15 +264,21 @@ fn described(version_field: &Path, version: Value<'_>) -> String {
     if version.kind == Kind::Null {
         format!("no '{version_field}'")
     } else {
-        format!("'{version_field}' {}", text(version))
+        match number_or_text(version) {
+            Some(text) => format!("'{version_field}' {text}"),
+            None => format!("a '{version_field}' of type {}", version.kind.name()),
+        }
     }
 }
 
 /// Formats a version for people.
 fn text(version: Value<'_>) -> String {
-    match (version.as_integer(), version.as_str()) {
-        (Some(number), _) => number.to_string(),
-        (None, Some(text)) => format!("{text:?}"),
-        (None, None) => format!("one of type {}", version.kind.name()),
+    number_or_text(version).unwrap_or_else(|| format!("one of type {}", version.kind.name()))
+}
+
+fn number_or_text(version: Value<'_>) -> Option<String> {
+    match version.as_integer() {
+        Some(number) => Some(number.to_string()),
+        None => version.as_str().map(|text| format!("{text:?}")),
     }
 }

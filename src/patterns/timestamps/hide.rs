@@ -4,9 +4,13 @@ use std::cmp::Ordering;
 
 use crate::document::{Document, Kind, OwnedValue, Value, compare_numbers, document, edit};
 
-/// Returns a projection that does not return `field`; `None` if the current one needs no change.
-pub(super) fn projection(current: Option<Document<'_>>, field: &str) -> Option<OwnedValue> {
-    let current = current.unwrap_or(Document::EMPTY);
+/// Returns a projection that does not return `field`; `None` if the current one needs no change. Servers take null for no
+/// projection in some commands, and reject other values that are not documents.
+pub(super) fn projection(current: Option<Value<'_>>, field: &str) -> Option<OwnedValue> {
+    let current = match current.filter(|current| !current.is_absent()) {
+        Some(current) => current.as_document()?,
+        None => Document::EMPTY,
+    };
     if names(current, field) || includes(current) {
         return None;
     }
@@ -57,40 +61,58 @@ fn names(projection: Document<'_>, field: &str) -> bool {
     projection.elements().any(|element| is_or_below(element.key, field))
 }
 
-/// Returns whether a projection lists the fields to return, rather than those to exclude.
+/// Returns whether a projection lists the fields to return, rather than those to exclude. The first field that is
+/// included or excluded decides, except `_id`. `$slice`, `$meta` and `$elemMatch` decide nothing beside such a field.
+/// Without one, a projection with `_id: 1` includes, and so does one with `$elemMatch` but no `$slice`
+/// (`projection_parser::parse`; seen on 6.0).
 fn includes(projection: Document<'_>) -> bool {
-    let mut id_alone = None;
-    for element in projection.elements() {
-        let includes = match (element.value.as_flag(), element.value.as_document()) {
-            (Some(flag), _) => Some(flag),
-            (None, Some(nested)) => includes_nested(nested),
-            // The server takes every number for a flag.
-            (None, None) => Some(!is_zero(element.value)),
-        };
-        if element.key == b"_id" {
-            id_alone = includes;
-            continue;
-        }
-        if let Some(includes) = includes {
-            return includes;
+    let mut found = FieldEffects::default();
+    let mut includes_id = false;
+    for field in projection.elements() {
+        match field.value.kind {
+            Kind::Document => found.add_value(field.value),
+            _ if field.key == b"_id" => includes_id = !excludes(field.value),
+            _ => found.add_value(field.value),
         }
     }
-    id_alone == Some(true)
+    found.includes.unwrap_or(includes_id || found.matches_element && !found.slices)
+}
+
+/// What the fields of a projection do.
+#[derive(Debug, Default)]
+struct FieldEffects {
+    /// Whether the first field that decides about the others is included.
+    includes: Option<bool>,
+    slices: bool,
+    matches_element: bool,
+}
+
+impl FieldEffects {
+    /// Adds what the value of a field does. The depth of checked documents bounds the recursion
+    /// ([`MAX_DEPTH`](crate::document::MAX_DEPTH)).
+    fn add_value(&mut self, value: Value<'_>) {
+        let Some(nested) = value.as_document() else { return self.decide(!excludes(value)) };
+        match nested.first().map(|first| first.key) {
+            Some(b"$slice") => self.slices = true,
+            Some(b"$elemMatch") => self.matches_element = true,
+            Some(b"$meta") => {}
+            Some(key) if !key.starts_with(b"$") => nested.values().for_each(|value| self.add_value(value)),
+            _ => self.decide(true),
+        }
+    }
+
+    fn decide(&mut self, includes: bool) {
+        self.includes.get_or_insert(includes);
+    }
+}
+
+/// Returns whether a value that is not a document excludes its field: false, or a number that is zero.
+fn excludes(value: Value<'_>) -> bool {
+    value.as_bool().map_or_else(|| is_zero(value), |flag| !flag)
 }
 
 fn is_zero(number: Value<'_>) -> bool {
     compare_numbers(number, OwnedValue::int32(0).as_value()) == Some(Ordering::Equal)
-}
-
-/// Returns whether a nested specification includes: `{a: {b: 0}}` does not, other expressions do. It is undecided for
-/// `{a: {$slice: 1}}` and `{$meta: ...}`.
-fn includes_nested(nested: Document<'_>) -> Option<bool> {
-    match nested.first() {
-        None => Some(true),
-        Some(first) if first.key == b"$slice" || first.key == b"$meta" => None,
-        Some(first) if first.key.starts_with(b"$") => Some(true),
-        Some(_) => Some(includes(nested)),
-    }
 }
 
 /// Returns whether any field name or string of a value is `field`, a path below it, or a reference to one.
@@ -144,7 +166,7 @@ mod tests {
         let hidden = |before: bson::Document, mut after: bson::Document| {
             after.insert("lm", 0);
             let raw = bytes(before.clone());
-            let ours = projection(Some(Document::parse(&raw).unwrap()), "lm");
+            let ours = projection(Some(Value::document(Document::parse(&raw).unwrap())), "lm");
             assert_eq!(ours, Some(OwnedValue::document(&bytes(after))), "{before}");
         };
         let decimal = |text: &str| bson::Bson::Decimal128(text.parse().unwrap());
@@ -155,6 +177,10 @@ mod tests {
             doc! {"_id": 0},
             doc! {"a": {"$slice": 1}},
             doc! {"a": {"b": false}},
+            doc! {"a": {"$elemMatch": {"b": 1}}, "c": 0},
+            doc! {"_id": 0, "a": {"$elemMatch": {"b": 1}}, "c": {"$slice": 1}},
+            doc! {"a": {"$elemMatch": {"b": 1}}, "c": {"d": decimal("-0")}},
+            doc! {"_id": 0, "c.d": {"$slice": 1}, "a": {"$elemMatch": {"b": 1}}, "e": -0.0},
         ] {
             hidden(excluding.clone(), excluding);
         }
@@ -169,9 +195,11 @@ mod tests {
             doc! {"x": "$a"},
             doc! {"a": {"$elemMatch": {"b": 1}}},
             doc! {"a": {"b": 1}},
+            doc! {"_id": 0, "a": {"$elemMatch": {"b": 1}}},
+            doc! {"_id": 1, "a": {"$elemMatch": {"b": 1}}, "c": {"$slice": 1}},
         ] {
             let raw = bytes(kept.clone());
-            assert_eq!(projection(Some(Document::parse(&raw).unwrap()), "lm"), None, "{kept}");
+            assert_eq!(projection(Some(Value::document(Document::parse(&raw).unwrap())), "lm"), None, "{kept}");
         }
         assert_eq!(projection(None, "lm"), Some(OwnedValue::document(&bytes(doc! {"lm": 0}))));
     }

@@ -295,6 +295,33 @@ fn versions() -> Vec<Entry> {
             holds: |seen| has_time(seen) && is(seen, "keep", 1) && is(seen, "x", 1),
         },
         Entry {
+            name: "replacement: merged with a field whose name is the path of the version",
+            rules: &["replacement: { policy: merge, version: a.n }"],
+            stored: vec![doc! { "_id": 1, "a": { "n": 3 } }],
+            steps: vec![
+                update(doc! { "_id": 1 }, doc! { "x": 2, "a.n": 7 }),
+                upsert(doc! { "_id": 2 }, doc! { "x": 2, "a.n": 7 }),
+            ],
+            must: "is rejected: the field is not dropped",
+            holds: |seen| {
+                let rejected = |reply: &Document| reply.to_string().contains("\"code\": 121");
+                seen.replies.iter().all(rejected) && seen.stored == [doc! { "_id": 1, "a": { "n": 3 } }]
+            },
+        },
+        Entry {
+            name: "replacement: explain of one, of a document that is not there and of one that is",
+            rules: &[REJECT],
+            stored: vec![doc! { "_id": 1, "x": 1 }],
+            steps: [1, 2]
+                .map(|id| {
+                    let statement = doc! { "q": { "_id": id }, "u": { "x": 2 }, "upsert": true };
+                    plain(doc! { "explain": { "update": "c", "updates": [statement] }, "verbosity": "queryPlanner" })
+                })
+                .to_vec(),
+            must: "the plan: only the stored documents decide whether the statement is rejected",
+            holds: |seen| seen.replies.iter().all(|reply| reply.contains_key("queryPlanner")),
+        },
+        Entry {
             name: "replacement: an upsert of what was read, where the document is gone",
             rules: &[CHECK],
             stored: vec![],
