@@ -41,9 +41,10 @@ pub struct Checked<'a> {
 struct Level<'a> {
     /// Its remaining fields, without the terminator.
     rest: &'a [u8],
+    is_array: bool,
     names: FieldNameHashes,
-    /// The position of the next element, if it is an array.
-    position: Option<usize>,
+    /// The number of elements so far, if it is an array.
+    elements: u32,
 }
 
 /// The hashes of the field names of a document so far, each as one of 256 bits.
@@ -65,6 +66,38 @@ impl FieldNameHashes {
     }
 }
 
+impl<'a> Level<'a> {
+    fn open(value: &'a [u8], is_array: bool) -> Result<Self, Malformed> {
+        Ok(Self { rest: open(value)?, is_array, names: FieldNameHashes::NONE, elements: 0 })
+    }
+
+    /// Checks the fields up to the next document or array in them, and returns that one.
+    #[inline(always)]
+    fn next_nested<const ARRAY: bool>(&mut self, ambiguous: &mut bool) -> Result<Option<(Kind, &'a [u8])>, Malformed> {
+        while let Some((tag, named)) = self.rest.split_first() {
+            let kind = Kind::from_tag(*tag).ok_or(Malformed::UnknownType(*tag))?;
+            let (name_length, hash) = scan_name(named)?;
+            let rest = named.get(name_length..).unwrap_or_default();
+            let (value, rest) = rest.split_at_checked(value_length(kind, rest)?).ok_or(Malformed::Length)?;
+            self.rest = rest;
+            if ARRAY {
+                let name = named.get(..name_length - 1).unwrap_or_default();
+                *ambiguous |= !is_position(name, u64::from(self.elements));
+                // An element has at least two bytes, and the length of the array is an int.
+                self.elements += 1;
+            } else {
+                *ambiguous |= self.names.add(hash);
+            }
+            match kind {
+                Kind::Document | Kind::Array => return Ok(Some((kind, value))),
+                Kind::JavaScriptWithScope => return Ok(Some((kind, scope(value)?))),
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+}
+
 impl<'a> Checked<'a> {
     /// Checks that `bytes` is exactly one document.
     ///
@@ -73,37 +106,23 @@ impl<'a> Checked<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         // The sender chooses the depth, so the levels are on an explicit stack instead of recursion.
         let mut around = SmallVec::<[Level<'a>; 8]>::new();
-        let mut here = Level { rest: open(bytes)?, names: FieldNameHashes::NONE, position: None };
+        let mut here = Level::open(bytes, false)?;
         let mut possibly_ambiguous = false;
         loop {
-            let Some((tag, named)) = here.rest.split_first() else {
+            // Two loops, so that the fields of documents pay nothing for arrays.
+            let nested = match here.is_array {
+                false => here.next_nested::<false>(&mut possibly_ambiguous)?,
+                true => here.next_nested::<true>(&mut possibly_ambiguous)?,
+            };
+            let Some((kind, nested)) = nested else {
                 let Some(above) = around.pop() else { break };
                 here = above;
                 continue;
             };
-            let kind = Kind::from_tag(*tag).ok_or(Malformed::UnknownType(*tag))?;
-            let (name_length, hash) = scan_name(named)?;
-            let rest = named.get(name_length..).unwrap_or_default();
-            let (value, rest) = rest.split_at_checked(value_length(kind, rest)?).ok_or(Malformed::Length)?;
-            here.rest = rest;
-            match &mut here.position {
-                // Different positions are different names.
-                Some(position) => {
-                    possibly_ambiguous |= !is_position(named.get(..name_length - 1).unwrap_or_default(), *position);
-                    *position += 1;
-                }
-                None => possibly_ambiguous |= here.names.add(hash),
-            }
-            let nested = match kind {
-                Kind::Document | Kind::Array => value,
-                Kind::JavaScriptWithScope => scope(value)?,
-                _ => continue,
-            };
             if around.len() == MAX_DEPTH {
                 return Err(Malformed::TooDeep);
             }
-            let position = (kind == Kind::Array).then_some(0);
-            let below = Level { rest: open(nested)?, names: FieldNameHashes::NONE, position };
+            let below = Level::open(nested, kind == Kind::Array)?;
             around.push(std::mem::replace(&mut here, below));
         }
         Ok(Self { document: Document::trusted(bytes), possibly_ambiguous })

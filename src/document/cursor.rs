@@ -15,7 +15,7 @@ pub enum AmbiguousName {
     Twice(String),
     /// The server stores the name. Paths such as `items.0` find elements by their names, other readers count them.
     #[error("element {position} of an array has the name '{name}' instead of '{position}'")]
-    Element { position: usize, name: String },
+    Element { position: u64, name: String },
 }
 
 /// The bytes of a document whose whole structure has been checked.
@@ -90,7 +90,7 @@ impl<'a> Document<'a> {
     /// # Errors
     /// [`AmbiguousName`] for the first one that has another name.
     pub fn check_positions(self) -> Result<(), AmbiguousName> {
-        let mut elements = self.elements().enumerate();
+        let mut elements = (0..).zip(self.elements());
         match elements.find(|(position, element)| !is_position(element.key, *position)) {
             Some((position, element)) => Err(AmbiguousName::Element { position, name: lossy(element.key) }),
             None => Ok(()),
@@ -263,10 +263,10 @@ pub(super) fn int32(bytes: &[u8]) -> Option<i32> {
 
 /// Returns whether a name is this position in decimal digits.
 #[inline(always)]
-pub(super) fn is_position(name: &[u8], position: usize) -> bool {
+pub(super) fn is_position(name: &[u8], position: u64) -> bool {
     let mut rest = position;
     for byte in name.iter().rev() {
-        if usize::from(*byte) != usize::from(b'0') + rest % 10 {
+        if u64::from(*byte) != u64::from(b'0') + rest % 10 {
             return false;
         }
         rest /= 10;

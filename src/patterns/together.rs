@@ -115,7 +115,7 @@ impl Together {
                 Modification::Replacement(document) => self.check_document(document.as_document()),
                 Modification::Operators(operators) => {
                     let written = self.check_stored(operators.as_document())?;
-                    self.check_inserted(operation, &written)
+                    self.check_inserted(operation, operators.as_document(), written)
                 }
                 Modification::ClientPipeline(_) | Modification::Pipeline(_) => Ok(()),
             },
@@ -272,14 +272,31 @@ impl Together {
         )
     }
 
+    /// Removes what `$min` and `$max` of a value around a field write: an inserted document may keep that of the filter.
+    fn forget_kept(&self, operators: Document<'_>, written: &mut FieldPresence) {
+        for (_, path, _) in on_stored(operators).filter(|(operator, ..)| matches!(*operator, b"$min" | b"$max")) {
+            for (field, written) in self.fields.iter().zip(&mut *written) {
+                if matches!(touch(field, path), PathOverlap::Around | PathOverlap::Positional) {
+                    *written = None;
+                }
+            }
+        }
+    }
+
     /// Checks the documents that an upsert may insert: the filter's equalities with the operators applied.
-    fn check_inserted(&self, operation: &Operation<'_>, written: &FieldPresence) -> Result<(), Rejection> {
+    fn check_inserted(
+        &self,
+        operation: &Operation<'_>,
+        operators: Document<'_>,
+        mut written: FieldPresence,
+    ) -> Result<(), Rejection> {
         let Some(inserted) = inserted(operation) else { return Ok(()) };
+        self.forget_kept(operators, &mut written);
         let what = match inserted.is_certain() {
             true => "as an upsert it could insert",
             false => "as an upsert, depending on the server, it could insert",
         };
-        inserted.images().try_for_each(|image| self.check_image(image, written, what))
+        inserted.images().try_for_each(|image| self.check_image(image, &written, what))
     }
 
     fn check_image(&self, image: &Image<'_>, written: &FieldPresence, what: &str) -> Result<(), Rejection> {

@@ -48,6 +48,8 @@ const REJECTIONS: &[(&str, &str)] = &[
     // Limits: removing items, or pushing to several buckets, is unsupported.
     ("bucket", "could make the count wrong or exceed the limit"),
     ("bucket", "without a $push"),
+    // The document has no place for the count or the time.
+    ("bucket", "cannot be set: a field on its path"),
     ("bucket", "several buckets"),
     ("bucket", "selects a bucket by _id"),
     ("bucket", "$ can have the position of an element in another array"),

@@ -15,7 +15,7 @@ use super::patterns;
 use super::reply::{Rejection, codes, errors, rejections, without_rejections, without_times};
 use super::rules::{Change, Rule};
 use super::show;
-use super::values::{at, put};
+use super::values::{at, put, take};
 
 /// A statement takes this long only if docward retries it repeatedly.
 const SLOW: Duration = Duration::from_secs(2);
@@ -341,7 +341,8 @@ fn seen_by(rule: &Rule, rules: &[Rule], documents: &[Document]) -> Vec<Document>
     }
     // docward takes the parent from a path that a client writes.
     if rule.name() == "timestamps" && rules.iter().any(|other| other.name() == "tree") {
-        seen.iter_mut().for_each(|document| drop(document.remove("parent")));
+        let parents = ["parent", "node.parent"];
+        seen.iter_mut().for_each(|document| parents.iter().for_each(|parent| drop(take(document, parent))));
     }
     seen
 }

@@ -29,7 +29,7 @@ pub(super) fn loses_reply(rules: &[Rule], step: &Step, codes: &[i32], reasons: &
     const INCOMPLETE_TRANSACTION_HISTORY: i32 = 217;
     // A push that finds no bucket with room opens one.
     let opens = rules.iter().any(|rule| rule.name() == "bucket")
-        && step.statements().iter().any(|statement| statement.names("messages"));
+        && step.statements().iter().any(|statement| names_messages(statement));
     let depends = step.is_find_and_modify() || step.upserts() || opens;
     let is_lost = depends && rules.iter().any(has_transactions) && codes.contains(&INCOMPLETE_TRANSACTION_HISTORY);
     let has_no_number = |reason: &String| {
@@ -55,11 +55,11 @@ const OTHER_FIRST: &[(&str, (i32, i32), IsAbout)] = &[
     ("bounds", (14, 2), |rule, statement| rule.fields().iter().any(|field| statement.names(field))),
     // Its filter finds no bucket with room, so it opens one, and another document has a unique value of the statement.
     ("bucket", (DUPLICATE_KEY, 2), |_, statement| {
-        statement.names("messages") && statement.names(super::generate::UNIQUE)
+        names_messages(statement) && statement.names(super::generate::UNIQUE)
     }),
     // It would open a bucket whose count docward cannot increment, and another document has its unique value.
     ("bucket", (14, DUPLICATE_KEY), |rule, statement| {
-        statement.upsert && statement.names("messages") && rule.fields().iter().any(|field| statement.queries(field))
+        statement.upsert && names_messages(statement) && rule.fields().iter().any(|field| statement.queries(field))
     }),
     // The insert has no operator on the number, and another document has its `_id`.
     ("sequence", (DUPLICATE_KEY, 2), |rule, statement| {
@@ -93,6 +93,11 @@ fn names_array(condition: &Bson, field: &str) -> bool {
         Bson::Array(items) => items.iter().any(|item| names_array(item, field)),
         _ => false,
     }
+}
+
+/// Whether it writes the array of a bucket.
+fn names_messages(statement: &Statement) -> bool {
+    ["messages", "log.messages"].iter().any(|array| statement.names(array))
 }
 
 /// Whether it writes a part of one of the rule's fields, or a field around one.
@@ -211,10 +216,10 @@ impl Errors<'_> {
             (_, Some(IMMUTABLE), None) => statement.is_pipeline() && statement.touches("_id"),
             // Documented: a push finds no bucket with room, and the new one has a value that another document has.
             (Rule::Bucket(_), Some(DUPLICATE_KEY), None) => {
-                writes("messages") && (writes(super::generate::UNIQUE) || writes("_id"))
+                names_messages(statement) && (writes(super::generate::UNIQUE) || writes("_id"))
             }
             // It changes the `_id`, and the document it would insert exists already: a push goes to a stored bucket first.
-            (Rule::Bucket(_), Some(66), Some(DUPLICATE_KEY)) => statement.upsert && writes("messages"),
+            (Rule::Bucket(_), Some(66), Some(DUPLICATE_KEY)) => statement.upsert && names_messages(statement),
             (_, Some(through), Some(direct)) => OTHER_FIRST.iter().any(|(name, codes, is_about)| {
                 *name == rule.name() && *codes == (through, direct) && is_about(rule, statement)
             }),
@@ -231,7 +236,7 @@ impl Errors<'_> {
         // A late write of one field leaves the others; a push goes to another bucket, and a claim sets its own time.
         let may_have_effect = match rule {
             Rule::Timestamps(rule) => !rule.per_document,
-            Rule::Bucket(_) => statement.names("messages"),
+            Rule::Bucket(_) => names_messages(statement),
             Rule::Queue(_) => statement.touches("locked"),
             _ => return false,
         };

@@ -38,6 +38,9 @@ pub(super) fn set(dice: &mut Dice) -> Set {
 /// The field of the index; statements write values there that other documents have.
 pub(super) const UNIQUE: &str = "sku";
 
+/// An array of which filters select an element.
+const TAGS: &str = "tags";
+
 /// Rules that are drawn to find one on the same field.
 const RELATED_TRIES: usize = 12;
 
@@ -88,6 +91,8 @@ struct Generator<'a> {
     raced: Option<Document>,
     with_let: bool,
     identifiers: Vec<String>,
+    /// Whether documents have tags, of which statements select one.
+    with_tags: bool,
 }
 
 impl<'a> Generator<'a> {
@@ -98,6 +103,10 @@ impl<'a> Generator<'a> {
         let outer = own.iter().filter(|path| path.contains('.'));
         paths.extend(outer.map(|path| first(path).to_owned()));
         paths.extend(own.iter().map(|path| format!("{path}.x")));
+        let with_tags = dice.percent(15);
+        if with_tags {
+            paths.extend(vec![TAGS.to_owned(); 4]);
+        }
         let others = own.len() * 3 + 3;
         paths.extend((0..others).map(|_| dice.pick(&PATHS).to_owned()));
         Generator {
@@ -109,6 +118,7 @@ impl<'a> Generator<'a> {
             raced: None,
             with_let: false,
             identifiers: Vec::new(),
+            with_tags,
         }
     }
 
@@ -172,6 +182,10 @@ impl<'a> Generator<'a> {
             _ => Session::None,
         };
         let mut step = Step { command, session, race: None };
+        // The server answers a retried findAndModify without its projection.
+        if session == Session::Resent && step.command.contains_key("fields") {
+            step.session = Session::None;
+        }
         // Drivers send no transaction number with statements on many documents.
         if session.is_retryable() && step.statements().iter().any(|statement| statement.multi) {
             step.session = Session::None;

@@ -254,12 +254,12 @@ fn await_worker(client: &mut Client, collection: &str) {
 /// One round of cases; returns what is wrong with them.
 fn round(seed: u64) -> Vec<String> {
     let dice = &mut Dice::new(seed);
-    let rules = ["keep", "unset", "reject"].map(|on_delete| Copies { on_delete });
+    let rules = ["keep", "unset", "reject"].map(|on_delete| Copies { on_delete, holder: "ref" });
     let sets = rules.iter().map(|rule| Set { rules: vec![Rule::Copies(rule.clone())], unique: None });
     let lab = Lab::start(sets.collect());
     let (mut client, mut both_sides) = (Client::connect(&server().address()), lab.both_sides());
     let mut found = Vec::new();
-    for ((collection, _), Copies { on_delete }) in lab.sets.iter().zip(&rules) {
+    for ((collection, _), Copies { on_delete, .. }) in lab.sets.iter().zip(&rules) {
         let name = originals_of(collection);
         for database in [PROTECTED, PLAIN] {
             client.command(database, doc! { "create": &name });

@@ -170,14 +170,32 @@ fn reference(dice: &mut Dice) -> Bson {
     reference.into()
 }
 
+/// A document with some of these fields.
+fn whole(dice: &mut Dice, names: &[&str]) -> Bson {
+    let some: Vec<&str> = names.iter().filter(|_| dice.percent(80)).copied().collect();
+    Bson::Document(some.into_iter().map(|name| (name.to_owned(), fitting(dice, name))).collect())
+}
+
 /// A value that usually fits the field's name.
 pub(super) fn fitting(dice: &mut Dice, path: &str) -> Bson {
     if dice.percent(15) {
         return any(dice, 2);
     }
-    match path {
+    // Some rules have the same fields inside a document.
+    let inside = ["log.", "node.", "deep."].iter().find_map(|outer| path.strip_prefix(outer));
+    match inside.unwrap_or(path) {
+        "log" => whole(dice, &["messages", "count", "opened"]),
+        "node" => whole(dice, &["parent", "path"]),
+        "deep" => {
+            let deep = whole(dice, &["ref"]);
+            if dice.percent(30) { vec![deep].into() } else { deep }
+        }
         // Texts that a collation may take for one.
         "version" if dice.percent(6) => dice.pick(&["x", "X"]).into(),
+        // The position of an element with a usual value may become that of `$`.
+        "version" | "no" | "count" | "b" if dice.percent(4) => {
+            Bson::Array((0..=dice.below(2)).map(|_| small_number(dice)).collect())
+        }
         "a.n" | "a.m" | "a.n.x" | "b" | "version" | "try" | "no" | "count" | "c.d" | "c.e" => number(dice),
         "a" => match dice.below(6) {
             0 => number(dice),
@@ -195,6 +213,7 @@ pub(super) fn fitting(dice: &mut Dice, path: &str) -> Bson {
         "path" => dice.pick(&[Bson::Null, ",1,".into(), ",1,2,".into(), ",3,".into(), "1".into(), ",".into()]),
         "ref" if dice.percent(40) => Bson::Array((0..dice.below(3)).map(|_| reference(dice)).collect()),
         "ref" => reference(dice),
+        "tags" => Bson::Array((0..=dice.below(3)).map(|_| dice.pick(&["a", "b", "c"]).into()).collect()),
         "sku" | "ref.name" => dice.pick(&["x", "y", "X"]).into(),
         _ => any(dice, 2),
     }

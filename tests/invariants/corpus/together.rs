@@ -33,7 +33,20 @@ pub(super) fn entries() -> Vec<Entry> {
         holds: |seen| seen.code() == 121 && seen.one() == nested(),
         ..in_arrays(change)
     };
+    let around = |name, change: Document| Entry {
+        name,
+        rules: &["together: [a.n.x, a.m.x]"],
+        stored: vec![],
+        steps: vec![upsert(doc! { "a.n.x": 1 }, change)],
+        must: "no document has one of them only",
+        holds: Seen::nothing_stored,
+    };
     vec![
+        around(
+            "together: an upsert with $max of a document around the fields, which the filter's is above",
+            doc! { "$max": { "a": {} } },
+        ),
+        around("together: the same with $min", doc! { "$min": { "a": { "o": 1 } } }),
         in_arrays(doc! { "$set": { "a.0.b.0.c": 1, "a.0.d": 2 } }),
         in_arrays(doc! { "$set": { "a.$[].b.$[].c": 1, "a.$[].d": 2 } }),
         in_arrays(doc! { "$set": { "a.0.b.0.c": 1, "a.0.d": 2, "a.1.b.0.c": 1, "a.1.d": 2 } }),

@@ -2,8 +2,9 @@
 
 use bson::{Bson, Document, doc};
 
+use super::super::rules::Rule;
 use super::super::values::{id, small_number};
-use super::Generator;
+use super::{Generator, TAGS};
 
 impl Generator<'_> {
     fn batch(&mut self, mut element: impl FnMut(&mut Self) -> Document) -> Vec<Document> {
@@ -80,8 +81,27 @@ impl Generator<'_> {
             }
             self.array_filters(&mut command);
         }
+        if self.dice.percent(8) {
+            command.insert("fields", self.projection(&command));
+        }
         self.options(&mut command);
         command
+    }
+
+    /// What a findAndModify returns of the document.
+    fn projection(&mut self, command: &Document) -> Document {
+        // Documented: the server rejects this beside the condition of some rules.
+        let has_expression = |rule: &Rule| matches!(rule.name(), "queue" | "bounds" | "limits" | "bucket");
+        let selects = command.get_document("query").is_ok_and(|query| query.contains_key(TAGS));
+        match self.dice.below(4) {
+            _ if selects && !self.rules.iter().any(has_expression) && self.dice.percent(70) => {
+                doc! { format!("{TAGS}.$"): 1 }
+            }
+            0 => doc! { "_id": 0, self.path(): 1 },
+            1 => doc! { self.path(): 0 },
+            2 => doc! { "note": { "$elemMatch": { "$gte": 0 } }, "b": 0 },
+            _ => doc! { self.path(): 1 },
+        }
     }
 
     fn array_filters(&mut self, element: &mut Document) {

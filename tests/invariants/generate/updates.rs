@@ -3,7 +3,7 @@
 use bson::{Bson, Document, doc};
 
 use super::super::values::{any, id, related, small_number};
-use super::Generator;
+use super::{Generator, TAGS};
 
 /// Adds the fields that are missing.
 fn extend(document: &mut Document, more: Document) {
@@ -26,6 +26,7 @@ impl Generator<'_> {
                 (filter, update.into())
             }
             None if self.dice.percent(12) => self.around(upsert),
+            None if self.with_tags && self.dice.percent(40) => self.selecting(upsert),
             None => {
                 let modification = self.modification(upsert);
                 (self.filter(upsert), modification)
@@ -97,6 +98,23 @@ impl Generator<'_> {
             if let Bson::Document(fields) = update.entry(operator.to_owned()).or_insert(doc! {}.into()) {
                 fields.insert(other, value);
             }
+        }
+        (self.joined(filter, pin), update.into())
+    }
+
+    /// A filter that selects a tag, and operators that write it by `$`, beside others.
+    fn selecting(&mut self, upsert: bool) -> (Document, Bson) {
+        let rule = self.dice.pick(&self.rules.iter().collect::<Vec<_>>());
+        let idiom = if self.dice.percent(30) { rule.idiom(self.dice) } else { None };
+        let is_operators = |update: &Document| update.keys().any(|key| key.starts_with('$'));
+        let (filter, mut update) = match idiom.filter(|(_, update)| is_operators(update)) {
+            Some(idiom) => idiom,
+            None => (self.filter(upsert), self.operators(upsert)),
+        };
+        let tag = self.dice.pick(&["a", "b", "c"]).into();
+        let pin = self.pin(TAGS, tag);
+        if let Bson::Document(set) = update.entry("$set".to_owned()).or_insert(doc! {}.into()) {
+            set.insert(format!("{TAGS}.$"), "z");
         }
         (self.joined(filter, pin), update.into())
     }
@@ -190,7 +208,7 @@ impl Generator<'_> {
     fn operation(&mut self, path: &str, upsert: bool) -> (&'static str, Bson) {
         let number = if self.dice.percent(80) { small_number(self.dice) } else { any(self.dice, 0) };
         let value = self.value(path);
-        let is_list = path == "messages" || self.dice.percent(4);
+        let is_list = path.ends_with("messages") || self.dice.percent(4);
         if is_list {
             return self.list_operation(value);
         }

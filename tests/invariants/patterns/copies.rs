@@ -7,16 +7,15 @@ use super::super::case::{Statement, first};
 use super::super::dice::Dice;
 use super::super::rules::{Change, Promise};
 use super::super::show;
-use super::super::values::take;
+use super::super::values::{put, reachable, take};
 
-/// The document, or the array of documents, with the key and the copy.
-const HOLDER: &str = "ref";
-const KEY: &str = "ref.id";
-const COPY: &str = "ref.name";
+/// The paths of documents, or arrays of documents, with `id` and `name`: the key and the copy.
+const HOLDERS: [&str; 4] = ["ref", "ref", "ref", "deep.ref"];
 
 #[derive(Clone, Debug)]
 pub(in super::super) struct Copies {
     pub(in super::super) on_delete: &'static str,
+    pub(in super::super) holder: &'static str,
 }
 
 /// A key with the copy beside it.
@@ -25,38 +24,39 @@ struct Reference<'d> {
     copy: Option<&'d Bson>,
 }
 
-fn references(document: &Document) -> Vec<Reference<'_>> {
-    let holders: Vec<&Document> = match document.get(HOLDER) {
-        Some(Bson::Document(holder)) => vec![holder],
-        Some(Bson::Array(elements)) => elements.iter().filter_map(Bson::as_document).collect(),
+fn references<'d>(holder: &str, document: &'d Document) -> Vec<Reference<'d>> {
+    let held = reachable(document, holder).into_iter().flat_map(|held| match held {
+        Bson::Document(holder) => vec![holder],
+        Bson::Array(elements) => elements.iter().filter_map(Bson::as_document).collect(),
         _ => Vec::new(),
-    };
+    });
+    let holders: Vec<&Document> = held.collect();
     let is_key = |key: &&Bson| **key != Bson::Null && key.as_array().is_none();
     let read = |holder: &&'_ Document| holder.get("id").filter(is_key).is_some();
     holders.into_iter().filter(read).map(|holder| Reference { key: &holder["id"], copy: holder.get("name") }).collect()
 }
 
 /// The copies beside one key, in any order. Keys are compared as text, because NaN is not equal to itself.
-fn copies_of(document: &Document, key: &Bson) -> Vec<String> {
+fn copies_of(holder: &str, document: &Document, key: &Bson) -> Vec<String> {
     let key = show::value(key);
-    let with_key = references(document).into_iter().filter(|reference| show::value(reference.key) == key);
+    let with_key = references(holder, document).into_iter().filter(|reference| show::value(reference.key) == key);
     let mut copies: Vec<String> = with_key.map(|reference| reference.copy.map_or(String::new(), show::value)).collect();
     copies.sort();
     copies
 }
 
 /// Whether it may write a copy: in any form except by the path of a key.
-fn writes_copy(statement: &Statement) -> bool {
+fn writes_copy(holder: &str, statement: &Statement) -> bool {
     let is_key = |path: &str| path.ends_with(".id");
     let writes = statement.writes();
     statement.replacement().is_some()
         || statement.is_pipeline()
-        || writes.iter().any(|(_, path, _)| first(path) == HOLDER && !is_key(path))
+        || writes.iter().any(|(_, path, _)| first(path) == first(holder) && !is_key(path))
 }
 
 impl Copies {
     pub(in super::super) fn random(dice: &mut Dice) -> Copies {
-        Copies { on_delete: dice.pick(&["keep", "unset", "reject", "reject"]) }
+        Copies { on_delete: dice.pick(&["keep", "unset", "reject", "reject"]), holder: dice.pick(&HOLDERS) }
     }
 }
 
@@ -70,25 +70,30 @@ impl Promise for Copies {
     }
 
     fn settings(&self) -> String {
-        let on_delete = self.on_delete;
+        let Copies { on_delete, holder } = self;
         format!(
-            "copies: [{{ into: protected.COLLECTION, key: {KEY}, fields: {{ name: {COPY} }}, on_delete: {on_delete} }}]"
+            "copies: [{{ into: protected.COLLECTION, key: {holder}.id, fields: {{ name: {holder}.name }}, on_delete: {on_delete} }}]"
         )
     }
 
     fn fields(&self) -> Vec<String> {
-        [KEY, COPY, HOLDER].map(str::to_owned).to_vec()
+        let holder = self.holder;
+        vec![format!("{holder}.id"), format!("{holder}.name"), holder.to_owned()]
     }
 
     fn tidy(&self, dice: &mut Dice, document: &mut Document) {
         let element = |dice: &mut Dice| doc! { "id": 1 + dice.below(4) as i32, "name": "Ada" };
         match dice.below(10) {
-            0..3 => drop(take(document, HOLDER)),
+            0..3 => drop(take(document, self.holder)),
             3..6 => {
                 let elements: Vec<Document> = (0..dice.below(4)).map(|_| element(dice)).collect();
-                document.insert(HOLDER, elements);
+                put(document, self.holder, elements.into());
             }
-            _ => drop(document.insert(HOLDER, element(dice))),
+            _ => put(document, self.holder, element(dice).into()),
+        }
+        // The document around it may be in an array, too.
+        if let Some(outer) = document.get("deep").filter(|_| self.holder.contains('.') && dice.percent(30)).cloned() {
+            document.insert("deep", vec![outer]);
         }
     }
 
@@ -97,42 +102,44 @@ impl Promise for Copies {
         let element = doc! { "id": id, "name": "Bea" };
         let alone = doc! { "id": id };
         let elements = vec![element.clone(), if dice.percent(50) { alone.clone() } else { element.clone() }];
+        let at = |rest: &str| format!("{}{rest}", self.holder);
         let update = match dice.below(14) {
-            0 => doc! { "$push": { HOLDER: element } },
-            1 => doc! { "$push": { HOLDER: alone } },
-            2 => doc! { "$push": { HOLDER: { "$each": elements } } },
-            3 => doc! { "$addToSet": { HOLDER: { "$each": elements } } },
-            4 => doc! { "$set": { HOLDER: elements } },
-            5 => doc! { "$set": { HOLDER: element } },
-            6 => doc! { "$set": { "ref.0.id": id } },
-            7 => doc! { "$set": { "ref.1.id": id, "ref.1.name": "Bea" } },
-            8 => doc! { "$set": { "ref.$.id": id, "ref.$.name": "Bea" } },
-            9 => doc! { "$set": { "ref.$[].name": "Bea" } },
-            10 => doc! { "$set": { "ref.0": dice.pick(&[element, alone]) } },
-            11 => doc! { "$pull": { HOLDER: { "id": id } } },
-            12 => doc! { "$set": { "ref.0.since": id } },
-            _ => doc! { "$set": { KEY: id, COPY: "Bea" } },
+            0 => doc! { "$push": { self.holder: element } },
+            1 => doc! { "$push": { self.holder: alone } },
+            2 => doc! { "$push": { self.holder: { "$each": elements } } },
+            3 => doc! { "$addToSet": { self.holder: { "$each": elements } } },
+            4 => doc! { "$set": { self.holder: elements } },
+            5 => doc! { "$set": { self.holder: element } },
+            6 => doc! { "$set": { at(".0.id"): id } },
+            7 => doc! { "$set": { at(".1.id"): id, at(".1.name"): "Bea" } },
+            8 => doc! { "$set": { at(".$.id"): id, at(".$.name"): "Bea" } },
+            9 => doc! { "$set": { at(".$[].name"): "Bea" } },
+            10 => doc! { "$set": { at(".0"): dice.pick(&[element, alone]) } },
+            11 => doc! { "$pull": { self.holder: { "id": id } } },
+            12 => doc! { "$set": { at(".0.since"): id } },
+            _ => doc! { "$set": { at(".id"): id, at(".name"): "Bea" } },
         };
         let mut filter = doc! { "_id": other };
         if dice.percent(50) {
-            filter.insert(KEY, id);
+            filter.insert(at(".id"), id);
         }
         Some((filter, update))
     }
 
     fn broken(&self, change: &Change<'_>) -> Option<String> {
         change.changed().find_map(|(before, after)| {
-            references(after).into_iter().find_map(|Reference { key, copy }| {
-                let known = before.map(|before| copies_of(before, key)).unwrap_or_default();
+            references(self.holder, after).into_iter().find_map(|Reference { key, copy }| {
+                let known = before.map(|before| copies_of(self.holder, before, key)).unwrap_or_default();
                 let is_new = known.is_empty();
                 // An application that names the original in its filter may update the copies itself.
-                let updates_copies = || !is_new && change.statements.iter().any(|statement| statement.queries(KEY));
+                let updates_copies =
+                    || !is_new && change.statements.iter().any(|statement| statement.queries(self.holder));
                 let is_lost = is_new || known.iter().all(|copy| !copy.is_empty());
                 if copy.is_none() && is_lost && !updates_copies() {
                     return Some("a reference is stored without its copied field".to_owned());
                 }
                 let [statement] = change.statements else { return None };
-                let alone = before.is_some() && is_new && !writes_copy(statement);
+                let alone = before.is_some() && is_new && !writes_copy(self.holder, statement);
                 alone.then(|| "a reference changed without its copied field".to_owned())
             })
         })
@@ -141,9 +148,9 @@ impl Promise for Copies {
     fn harmless(&self, direct: &Change<'_>) -> bool {
         let same_copies = direct.changed().all(|(before, after)| {
             let kept = |before: &Document| {
-                references(after).iter().all(|Reference { key, .. }| {
-                    let known = copies_of(before, key);
-                    known.is_empty() || known == copies_of(after, key)
+                references(self.holder, after).iter().all(|Reference { key, .. }| {
+                    let known = copies_of(self.holder, before, key);
+                    known.is_empty() || known == copies_of(self.holder, after, key)
                 })
             };
             before.is_none_or(kept)
