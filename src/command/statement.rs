@@ -182,10 +182,19 @@ impl<'a> Statement<'a> {
 
     /// Returns whether every server rejects the client's update before it looks for documents: it mixes operators with
     /// fields, or an operator has no document (9, FailedToParse; `parseUpdateExpression` in `update_driver.cpp`), or it
-    /// has a value of the wrong form (2, BadValue, and 14, TypeMismatch; `current_date_node.cpp`, `arithmetic_node.cpp`).
+    /// has a value of the wrong form (2, BadValue, and 14, TypeMismatch; `current_date_node.cpp`, `arithmetic_node.cpp`),
+    /// or an option of the other kind of update: constants of a pipeline (51198), or array filters beside one in a
+    /// findAndModify, even if there are none (9).
     pub fn is_malformed(&self) -> bool {
-        let Operation::Update(Update { modification: Modification::Operators(operators), .. }) = &self.operation else {
-            return false;
+        let Operation::Update(update) = &self.operation else { return false };
+        let operators = match &update.modification {
+            Modification::ClientPipeline(_) => {
+                return self.form == WriteForm::FindAndModify && self.option("arrayFilters").is_some();
+            }
+            _ if self.form == WriteForm::Update && self.option("c").is_some() => return true,
+            _ if self.form == WriteForm::BulkWrite && self.option("constants").is_some() => return true,
+            Modification::Operators(operators) => operators,
+            Modification::Replacement(_) | Modification::Pipeline(_) => return false,
         };
         let mut operators = operators.as_document().elements();
         operators.any(|operator| {

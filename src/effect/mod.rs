@@ -34,15 +34,15 @@ pub use length::{
 pub use matched::{only_selection, other_selections};
 pub use node::ImageValue;
 pub use operators::{
-    PathOverlap, TouchedPaths, Write, index, is_position, is_rename_source, is_rename_target, on_stored, position,
-    touch, touched, without_positions, write,
+    PathOverlap, TouchedPaths, Write, index, is_position, is_rename_source, is_rename_target, on_insert, on_stored,
+    position, touch, touched, without_positions, write,
 };
 pub use pins::{
     equality, id_pins_agree, is_equal, may_match_nothing, never_matching, pins_agree, pins_field, pins_inside,
     uses_expr,
 };
 pub use upsert::Equalities;
-pub use write_values::written_values;
+pub use write_values::{pinned_values, written_values};
 
 /// The effect of a statement on one field of a stored document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -81,7 +81,7 @@ pub fn on_stored(operators: Document<'_>) -> impl Iterator<Item = Write<'_>> {
 }
 
 /// Returns the writes of [`touched`] to the document that an upsert inserts: `$setOnInsert` is a `$set` there.
-pub(super) fn on_insert(operators: Document<'_>) -> impl Iterator<Item = Write<'_>> {
+pub fn on_insert(operators: Document<'_>) -> impl Iterator<Item = Write<'_>> {
     touched(operators).map(|(operator, path, value)| match operator {
         b"$setOnInsert" => (&b"$set"[..], path, value),
         _ => (operator, path, value),

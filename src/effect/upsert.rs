@@ -113,6 +113,11 @@ impl<'s> Equalities<'s> {
         self.pins.iter().map(PinnedPath::root)
     }
 
+    /// Returns the paths whose values are known, with the values.
+    pub fn values(&self) -> impl Iterator<Item = (&'s [u8], Value<'s>)> {
+        self.pins.iter().filter_map(|pin| Some((pin.path, pin.value?)))
+    }
+
     /// Returns whether the inserted document has, or may have, more from the filter at the path `around` than `field`,
     /// which is below it.
     pub fn gives_beside(&self, field: &Path, around: &[u8]) -> bool {

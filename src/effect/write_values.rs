@@ -2,6 +2,7 @@
 
 use super::items::AddedValues;
 use super::operators::{PathOverlap, touch, touched, without_positions};
+use super::upsert::Equalities;
 use crate::document::{Document, Path, Value, rest_below};
 
 /// Calls `found` with each value that `$set`, `$setOnInsert`, `$min`, `$max`, `$push` and `$addToSet` may give to the
@@ -25,6 +26,18 @@ pub fn written_values<'u>(operators: Document<'u>, field: &Path, mut found: impl
                     None => {}
                 });
             }
+        }
+    }
+}
+
+/// The same for the values that an upsert takes from its filter.
+pub fn pinned_values<'f>(filter: Document<'f>, field: &Path, mut found: impl FnMut(Value<'f>)) {
+    let path = field.as_str().as_bytes();
+    for (pinned, value) in Equalities::of_filter(filter).iter().flat_map(Equalities::values) {
+        match rest_below(path, pinned) {
+            Some(rest) => below(value, rest, &mut found),
+            None if path == pinned => at_end(value, &mut found),
+            None => {}
         }
     }
 }

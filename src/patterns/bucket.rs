@@ -336,6 +336,7 @@ impl Bucket {
         }
         match pushed {
             Some(0) if !update.upsert => Ok(self.push_nothing(update, operators)),
+            Some(0) if !counts => self.open_empty(&statement.operation, update, operators, now),
             Some(pushed) => self.push(statement, update, operators, pushed, now, versions),
             None if counts => Err(Rejection::new(
                 format!("it changes the count '{}' without a $push", self.count),

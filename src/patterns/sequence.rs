@@ -415,6 +415,12 @@ impl Sequence {
         match held {
             ImageValue::Missing if self.on_upsert => self.upsert_verdict(update),
             ImageValue::Blocked(kind) if self.on_upsert => self.no_room(kind),
+            // The numbers of array elements.
+            ImageValue::Blocked(Kind::Array)
+                if self.provided != Provided::Keep && !self.provided_numbers(operation).is_empty() =>
+            {
+                self.only_stored(update, None)
+            }
             ImageValue::Missing | ImageValue::Blocked(_) => writes(),
             _ if self.on_upsert
                 && inserted.images().any(|image| matches!(image.at(self.field()), ImageValue::Missing)) =>

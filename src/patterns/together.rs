@@ -14,8 +14,8 @@ use crate::config::keys::{Declaration, DescribeSchema, ValueSchema};
 use crate::config::{Code, Node, NodeValue as Yaml, ReadContext};
 use crate::document::{Document, Kind, Path, Value, is_at_or_below};
 use crate::effect::{
-    Image, ImageValue, PathOverlap, Write, each, inserted, is_position, is_rename_source, on_stored, touch,
-    without_positions,
+    Equalities, Image, ImageValue, PathOverlap, Write, each, inserted, is_position, is_rename_source, on_insert,
+    on_stored, touch, touched, without_positions,
 };
 
 /// Settings of the pattern: at least two fields.
@@ -115,7 +115,7 @@ impl Together {
                 Modification::Replacement(document) => self.check_document(document.as_document()),
                 Modification::Operators(operators) => {
                     let written = self.check_stored(operators.as_document())?;
-                    self.check_inserted(operation, operators.as_document(), written)
+                    self.check_inserted(operation, update.filter.as_document(), operators.as_document(), written)
                 }
                 Modification::ClientPipeline(_) | Modification::Pipeline(_) => Ok(()),
             },
@@ -206,13 +206,16 @@ impl Together {
         }
         self.all_or_none("it changes", &changed)?;
         self.all_or_none("it writes", &written)?;
-        elements.iter().try_for_each(|element| self.check_element(operators, element))?;
+        elements.iter().try_for_each(|element| self.check_element(|| on_stored(operators), element))?;
         Ok(written)
     }
 
     /// Checks writes into one element of an array, also into arrays inside it: they must include all fields in the
     /// element, or none, and remove all of them, or none.
-    fn check_element(&self, operators: Document<'_>, element: &[u8]) -> Result<(), Rejection> {
+    fn check_element<'u, W>(&self, writes: impl Fn() -> W, element: &[u8]) -> Result<(), Rejection>
+    where
+        W: Iterator<Item = Write<'u>>,
+    {
         let (mut changed, mut written) = (self.all(None), self.all(None));
         let around = without_positions(element);
         for ((field, changed), written) in self.fields.iter().zip(&mut changed).zip(&mut written) {
@@ -221,7 +224,7 @@ impl Together {
             }
             let reaches = |path: &[u8]| is_at_or_below(path, element) && touch(field, path) == PathOverlap::Positional;
             *changed = Some(false);
-            for write in on_stored(operators).filter(|(_, path, _)| reaches(path)) {
+            for write in writes().filter(|(_, path, _)| reaches(path)) {
                 *changed = Some(true);
                 let is_inner = elements_around(write.1).next() != Some(element);
                 match (in_elements(field, write.1), *written) {
@@ -272,6 +275,21 @@ impl Together {
         )
     }
 
+    /// Checks the array elements that an upsert inserts: those of the filter, and what the operators write into them.
+    fn check_inserted_elements(&self, filter: Document<'_>, operators: Document<'_>) -> Result<(), Rejection> {
+        let mut presence = self.all(None);
+        for (path, value) in Equalities::of_filter(filter).iter().flat_map(Equalities::values) {
+            self.check_elements(|fields| note_value(value, fields, &mut presence), path)?;
+        }
+        for (operator, path, _) in touched(operators) {
+            let is_positional = |field| touch(field, path) == PathOverlap::Positional;
+            if operator == b"$setOnInsert" && self.fields.iter().any(is_positional) {
+                elements_around(path).try_for_each(|element| self.check_element(|| on_insert(operators), element))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Removes what `$min` and `$max` of a value around a field write: an inserted document may keep that of the filter.
     fn forget_kept(&self, operators: Document<'_>, written: &mut FieldPresence) {
         for (_, path, _) in on_stored(operators).filter(|(operator, ..)| matches!(*operator, b"$min" | b"$max")) {
@@ -287,10 +305,12 @@ impl Together {
     fn check_inserted(
         &self,
         operation: &Operation<'_>,
+        filter: Document<'_>,
         operators: Document<'_>,
         mut written: FieldPresence,
     ) -> Result<(), Rejection> {
         let Some(inserted) = inserted(operation) else { return Ok(()) };
+        self.check_inserted_elements(filter, operators)?;
         self.forget_kept(operators, &mut written);
         let what = match inserted.is_certain() {
             true => "as an upsert it could insert",

@@ -9,6 +9,7 @@ mod dropped_branches;
 mod limits;
 mod optimistic;
 mod others;
+mod pinned_arrays;
 mod positions;
 mod queues;
 mod replacements;
@@ -141,6 +142,7 @@ fn entries() -> Vec<Entry> {
         limits::entries(),
         optimistic::entries(),
         others::entries(),
+        pinned_arrays::entries(),
         positions::entries(),
         queues::entries(),
         replacements::entries(),

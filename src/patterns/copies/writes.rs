@@ -11,7 +11,7 @@ use crate::command::{Modification, Operation, Statement, Update};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value};
 use crate::effect::{
     AddedValues, Change, ImageValue, PathOverlap, WrittenBy, equality, inserted, is_position, is_rename_source,
-    on_stored, only_selection, touch, touched, write,
+    on_insert, on_stored, only_selection, touch, touched, write,
 };
 use crate::patterns::Collection;
 use crate::patterns::{Rejection, Verdict};
@@ -75,8 +75,19 @@ impl<'e> ReferenceWrites<'e> {
         if !update.upsert {
             return Ok(());
         }
-        let on_insert = touched(operators).filter(|(operator, ..)| *operator == b"$setOnInsert");
-        let touches = touches | self.evaluate_elements(on_insert)?;
+        let set_on_insert = || touched(operators).filter(|(operator, ..)| *operator == b"$setOnInsert");
+        let touches = touches | self.evaluate_elements(set_on_insert())?;
+        // What they write into elements of an array is not known of the inserted document.
+        for (_, path, _) in set_on_insert() {
+            if let ReferenceWrite::Inside(locator) = locate(entry, path)
+                && !locator.is_empty()
+            {
+                let within = || {
+                    on_insert(operators).filter(|(_, path, _)| locate(entry, path) == ReferenceWrite::Inside(locator))
+                };
+                self.evaluate_changes(|field, _| change(field, locator, within()), || false)?;
+            }
+        }
         // Operators on other fields may prevent the analysis of the whole document.
         let upsert = match touches {
             true => inserted(&statement.operation),

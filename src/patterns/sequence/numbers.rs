@@ -60,9 +60,7 @@ impl Numbering for Sequence {
             {
                 add(value);
             }
-            if let Some(value) = effect::equality(update.filter.as_document(), self.field().as_str()) {
-                add(value);
-            }
+            effect::pinned_values(update.filter.as_document(), self.field(), &mut add);
         }
         numbers
     }

@@ -9,6 +9,29 @@ pub(super) fn entries() -> Vec<Entry> {
 fn filled() -> Vec<Entry> {
     vec![
         Entry {
+            name: "bucket: an empty push as an upsert, to a bucket without a count",
+            rules: &[BUCKET],
+            stored: vec![doc! { "_id": 1, "sku": "x", "messages": [1, 2] }],
+            steps: vec![upsert(
+                doc! { "sku": "x" },
+                doc! { "$push": { "messages": { "$each": [] } }, "$set": { "a": 1 } },
+            )],
+            must: "changes that bucket",
+            holds: |seen| seen.stored.len() == 1 && is(seen, "a", 1),
+        },
+        Entry {
+            name: "bucket: an empty push as an upsert that selects a bucket by its _id, and one that opens a bucket",
+            rules: &[BUCKET],
+            stored: vec![doc! { "_id": 1, "messages": [1, 2, 3], "count": 3 }],
+            steps: [1, 2]
+                .map(|id| {
+                    upsert(doc! { "_id": id }, doc! { "$push": { "messages": { "$each": [] } }, "$set": { "a": 1 } })
+                })
+                .to_vec(),
+            must: "are done, and both counts are right",
+            holds: |seen| seen.code() == 0 && seen.stored.len() == 2 && counts_are_true(seen),
+        },
+        Entry {
             name: "bucket: an insert with a duplicate key of a unique index",
             rules: &[BUCKET],
             stored: vec![doc! { "_id": 1, "note": 5 }],

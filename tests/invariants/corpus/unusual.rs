@@ -14,6 +14,28 @@ pub(super) fn entries() -> Vec<Entry> {
     let mixed = || update(doc! { "_id": 1 }, doc! { "$set": { "a": 5, "s": 2_i64 }, "status": "done" });
     let stored = || vec![doc! { "_id": 1, "a": 1 }];
     let mut entries = Vec::new();
+    for rules in [&[WHOLE], &[VERSIONED]] {
+        entries.push(Entry {
+            name: "constants beside an update that is no pipeline",
+            rules,
+            stored: stored(),
+            steps: [doc! { "a": 2, "s": 2_i64 }, doc! { "$set": { "a": 2, "s": 2_i64 } }]
+                .map(|u| plain(doc! { "update": "c", "updates": [{ "q": { "_id": 1 }, "u": u, "c": { "e": 1 } }] }))
+                .to_vec(),
+            must: "the server's error, and nothing is written",
+            holds: |seen| seen.replies.iter().all(|reply| reply.to_string().contains("51198")) && is(seen, "a", 1),
+        });
+        entries.push(Entry {
+            name: "an empty list of array filters beside a pipeline of a findAndModify",
+            rules,
+            stored: stored(),
+            steps: vec![plain(doc! {
+                "findAndModify": "c", "query": { "_id": 1 }, "update": [{ "$set": { "a": 2, "s": 2_i64 } }], "arrayFilters": [],
+            })],
+            must: "the server's error, and nothing is written",
+            holds: |seen| seen.code() == 9 && is(seen, "a", 1),
+        });
+    }
     for rules in [&[WHOLE], &[FIELDS], &[VERSIONED]] {
         entries.push(Entry {
             name: "an update that mixes operators and fields",
