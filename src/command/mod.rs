@@ -85,7 +85,12 @@ pub mod code {
 
     pub fn name(code: i32) -> &'static str {
         match code {
+            BAD_VALUE => "BadValue",
             FAILED_TO_PARSE => "FailedToParse",
+            TYPE_MISMATCH => "TypeMismatch",
+            PATH_NOT_VIABLE => "PathNotViable",
+            IMMUTABLE_FIELD => "ImmutableField",
+            DUPLICATE_KEY => "DuplicateKey",
             OVERFLOW => "Overflow",
             UNAUTHORIZED => "Unauthorized",
             AUTHENTICATION_FAILED => "AuthenticationFailed",

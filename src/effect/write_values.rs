@@ -7,10 +7,12 @@ use crate::document::{Document, Path, Value, rest_below};
 
 /// Calls `found` with each value that `$set`, `$setOnInsert`, `$min`, `$max`, `$push` and `$addToSet` may give to the
 /// field, of a stored document or a new one: also as an element of it, and inside the values of fields around it.
-/// Results that the server computes are not among them.
-pub fn written_values<'u>(operators: Document<'u>, field: &Path, mut found: impl FnMut(Value<'u>)) {
+/// Results that the server computes are not among them. `upsert`: whether the statement may insert a document, which gets
+/// what `$setOnInsert` sets.
+pub fn written_values<'u>(operators: Document<'u>, field: &Path, upsert: bool, mut found: impl FnMut(Value<'u>)) {
     for (operator, written, value) in touched(operators) {
         let added = match operator {
+            b"$setOnInsert" if !upsert => continue,
             b"$set" | b"$setOnInsert" | b"$min" | b"$max" => AddedValues::One(value),
             b"$push" | b"$addToSet" => AddedValues::in_argument(operator, value),
             _ => continue,
@@ -91,7 +93,7 @@ mod tests {
             let bytes = RawDocumentBuf::try_from(&operators).unwrap().into_bytes();
             let mut found = Vec::new();
             let field = Path::parse(field).unwrap();
-            written_values(Document::parse(&bytes).unwrap(), &field, |value| found.extend(value.as_integer()));
+            written_values(Document::parse(&bytes).unwrap(), &field, true, |value| found.extend(value.as_integer()));
             assert_eq!(found, expected, "{operators}");
         }
     }

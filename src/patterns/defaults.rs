@@ -65,13 +65,15 @@ impl Pattern for Defaults {
 
 /// Returns whether the server treats the value as no limit: 0 and null. It rounds a Decimal128, and NaN to 0.
 pub(super) fn is_no_limit(max_time: Value<'_>) -> bool {
-    let rounds_to_zero = || {
-        let (below, above) = (Bound::Integer(-1).compare(max_time), Bound::Integer(1).compare(max_time));
-        matches!(below, Some(Ordering::Greater) | None) && matches!(above, Some(Ordering::Less) | None)
-    };
     max_time.kind == Kind::Null
         || sign(max_time) == Some(Ordering::Equal)
-        || (max_time.kind == Kind::Decimal128 && rounds_to_zero())
+        || (max_time.kind == Kind::Decimal128 && rounds_to_zero(max_time))
+}
+
+/// Returns whether the server may read a number as 0: a fraction below 1, or NaN.
+pub(super) fn rounds_to_zero(number: Value<'_>) -> bool {
+    let (below, above) = (Bound::Integer(-1).compare(number), Bound::Integer(1).compare(number));
+    matches!(below, Some(Ordering::Greater) | None) && matches!(above, Some(Ordering::Less) | None)
 }
 
 impl Defaults {

@@ -361,12 +361,14 @@ fn forbids_scripts(operators: &[String]) -> bool {
     operators.iter().any(|operator| SCRIPTS.contains(&operator.as_str()))
 }
 
-/// Returns whether the option is missing. For maxTimeMS, 0 means no limit.
-/// Returns whether the command lacks the option, or has a value with which the server ignores it.
+/// Returns whether the command lacks the option, or has a value with which the server ignores it. It rounds a limit of
+/// documents (`BSONElement::safeNumberLong`), but not maxTimeMS.
 fn is_missing(body: Document<'_>, option: &str) -> bool {
-    let is_limit = [defaults::OPTION, "limit"].contains(&option);
-    let is_ignored = |value: Value<'_>| value.kind == Kind::Null || is_limit && defaults::is_no_limit(value);
-    body.get(option).is_none_or(is_ignored)
+    body.get(option).is_none_or(|value| match option {
+        "limit" => value.kind == Kind::Null || value.kind.is_number() && defaults::rounds_to_zero(value),
+        defaults::OPTION => defaults::is_no_limit(value),
+        _ => value.kind == Kind::Null,
+    })
 }
 
 fn modification_uses(modification: &Modification<'_>, operators: &[String]) -> bool {

@@ -178,7 +178,13 @@ impl Pattern for SchemaVersion {
         if Bound::Integer(version).compare(found) != Some(Ordering::Greater) {
             return Unmatched::Nothing;
         }
-        let found = found.floor().map_or_else(|| "a higher value".to_owned(), |found| found.to_string());
+        let found = match (found.as_integer(), found.as_f64()) {
+            (Some(whole), _) => whole.to_string(),
+            (None, Some(number)) => number.to_string(),
+            (None, None) => {
+                found.floor().map_or_else(|| "a higher value".to_owned(), |found| format!("{found} or higher"))
+            }
+        };
         Unmatched::Reject(Rejection::new(
             format!(
                 "the stored document has '{}' {found}, and the statement is of version {version}",

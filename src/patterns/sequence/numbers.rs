@@ -44,7 +44,7 @@ impl Numbering for Sequence {
         };
         match operation {
             Operation::Update(update) if let Some(operators) = update.operators() => {
-                effect::written_values(operators, self.field(), &mut add);
+                effect::written_values(operators, self.field(), update.upsert, &mut add);
             }
             _ => {
                 if let Change::Set(value) = effect::change(operation, self.field()) {

@@ -44,6 +44,24 @@ pub(super) fn entries() -> Vec<Entry> {
             holds: |seen| seen.code() == 121,
         },
         Entry {
+            name: "deny: a limit that the server rounds to 0 is none",
+            rules: &[UNLIMITED],
+            stored: vec![],
+            steps: [Bson::from(0.4), (-0.4).into(), f64::NAN.into(), 1e-300.into(), decimal("0.4")]
+                .map(|limit| plain(doc! { "find": "c", "limit": limit }))
+                .to_vec(),
+            must: "is rejected",
+            holds: |seen| seen.replies.iter().all(|reply| reply.get_i32("code").ok() == Some(121)),
+        },
+        Entry {
+            name: "deny: a limit above 0 is one",
+            rules: &[UNLIMITED],
+            stored: vec![],
+            steps: vec![plain(doc! { "find": "c", "limit": 1.5 })],
+            must: "passes",
+            holds: |seen| seen.code() == 0,
+        },
+        Entry {
             name: "deny: a limit of null is none",
             rules: &[UNLIMITED],
             stored: vec![],
