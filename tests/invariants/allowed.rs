@@ -99,6 +99,8 @@ const REJECTIONS: &[(&str, &str)] = &[
     ("tree", "is not a valid _id of a node"),
     ("tree", "its _id has type"),
     ("tree", "cannot be set: a field on its path"),
+    // The same if only the server knows it.
+    ("tree", "the server rejected a write that the rule adds"),
     ("tree", "twice, or writes a field inside it"),
     // Limits: paths through arrays, and upserts whose inserted document cannot be bounded.
     ("limits", "docward cannot count the elements"),

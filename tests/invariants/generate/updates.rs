@@ -70,6 +70,9 @@ impl Generator<'_> {
         let path = if inner.is_empty() { self.path() } else { self.dice.pick(&inner) };
         let outer = path.rsplit_once('.').map_or(path.as_str(), |(outer, _)| outer).to_owned();
         let filter = self.filter(upsert);
+        if upsert && path.contains('.') && self.dice.percent(30) {
+            return self.in_pinned_array(filter, &path);
+        }
         let pin = self.pin_known(&path);
         let on_insert = if upsert { 3 } else { 0 };
         let (operator, field, value): (_, _, Bson) = match self.dice.below(9 + on_insert) {
@@ -98,6 +101,33 @@ impl Generator<'_> {
             if let Bson::Document(fields) = update.entry(operator.to_owned()).or_insert(doc! {}.into()) {
                 fields.insert(other, value);
             }
+        }
+        (self.joined(filter, pin), update.into())
+    }
+
+    /// A filter that gives an upsert an array around a field, and operators that write into an element of it.
+    fn in_pinned_array(&mut self, filter: Document, path: &str) -> (Document, Bson) {
+        let (outer, inner) = path.rsplit_once('.').unwrap_or((path, "x"));
+        let mut element = doc! {};
+        if self.dice.percent(50) {
+            element.insert(inner, self.value(path));
+        }
+        if self.dice.percent(50) {
+            element.insert(self.dice.pick(&["n", "m", "x", "id", "z"]), small_number(self.dice));
+        }
+        let array = Bson::Array((0..self.dice.below(3)).map(|_| element.clone().into()).collect());
+        let pin = self.pin(outer, array);
+        let position = self.dice.pick(&["0", "0", "1", "$[]"]);
+        let written = self.dice.pick(&[inner, inner, "z", "m"]);
+        let value = self.value(path);
+        let mut update = match self.dice.below(6) {
+            0 => doc! { "$push": { outer: { written: value } } },
+            1 => doc! { self.dice.pick(&["$min", "$max"]): { outer: [{ written: value }] } },
+            2 | 3 => doc! { "$setOnInsert": { format!("{outer}.{position}.{written}"): value } },
+            _ => doc! { "$set": { format!("{outer}.{position}.{written}"): value } },
+        };
+        if self.dice.percent(40) && !update.contains_key("$set") {
+            update.insert("$set", doc! { "note": 1 });
         }
         (self.joined(filter, pin), update.into())
     }
