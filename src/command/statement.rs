@@ -43,6 +43,8 @@ pub struct Update<'a> {
     pub multi: bool,
     /// Whether the statement has array filters. An empty list does not count.
     pub array_filters: bool,
+    /// Whether it has constants for the expressions of a pipeline (`c`, in a bulkWrite `constants`).
+    pub constants: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -163,7 +165,7 @@ impl<'a> Statement<'a> {
         let Operation::Update(update) = &self.operation else { return None };
         let Modification::ClientPipeline(stages) = &update.modification else { return None };
         // The expressions could refer to the constants of the statement.
-        if update.array_filters || self.option("c").is_some() || self.option("constants").is_some() {
+        if update.array_filters || update.constants {
             return None;
         }
         let modification = Modification::Operators(super::constants::as_operators(*stages)?);
@@ -191,8 +193,7 @@ impl<'a> Statement<'a> {
             Modification::ClientPipeline(_) => {
                 return self.form == WriteForm::FindAndModify && self.option("arrayFilters").is_some();
             }
-            _ if self.form == WriteForm::Update && self.option("c").is_some() => return true,
-            _ if self.form == WriteForm::BulkWrite && self.option("constants").is_some() => return true,
+            _ if update.constants => return true,
             Modification::Operators(operators) => operators,
             Modification::Replacement(_) | Modification::Pipeline(_) => return false,
         };
@@ -285,6 +286,12 @@ impl<'a> Statement<'a> {
             WriteForm::Insert => None,
             _ => self.source.get(name).filter(|value| !value.is_absent()),
         }
+    }
+
+    /// Returns the projection of the document that a findAndModify returns.
+    pub fn returned_fields(&self) -> Option<Document<'a>> {
+        let projection = (self.form == WriteForm::FindAndModify).then(|| self.option("fields"));
+        projection.flatten().and_then(Value::as_document)
     }
 
     pub fn kind(&self) -> StatementKind {

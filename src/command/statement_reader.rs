@@ -60,7 +60,7 @@ fn delete<'a>(form: WriteForm, source: Document<'a>) -> Result<Operation<'a>, Co
 fn update<'a>(form: WriteForm, source: Document<'a>) -> Result<Operation<'a>, CommandError> {
     let names = form.names();
     let (mut change, mut selection) = (None, None);
-    let (mut upsert, mut multi, mut array_filters) = (false, false, false);
+    let (mut upsert, mut multi, mut array_filters, mut constants) = (false, false, false, false);
     for Element { key, value } in source.elements() {
         let flag = |field| read_flag(value, &names, field);
         match key {
@@ -70,6 +70,10 @@ fn update<'a>(form: WriteForm, source: Document<'a>) -> Result<Operation<'a>, Co
                 check_option(&names, key, value)?;
                 array_filters = !value.is_absent() && value.as_array().is_none_or(|filters| !filters.is_empty())
             }
+            b"c" | b"constants" => {
+                check_field(&names, key, value)?;
+                constants = names.fields.is_some() && !value.is_absent();
+            }
             key if key == names.update.as_bytes() => change = Some(value),
             key if key == names.filter.as_bytes() => selection = Some(value),
             _ => check_field(&names, key, value)?,
@@ -78,7 +82,7 @@ fn update<'a>(form: WriteForm, source: Document<'a>) -> Result<Operation<'a>, Co
     let change = change.ok_or(CommandError::Missing { part: names.part, field: names.update })?;
     let modification = read_modification(form, change)?;
     let (filter, conditions) = (filter(form, selection)?, Conditions::new());
-    Ok(Operation::Update(Update { filter, conditions, modification, upsert, multi, array_filters }))
+    Ok(Operation::Update(Update { filter, conditions, modification, upsert, multi, array_filters, constants }))
 }
 
 fn read_modification<'a>(form: WriteForm, value: Value<'a>) -> Result<Modification<'a>, CommandError> {

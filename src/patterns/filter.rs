@@ -81,8 +81,16 @@ pub(super) fn remade<'a>(
     upsert: bool,
 ) -> crate::command::Operation<'a> {
     let conditions = update.conditions.clone();
-    let (multi, array_filters) = (update.multi, update.array_filters);
-    crate::command::Operation::Update(Update { filter, conditions, modification, upsert, multi, array_filters })
+    let (multi, array_filters, constants) = (update.multi, update.array_filters, update.constants);
+    crate::command::Operation::Update(Update {
+        filter,
+        conditions,
+        modification,
+        upsert,
+        multi,
+        array_filters,
+        constants,
+    })
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::effect::touched;
 pub(super) fn selects_element(statement: &Statement<'_>) -> bool {
     let Operation::Update(update) = &statement.operation else { return false };
     let is_position = |path: &[u8]| path.split(|byte| *byte == b'.').any(|part| part == b"$");
-    let fields = statement.option("fields").and_then(Value::as_document).unwrap_or(Document::EMPTY);
+    let fields = statement.returned_fields().unwrap_or(Document::EMPTY);
     fields.elements().any(|field| is_position(field.key))
         || update.operators().is_some_and(|operators| touched(operators).any(|(_, path, _)| is_position(path)))
 }

@@ -28,8 +28,7 @@ pub(super) fn has_transactions(rule: &Rule) -> bool {
 pub(super) fn loses_reply(rules: &[Rule], step: &Step, codes: &[i32], reasons: &[String]) -> bool {
     const INCOMPLETE_TRANSACTION_HISTORY: i32 = 217;
     // A push that finds no bucket with room opens one.
-    let opens = rules.iter().any(|rule| rule.name() == "bucket")
-        && step.statements().iter().any(names_messages);
+    let opens = rules.iter().any(|rule| rule.name() == "bucket") && step.statements().iter().any(names_messages);
     let depends = step.is_find_and_modify() || step.upserts() || opens;
     let is_lost = depends && rules.iter().any(has_transactions) && codes.contains(&INCOMPLETE_TRANSACTION_HISTORY);
     let has_no_number = |reason: &String| {
