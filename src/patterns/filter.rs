@@ -55,6 +55,11 @@ pub(super) fn write_equality(w: &mut Writer<'_>, field: &str, value: Value<'_>) 
     }
 }
 
+/// Writes the condition on a field that its value is not an array.
+pub(super) fn write_no_array(w: &mut Writer<'_>) {
+    w.nested("$not", |w| w.string("$type", "array"));
+}
+
 /// Returns whether the filter matches every document because it has no condition: it is empty, or has only comments,
 /// `$and` of such filters, and `$or` with one of them. mongod treats these as an empty filter
 /// (`MatchExpression::isTriviallyTrue`; seen on 6.0). The depth of checked documents bounds the recursion

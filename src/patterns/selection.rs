@@ -1,6 +1,7 @@
 //! The positional operator `$` where another array of the document may have given it its position.
 
 use super::Rejection;
+use super::filter::write_no_array;
 use crate::command::{Operation, Statement};
 use crate::document::{CowDocument, Document, Path, Value, Writer};
 use crate::effect::touched;
@@ -19,24 +20,23 @@ pub(super) fn selects_element(statement: &Statement<'_>) -> bool {
 /// position.
 pub(super) fn equality<'a>(field: &Path, value: Value<'_>) -> CowDocument<'a> {
     let equals = |w: &mut Writer<'_>| w.value("$eq", value);
-    let is_no_array = |w: &mut Writer<'_>| w.nested("$not", |w| w.string("$type", "array"));
     CowDocument::build(|w| {
         w.nested(field.as_str(), |w| {
             equals(w);
             w.nested("$not", |w| w.nested("$elemMatch", equals));
         });
-        field.parents().for_each(|parent| w.nested(parent, is_no_array));
+        field.parents().for_each(|parent| w.nested(parent, write_no_array));
     })
 }
 
 /// Returns the condition that none of the fields is an array, or has one on its path.
 pub(super) fn no_array(fields: &[&str]) -> CowDocument<'static> {
-    CowDocument::build(|w| w.nested("$expr", |w| write_no_array(w, fields)))
+    CowDocument::build(|w| w.nested("$expr", |w| write_none_is_array(w, fields)))
 }
 
 /// Returns an expression for whether one of the fields is an array, or has one on its path.
 pub(super) fn has_array(fields: &[&str]) -> CowDocument<'static> {
-    CowDocument::build(|w| w.array("$not", |a| a.nested(|w| write_no_array(w, fields))))
+    CowDocument::build(|w| w.array("$not", |a| a.nested(|w| write_none_is_array(w, fields))))
 }
 
 /// Returns the rejection of a statement for a document in which one of them is an array.
@@ -48,7 +48,7 @@ pub(super) fn rejection(fields: &[&str]) -> Rejection {
 }
 
 /// Writes `{$not: [{$or: [{$isArray: ["$tags"]}]}]}`.
-fn write_no_array(w: &mut Writer<'_>, fields: &[&str]) {
+fn write_none_is_array(w: &mut Writer<'_>, fields: &[&str]) {
     w.array("$not", |a| {
         a.nested(|w| {
             w.array("$or", |a| {

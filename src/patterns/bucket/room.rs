@@ -2,7 +2,7 @@
 //!
 //! A comparison with a number also matches an array that contains one, and the server cannot increment an array.
 
-use super::super::filter::narrowed;
+use super::super::filter::{narrowed, write_no_array};
 use super::super::number::Bound;
 use super::super::{NoEffect, Verdict};
 use super::Bucket;
@@ -111,9 +111,4 @@ fn with_operators<'a>(update: &Update<'a>, operators: CowDocument<'a>, upsert: b
 fn is_unchanged(update: &Update<'_>, operators: &CowDocument<'_>) -> bool {
     matches!(update.modification.meaning(), Modification::Operators(own)
         if own.as_document().as_bytes() == operators.as_document().as_bytes())
-}
-
-/// Writes the condition that a value is not an array.
-fn write_no_array(w: &mut Writer<'_>) {
-    w.nested("$not", |w| w.string("$type", "array"));
 }
