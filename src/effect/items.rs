@@ -124,14 +124,27 @@ fn of_upsert(operation: &Operation<'_>, path: &Path) -> Option<usize> {
         Items::UpTo(most) => Some(pinned.max(most)),
         Items::Pushed { by, most } => Some(most.map_or(pinned + by, |most| most.min(pinned + by))),
         Items::AddedToSet(added) => {
-            // The server also takes other values for equal, such as 1 and 1.0.
-            let mut new: HashSet<Value<'_>> = added.values().collect();
+            let mut new: HashSet<SetItem<'_>> = added.values().map(SetItem::new).collect();
             for known in pinned_value.and_then(Value::as_array).iter().flat_map(|array| array.values()) {
-                new.remove(&known);
+                new.remove(&SetItem::new(known));
             }
             Some(pinned + new.len())
         }
         Items::Unclear(_) => None,
+    }
+}
+
+/// A value of an array as a set has it: whole numbers are equal across types, such as 1 and 1.0. The server also takes
+/// other values for equal, such as fractions of two types.
+#[derive(PartialEq, Eq, Hash)]
+enum SetItem<'v> {
+    Whole(i64),
+    Other(Value<'v>),
+}
+
+impl<'v> SetItem<'v> {
+    fn new(value: Value<'v>) -> Self {
+        value.as_whole().map_or(Self::Other(value), Self::Whole)
     }
 }
 

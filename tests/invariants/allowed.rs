@@ -74,6 +74,7 @@ const REJECTIONS: &[(&str, &str)] = &[
     ("timestamps", "its source time"),
     ("timestamps", "positional or numeric part"),
     ("timestamps", "which holds timestamps"),
+    ("timestamps", "as a whole, and another rule compares"),
     ("timestamps", "begins with $"),
     ("timestamps", "it has a collation"),
     ("timestamps", "and writes protected fields in one statement"),

@@ -334,7 +334,13 @@ fn seen_by(rule: &Rule, rules: &[Rule], documents: &[Document]) -> Vec<Document>
     let mut seen = documents.to_vec();
     let is_kept = |other: &&Rule| rule.name() == "timestamps" || other.name() == "tree";
     let others = rules.iter().filter(|other| other.name() != rule.name()).filter(is_kept);
-    others.for_each(|other| seen.iter_mut().for_each(|document| other.strip(document)));
+    for other in others {
+        seen.iter_mut().for_each(|document| match other {
+            // The document around the path is the client's.
+            Rule::Tree(tree) => drop(take(document, tree.path())),
+            other => other.strip(document),
+        });
+    }
     if rule.name() == "timestamps" {
         let deciding: Vec<String> = rules.iter().flat_map(|other| other.deciding()).collect();
         seen.iter_mut().for_each(|document| deciding.iter().for_each(|field| patterns::clear(document, field)));

@@ -56,6 +56,8 @@ const OTHER_FIRST: &[(&str, (i32, i32), IsAbout)] = &[
     ("bucket", (DUPLICATE_KEY, 2), |_, statement| {
         names_messages(statement) && statement.names(super::generate::UNIQUE)
     }),
+    // The same, and the statement changes the `_id`, which another document then has.
+    ("bucket", (DUPLICATE_KEY, IMMUTABLE), |_, statement| names_messages(statement) && statement.touches("_id")),
     // It would open a bucket whose count docward cannot increment, and another document has its unique value.
     ("bucket", (14, DUPLICATE_KEY), |rule, statement| {
         statement.upsert && names_messages(statement) && rule.fields().iter().any(|field| statement.queries(field))
@@ -65,6 +67,10 @@ const OTHER_FIRST: &[(&str, (i32, i32), IsAbout)] = &[
         statement.upsert
             && matches!(rule, Rule::Sequence(rule) if rule.provided != "keep" && statement.names(rule.field))
     }),
+    // A claim's own time replaces the client's invalid write of it, and another document has its unique value.
+    ("queue", (DUPLICATE_KEY, 14), |rule, statement| {
+        statement.names(super::generate::UNIQUE) && rule.fields().iter().any(|field| statement.names(field))
+    }),
     ("queue", (40, 2), writes_inside),
     ("queue", (40, 54), writes_inside),
     // docward's find reads the filter before the server reads the update or the upsert.
@@ -73,6 +79,8 @@ const OTHER_FIRST: &[(&str, (i32, i32), IsAbout)] = &[
     ("limits", (WRITE_CONFLICT, 66), |_, statement| statement.touches("_id")),
     ("replacement", (WRITE_CONFLICT, 66), |_, statement| statement.touches("_id")),
     ("replacement", (WRITE_CONFLICT, 2), |_, statement| statement.update.is_some()),
+    // The increment of a version that is no number fails before another write of the statement.
+    ("replacement", (14, 2), |_, statement| statement.replacement().is_none()),
     // The array in the filter is an invalid `_id` of the inserted document; docward sends a pipeline.
     ("timestamps", (SEVERAL_VALUES, 53), |_, statement| {
         statement.upsert && names_array(&Bson::Document(statement.filter.clone()), "_id")

@@ -1,9 +1,11 @@
 //! The guarantee of `tree`: whatever several writers insert, move and delete concurrently, every path equals the walk
 //! to the root. The same workload without the rule breaks it; so does killing an application midway, unless docward
 //! does the work. The test computes the walk itself and uses none of docward's code. `errors` tests failures in
-//! docward's own transactions, `statements` every way to write a node's place, `random` combinations of them.
+//! docward's own transactions, `statements` every way to write a node's place, `random` combinations of them, and
+//! `expressions` searches by the path.
 
 mod errors;
+mod expressions;
 mod random;
 mod statements;
 
@@ -11,7 +13,6 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use bson::{Bson, Document, doc};
-use futures_util::StreamExt;
 use mongodb::error::{Error, TRANSIENT_TRANSACTION_ERROR};
 use mongodb::{Collection, Database};
 use support::driver::{Views, all, code, connect, message, scaled, write_errors};
@@ -511,50 +512,6 @@ async fn a_retried_write_happens_once() {
     let r0 = stored.iter().find(|node| node.get_str("_id").unwrap() == "r0").unwrap();
     assert_eq!(*r0, doc! { "_id": "r0", "parent": "Music", "path": ",Music,", "n": 2 });
     assert_eq!(faults(&stored), Vec::<String>::new());
-}
-
-#[tokio::test]
-async fn reads_by_unanchored_expressions() {
-    let regex = |pattern: &str| {
-        let pattern = pattern.to_owned().try_into().unwrap();
-        Bson::RegularExpression(bson::Regex { pattern, options: String::new().try_into().unwrap() })
-    };
-    let ids = |database: &Database, filter: Document| {
-        let categories = database.collection::<Document>("categories");
-        async move {
-            let found = categories.find(filter).sort(doc! { "_id": 1 }).await?;
-            let ids = found.map(|node| node.unwrap().get_str("_id").unwrap().to_owned());
-            Ok::<_, Error>(ids.collect::<Vec<_>>().await)
-        }
-    };
-    for setting in ["warn", "reject", "rewrite"] {
-        let docward = Docward::start(Mongod::shared(), &rules(&format!("unanchored: {setting}")));
-        let views = Views::of(Mongod::shared(), &docward).await;
-        categories(&views).await;
-        let anchored = ids(&views.through, doc! { "path": regex("^,Books,Programming,") }).await.unwrap();
-        assert_eq!(anchored, ["Databases", "Languages", "MongoDB"]);
-        let unanchored = doc! { "path": regex(",Programming,") };
-        if setting == "reject" {
-            rejected(ids(&views.through, unanchored).await, "not anchored");
-            continue;
-        }
-        views.direct.run_command(doc! { "profile": 2 }).await.unwrap();
-        assert_eq!(ids(&views.through, unanchored.clone()).await.unwrap(), anchored);
-        let count = views.through.collection::<Document>("categories").count_documents(unanchored).await.unwrap();
-        assert_eq!(count, 3);
-        let profile = views.direct.collection::<Document>("system.profile");
-        let found = profile.find_one(doc! { "command.find": "categories", "command.sort": { "$exists": true } });
-        let sent = found.sort(doc! { "ts": -1 }).await.unwrap().unwrap();
-        let filter = sent.get_document("command").unwrap().get_document("filter").unwrap().clone();
-        if setting == "rewrite" {
-            assert_eq!(filter, doc! { "path": { "$regex": "^,Books,Programming," } });
-        } else {
-            assert_eq!(filter, doc! { "path": regex(",Programming,") });
-            docward.wait_for_log("not anchored");
-        }
-        assert_eq!(ids(&views.through, doc! { "path": regex("gramm") }).await.unwrap(), anchored);
-        docward.wait_for_log("not anchored");
-    }
 }
 
 /// The second request may arrive at another docward while the first is still running.

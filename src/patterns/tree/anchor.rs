@@ -103,15 +103,17 @@ struct Expression<'f> {
 }
 
 impl Expression<'_> {
-    /// Returns whether an index on the path can limit the search. The server uses the literal text after `^` for that,
-    /// except if the expression ignores case or has alternatives.
+    /// Returns whether an index on the path can limit the search: whether the server finds literal text at its start
+    /// (`getRegexPrefixMatch` in the server's `analyze_regex.cpp`, 6.0).
     fn is_anchored(&self) -> bool {
-        let rest = self.pattern.strip_prefix('^').or_else(|| self.pattern.strip_prefix("\\A"));
-        let begins_literally = rest.is_some_and(|rest| match rest.strip_prefix('\\') {
-            Some(escaped) => escaped.starts_with(|c: char| c.is_ascii_punctuation() || c == 'Q'),
-            None => rest.starts_with(|c: char| !META.contains(c)),
-        });
-        begins_literally && !self.options.contains(['i', 'm']) && !self.pattern.contains('|')
+        let (rest, has_lines) = match (self.pattern.strip_prefix('^'), self.pattern.strip_prefix("\\A")) {
+            (Some(rest), _) => (rest, true),
+            (None, Some(rest)) => (rest, false),
+            (None, None) => return false,
+        };
+        let allows = |option| matches!(option, 's' | 'x') || option == 'm' && !has_lines;
+        let is_free_spacing = self.options.contains('x');
+        !may_have_alternatives(rest) && self.options.chars().all(allows) && begins_literally(rest, is_free_spacing)
     }
 
     /// Returns the text it matches, if that is only whole segments between separators.
@@ -129,6 +131,42 @@ impl Expression<'_> {
         let whole = literal.len() > 2 && literal.starts_with(separator) && literal.ends_with(separator);
         (whole && self.options.is_empty()).then_some(literal)
     }
+}
+
+/// Returns whether a `|` may separate alternatives. The server also takes one in a character class for it.
+fn may_have_alternatives(pattern: &str) -> bool {
+    let bytes = pattern.as_bytes();
+    let before = |at: usize, distance: usize| at.checked_sub(distance).and_then(|at| bytes.get(at));
+    let is_escaped = |at: usize| before(at, 1) == Some(&b'\\') && before(at, 2) != Some(&b'\\');
+    bytes.iter().enumerate().any(|(at, byte)| *byte == b'|' && !is_escaped(at))
+}
+
+/// Returns whether the server finds literal text at the start of what follows the anchor.
+fn begins_literally(pattern: &str, is_free_spacing: bool) -> bool {
+    let mut bytes = 0;
+    let mut rest = pattern.chars();
+    while let Some(next) = rest.next() {
+        match next {
+            // The last byte is optional.
+            '*' | '?' => return bytes > 1,
+            '\\' => match rest.next() {
+                Some('Q') => {
+                    let quoted = rest.as_str();
+                    let end = quoted.find("\\E");
+                    bytes += end.unwrap_or(quoted.len());
+                    rest = end.and_then(|end| quoted.get(end + 2..)).unwrap_or_default().chars();
+                }
+                None => break,
+                Some(class) if class.is_ascii_alphanumeric() => break,
+                Some(escaped) => bytes += escaped.len_utf8(),
+            },
+            '^' | '$' | '.' | '[' | '(' | ')' | '+' | '{' => break,
+            '#' if is_free_spacing => break,
+            space if is_free_spacing && space.is_ascii_whitespace() => {}
+            plain => bytes += plain.len_utf8(),
+        }
+    }
+    bytes > 0
 }
 
 const META: &str = "\\^$.|?*+()[]{}";
@@ -236,7 +274,9 @@ mod tests {
         for pattern in ["^,Books,", "\\A,Books,", "^\\.Books", "^/a", "^\\Q.a"] {
             assert!(anchored(pattern, ""), "{pattern}");
         }
-        for pattern in [",Books,", "Books", "", "^", "^.*,Books,", "^(,Books,)", "^\\d", "^,A,|,B,"] {
+        for pattern in
+            [",Books,", "Books", "", "^", "^.*,Books,", "^(,Books,)", "^\\d", "^,A,|,B,", "^,?Books", "^\\/*Books"]
+        {
             assert!(!anchored(pattern, ""), "{pattern}");
         }
         assert!(!anchored("^,books,", "i"));

@@ -80,6 +80,10 @@ impl Tree {
     pub(in super::super) fn random(dice: &mut Dice) -> Tree {
         Tree { cascade: dice.percent(40), names: dice.pick(&[TOP, TOP, TOP, INSIDE]) }
     }
+
+    pub(in super::super) fn path(&self) -> &'static str {
+        self.names.path
+    }
 }
 
 impl Promise for Tree {
