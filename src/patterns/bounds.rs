@@ -10,13 +10,15 @@
 //! A value that is set, inserted or upserted must be in range itself. For integer amounts the condition is a plain
 //! comparison, which can use an index. For other amounts it is an `$expr`, so that the server does the arithmetic.
 
+mod range;
+
 use std::cmp::Ordering;
 
 use bson::doc;
 
+use self::range::{Range, Sums};
 use super::field_path::FieldPath;
-use super::filter::conditions_on;
-use super::number::{Bound, sign};
+use super::number::Bound;
 use super::stored_data::{DataCheck, all, any, is_missing, is_number, is_one_of, not, value};
 use super::{
     AnyPattern, Applicability, Context, ExclusiveField, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection,
@@ -25,18 +27,14 @@ use super::{
 use crate::command::{Namespace, Operation, Statement, StatementKind, Update, code};
 use crate::config::keys::{AnyNumber, Constraint, Declaration, DeclaredScalar, Keys, Keywords, Setting};
 use crate::config::{Code, Located, MapReader, Node, ReadContext};
-use crate::document::{
-    CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, ValueSlot, Writer, compare_numbers, compare_sum,
-    is_finite, may_overflow,
-};
+use crate::document::{Document, Kind, OwnedValue, Path, PathLookup, Value, is_finite, may_overflow};
 use crate::effect::{Change, ImageValue, change, inserted};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
 pub struct Bounds {
     field: Located<Path>,
-    min: Option<Bound>,
-    max: Option<Bound>,
+    range: Range,
     policy: BoundsPolicy,
     on_no_room: OnNoRoom,
 }
@@ -55,22 +53,6 @@ enum OnNoRoom {
     Ignore,
     /// The reply has a write error with code 121.
     Error,
-}
-
-/// The sums that a filter is assumed to lead to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sums {
-    /// The filter alone keeps the range, whatever number is stored.
-    Any,
-    /// Those of whole numbers, without rounding. docward's own condition decides about the others.
-    Whole,
-}
-
-/// The bound in the direction of an increment.
-#[derive(Debug, Clone, Copy)]
-enum BoundAhead {
-    Min(Bound),
-    Max(Bound),
 }
 
 const FIELD: Setting<FieldPath> =
@@ -123,7 +105,7 @@ impl Pattern for Bounds {
         let beyond = |operator: &str, bound: Bound| doc! {operator: [value(field), bound.as_bson()]}.into();
         let is_finite = || not(doc! {"$in": [value(field), [f64::NAN, f64::INFINITY, f64::NEG_INFINITY]]});
         let mut checks = Vec::new();
-        for (operator, word, bound) in [("$lt", "below", self.min), ("$gt", "above", self.max)] {
+        for (operator, word, bound) in [("$lt", "below", self.range.min), ("$gt", "above", self.range.max)] {
             let Some(bound) = bound else { continue };
             checks.push(DataCheck::each(
                 format!("with `{field}` {word} {bound}"),
@@ -168,21 +150,25 @@ impl Pattern for Bounds {
                 "it requires a condition for each increment, and the other rule increments the field without one",
             );
         }
-        let to_max = |limit: i64| self.max.and_then(|max| max.compare(OwnedValue::integer(limit).as_value()));
+        let to_max = |limit: i64| self.range.max.and_then(|max| max.compare(OwnedValue::integer(limit).as_value()));
         let counted = other.counted_array().filter(|counted| is_same(&counted.count));
         if counted.is_some_and(|counted| to_max(counted.limit) == Some(Ordering::Greater)) {
             return Some("the field counts the elements of a bucket, which is full only above the maximum");
         }
         if let Some((_, first)) = sequence.filter(|(field, _)| is_same(field)) {
-            if self.max.is_some() {
+            if self.range.max.is_some() {
                 return Some("the sequence assigns numbers above the maximum, too");
             }
-            if self.min.is_some_and(|min| min.compare(OwnedValue::integer(first).as_value()) == Some(Ordering::Less)) {
+            if self
+                .range
+                .min
+                .is_some_and(|min| min.compare(OwnedValue::integer(first).as_value()) == Some(Ordering::Less))
+            {
                 return Some("the first numbers of the sequence are below the minimum");
             }
         }
         version
-            .filter(|version| is_same(version) && self.max.is_some())
+            .filter(|version| is_same(version) && self.range.max.is_some())
             .map(|_| "updates increment the version, and no update would match at the maximum")
     }
 
@@ -208,9 +194,9 @@ impl Pattern for Bounds {
             Err(Violation::Broken(rejection) | Violation::Unclear(rejection)) => return Err(rejection),
         };
         let (Operation::Update(update), Some(amount)) = (&statement.operation, amount) else { return Ok(()) };
-        let Some(condition) = self.condition(amount) else { return Ok(()) };
+        let Some(condition) = self.range.condition(&self.field.value, amount) else { return Ok(()) };
         let recorded = update.conditions.iter().any(|known| known.as_document() == condition.as_document());
-        if recorded || self.keeps(update, amount, Sums::Any) { Ok(()) } else { Err(self.without_condition()) }
+        if recorded || self.is_kept_by(update, amount, Sums::Any) { Ok(()) } else { Err(self.without_condition()) }
     }
 
     fn checked_fields(&self) -> Vec<&str> {
@@ -223,7 +209,7 @@ impl Pattern for Bounds {
         else {
             return Unmatched::Nothing;
         };
-        if self.has_room(stored, amount) {
+        if self.range.has_room(&self.field.value, stored, amount) {
             return Unmatched::Nothing;
         }
         if let PathLookup::Found(Value { kind, .. }) = self.field.value.lookup(stored)
@@ -234,48 +220,14 @@ impl Pattern for Bounds {
                 code: code::TYPE_MISMATCH,
                 ..Rejection::new(
                     format!("'{}' cannot be incremented: its stored value has type {}", self.field.value, kind.name()),
-                    format!("Set '{}' to a number {} first.", self.field.value, self.range()),
+                    format!("Set '{}' to a number {} first.", self.field.value, self.range),
                 )
             });
         }
         Unmatched::Reject(Rejection::new(
-            format!("this change would take '{}' out of range; it must be a number {}", self.field.value, self.range()),
+            format!("this change would take '{}' out of range; it must be a number {}", self.field.value, self.range),
             "Read the document again and use a smaller amount.",
         ))
-    }
-}
-
-impl BoundAhead {
-    /// Returns the last stored number from which the amount does not lead beyond the bound; `None` if the server must
-    /// compute the sum.
-    fn limit(self, amount: Value<'_>) -> Option<OwnedValue> {
-        let (Self::Min(bound) | Self::Max(bound)) = self;
-        match amount.kind {
-            Kind::Int32 | Kind::Int64 => bound.minus(amount.as_integer()?),
-            _ => None,
-        }
-    }
-
-    /// Returns the first whole number beyond this one, away from the bound.
-    fn whole_beyond(self, number: Value<'_>) -> Option<i64> {
-        match (self, number.as_whole()) {
-            (Self::Min(_), _) => number.floor()?.checked_add(1),
-            (Self::Max(_), Some(whole)) => whole.checked_sub(1),
-            (Self::Max(_), None) => number.floor(),
-        }
-    }
-
-    /// Returns whether the sum of both numbers does not pass the bound.
-    fn keeps_sum(self, number: Value<'_>, amount: Value<'_>) -> bool {
-        let (bound, wrong) = match self {
-            Self::Min(bound) => (bound, Ordering::Less),
-            Self::Max(bound) => (bound, Ordering::Greater),
-        };
-        let ordering = match self.limit(amount) {
-            Some(limit) => compare_numbers(number, limit.as_value()),
-            None => compare_sum(number, amount, bound.as_value().as_value()),
-        };
-        ordering.is_some_and(|ordering| ordering != wrong)
     }
 }
 
@@ -300,8 +252,7 @@ impl Bounds {
         }
         Some(Self {
             field: field?,
-            min: min.map(|number| number.value.into()),
-            max: max.map(|number| number.value.into()),
+            range: Range { min: min.map(|number| number.value.into()), max: max.map(|number| number.value.into()) },
             policy: policy?.value,
             on_no_room: on_no_room?.value,
         })
@@ -371,37 +322,27 @@ impl Bounds {
     }
 
     fn check_value(&self, value: Value<'_>) -> Result<(), Rejection> {
-        if self.is_in_range(value) { Ok(()) } else { Err(self.out_of_range()) }
-    }
-
-    fn is_in_range(&self, value: Value<'_>) -> bool {
-        let kept =
-            |bound: Option<Bound>, wrong: Ordering| bound.is_none_or(|bound| bound.compare(value) != Some(wrong));
-        is_finite(value) && kept(self.min, Ordering::Less) && kept(self.max, Ordering::Greater)
+        if self.range.contains(value) { Ok(()) } else { Err(self.out_of_range()) }
     }
 
     fn out_of_range(&self) -> Rejection {
         Rejection::new(
-            format!("'{}' would be out of range; it must be a number {}", self.field.value, self.range()),
+            format!("'{}' would be out of range; it must be a number {}", self.field.value, self.range),
             "Send a number in that range.",
         )
     }
 
-    fn range(&self) -> String {
-        match (self.min, self.max) {
-            (Some(min), Some(max)) => format!("from {min} to {max}"),
-            (Some(min), None) => format!("of at least {min}"),
-            (None, Some(max)) => format!("of at most {max}"),
-            (None, None) => "of any size".to_owned(),
-        }
+    /// Returns whether the client's filter already keeps the range.
+    fn is_kept_by(&self, update: &Update<'_>, amount: Value<'_>, sums: Sums) -> bool {
+        self.range.is_kept_by(update.filter.as_document(), &self.field.value, amount, sums)
     }
 
     fn evaluate_increment<'a>(&self, update: &Update<'a>, amount: Value<'_>) -> Result<Verdict<'a>, Rejection> {
-        let Some(condition) = self.condition(amount) else { return Ok(Verdict::Forward) };
-        if self.keeps(update, amount, Sums::Any) && (!update.upsert || self.on_no_room == OnNoRoom::Ignore) {
+        let Some(condition) = self.range.condition(&self.field.value, amount) else { return Ok(Verdict::Forward) };
+        if self.is_kept_by(update, amount, Sums::Any) && (!update.upsert || self.on_no_room == OnNoRoom::Ignore) {
             return Ok(Verdict::ForwardConditional(NO_ROOM));
         }
-        if self.policy == BoundsPolicy::Reject && !self.keeps(update, amount, Sums::Whole) {
+        if self.policy == BoundsPolicy::Reject && !self.is_kept_by(update, amount, Sums::Whole) {
             return Err(self.without_condition());
         }
         let mut update = update.clone();
@@ -416,154 +357,4 @@ impl Bounds {
             format!("Add a condition on '{}' to the filter, for example {{$gte: AMOUNT}}.", self.field.value),
         )
     }
-
-    /// Returns the bound in the direction of an increment; `None` if the increment cannot leave the range.
-    fn towards(&self, amount: Value<'_>) -> Option<BoundAhead> {
-        match sign(amount)? {
-            Ordering::Less => self.min.map(BoundAhead::Min),
-            Ordering::Equal => None,
-            Ordering::Greater => self.max.map(BoundAhead::Max),
-        }
-    }
-
-    /// Returns whether the stored number can change by the amount: whether it meets [`condition`](Self::condition).
-    fn has_room(&self, stored: Document<'_>, amount: Value<'_>) -> bool {
-        let number = match self.field.value.lookup(stored) {
-            PathLookup::Found(value) if value.kind.is_number() => value,
-            PathLookup::Missing => return self.is_in_range(amount),
-            PathLookup::Found(_) | PathLookup::Blocked(_) => return false,
-        };
-        self.towards(amount).is_none_or(|ahead| ahead.keeps_sum(number, amount))
-    }
-
-    /// Returns whether the client's filter already keeps the bound: by `{$gte: min - amount}` or a stricter condition,
-    /// or by an equality; if the sums are those of whole numbers, also by `{$gt: ...}`.
-    fn keeps(&self, update: &Update<'_>, amount: Value<'_>, sums: Sums) -> bool {
-        let Some(ahead) = self.towards(amount) else { return self.is_in_range(amount) };
-        let (inclusive, exclusive) = match ahead {
-            BoundAhead::Min(_) => ("$gte", "$gt"),
-            BoundAhead::Max(_) => ("$lte", "$lt"),
-        };
-        if sums == Sums::Any && ahead.limit(amount).is_none() {
-            return false;
-        }
-        let keeps = |value: Value<'_>| ahead.keeps_sum(value, amount);
-        let counts_whole = sums == Sums::Whole && amount.as_whole().is_some();
-        let keeps_beyond = |value: Value<'_>| match ahead.whole_beyond(value).filter(|_| counts_whole) {
-            Some(whole) => keeps(OwnedValue::integer(whole).as_value()),
-            None => keeps(value),
-        };
-        let is_enough = |condition: Value<'_>| match condition.as_document() {
-            None => keeps(condition),
-            Some(operators) => {
-                let has = |name: &str, keeps: &dyn Fn(Value<'_>) -> bool| operators.get(name).is_some_and(keeps);
-                let listed = operators.get("$in").and_then(Value::as_array).filter(|listed| !listed.is_empty());
-                has("$eq", &keeps)
-                    || has(inclusive, &keeps)
-                    || has(exclusive, &keeps_beyond)
-                    || listed.is_some_and(|listed| listed.values().all(keeps))
-            }
-        };
-        conditions_on(update.filter.as_document(), self.field.value.as_str()).any(is_enough)
-    }
-
-    /// Returns the condition on the stored number; `None` if every number is allowed. A missing field counts as zero.
-    fn condition<'a>(&self, amount: Value<'_>) -> Option<CowDocument<'a>> {
-        let field = self.field.value.as_str();
-        let Some(towards) = self.towards(amount) else {
-            // The increment cannot leave the range, except for a missing field.
-            let exists = || CowDocument::build(|w| w.nested(field, |w| w.boolean("$exists", true)));
-            return (!self.is_in_range(amount)).then(exists);
-        };
-        let (bound, comparison, opposite) = match towards {
-            BoundAhead::Min(bound) => (bound, "$gte", "$lt"),
-            BoundAhead::Max(bound) => (bound, "$lte", "$gt"),
-        };
-        Some(CowDocument::build(|w| match towards.limit(amount) {
-            // `$not` also matches values that are not numbers; the server then rejects the increment. It must not match
-            // NaN, which every other comparison excludes.
-            Some(limit) if self.is_in_range(amount) => w.nested(field, |w| {
-                w.nested("$not", |w| w.value(opposite, limit.as_value()));
-                w.slot("$ne").double(f64::NAN);
-            }),
-            Some(limit) => w.nested(field, |w| w.value(comparison, limit.as_value())),
-            None => {
-                let counts_missing = self.is_in_range(amount);
-                w.nested("$expr", |w| sum_in_range(w, field, amount, counts_missing, comparison, bound));
-            }
-        }))
-    }
-}
-
-/// Writes `{$gte: [{$add: [NUMBER, amount]}, min]}` for numbers. NUMBER is the field; if `counts_missing`, a missing one
-/// is zero. The condition does not match other values, nor NaN, which is less than every other number in an expression.
-fn sum_in_range(
-    w: &mut Writer<'_>,
-    field: &str,
-    amount: Value<'_>,
-    counts_missing: bool,
-    comparison: &str,
-    bound: Bound,
-) {
-    let reference = format!("${field}");
-    let number = |slot: ValueSlot<'_>| match counts_missing {
-        true => slot.nested(|w| {
-            w.array("$ifNull", |a| {
-                a.string(&reference);
-                a.int32(0);
-            });
-        }),
-        false => slot.string(&reference),
-    };
-    w.array("$and", |a| {
-        a.nested(|w| number(w.slot("$isNumber")));
-        if comparison == "$lte" {
-            a.nested(|w| {
-                w.array("$gt", |a| {
-                    number(a.slot());
-                    a.slot().double(f64::NAN);
-                });
-            });
-        }
-        a.nested(|w| {
-            w.array(comparison, |a| {
-                write_sum(a.slot(), &reference, number, amount);
-                a.value(bound.as_value().as_value());
-            });
-        });
-    });
-}
-
-/// Writes the sum as `$inc` computes it. If one of the two numbers is a decimal, `$inc` rounds a double to 15 digits, as
-/// `$toDecimal` does and `$add` does not (seen with 6.0.5).
-fn write_sum(slot: ValueSlot<'_>, reference: &str, number: impl Fn(ValueSlot<'_>), amount: Value<'_>) {
-    let add = |slot: ValueSlot<'_>, is_decimal: bool| {
-        slot.nested(|w| {
-            w.array("$add", |a| match is_decimal {
-                true => {
-                    a.nested(|w| number(w.slot("$toDecimal")));
-                    a.nested(|w| w.value("$toDecimal", amount));
-                }
-                false => {
-                    number(a.slot());
-                    a.value(amount);
-                }
-            });
-        });
-    };
-    if amount.kind == Kind::Decimal128 {
-        return add(slot, true);
-    }
-    slot.nested(|w| {
-        w.array("$cond", |a| {
-            a.nested(|w| {
-                w.array("$eq", |a| {
-                    a.nested(|w| w.string("$type", reference));
-                    a.string("decimal");
-                });
-            });
-            add(a.slot(), true);
-            add(a.slot(), false);
-        });
-    });
 }

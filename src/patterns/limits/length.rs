@@ -4,7 +4,7 @@
 //! The stored value of a field that is replaced counts as removed. For array elements and for the names of missing
 //! fields the statement may count more bytes than it adds, but never fewer.
 
-use super::{Violation, if_array, write_item_count};
+use super::items::{if_array, write_item_count};
 use crate::command::{Modification, Operation, Update};
 use crate::document::{ArrayWriter, CowDocument, Document, Value, Writer};
 use crate::effect::{
@@ -12,7 +12,7 @@ use crate::effect::{
     around_in_element, around_length, element_length, growths, inserted_length, other_selections, position,
     stored_id_length, update_growths,
 };
-use crate::patterns::Rejection;
+use crate::patterns::{Rejection, Violation};
 
 /// Checks the length of the document that the statement inserts, and of a replacement.
 pub(super) fn check(operation: &Operation<'_>, most: usize) -> Result<(), Violation> {

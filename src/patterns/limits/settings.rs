@@ -1,6 +1,7 @@
 //! Reads the settings of `limits`.
 
-use super::{ItemLimit, Limits};
+use super::Limits;
+use super::items::ItemLimit;
 use crate::config::keys::{Constraint, DescribeSchema, Keys, ReadValue, Setting, Size, ValueSchema};
 use crate::config::{Code, Located, MapReader, Node, NodeValue, ReadContext};
 use crate::patterns::field_path::{PATH, located_path};
