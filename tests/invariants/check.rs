@@ -336,8 +336,8 @@ fn seen_by(rule: &Rule, rules: &[Rule], documents: &[Document]) -> Vec<Document>
     let others = rules.iter().filter(|other| other.name() != rule.name()).filter(is_kept);
     for other in others {
         seen.iter_mut().for_each(|document| match other {
-            // The document around the path is the client's.
-            Rule::Tree(tree) => drop(take(document, tree.path())),
+            // A replacement erases the document around the path.
+            Rule::Tree(tree) if rule.name() == "replacement" => drop(take(document, tree.path())),
             other => other.strip(document),
         });
     }

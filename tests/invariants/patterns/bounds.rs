@@ -135,11 +135,11 @@ impl Bounds {
     fn refuses(&self, statement: &Statement) -> bool {
         let operators = statement.update.as_ref().and_then(Bson::as_document);
         let upsert_only = operators.and_then(|update| update.get_document("$setOnInsert").ok());
-        let value_on_insert = upsert_only.and_then(|paths| paths.get(self.field));
+        let inserted = upsert_only.into_iter().flatten().any(|(path, value)| self.is_left_by(path, value));
         let replacing = statement.replacement().map_or(Vec::new(), |document| reachable(document, self.field));
         let replaced = replacing.into_iter().any(|value| !self.contains(value));
         let written = statement.writes().into_iter().any(|(operator, path, value)| match operator.as_str() {
-            "$set" | "$min" | "$max" => path == self.field && !self.contains(&value),
+            "$set" | "$min" | "$max" => self.is_left_by(&path, &value),
             "$mul" | "$bit" | "$rename" => related(&path, self.field),
             _ => false,
         });
@@ -148,9 +148,19 @@ impl Bounds {
         let constant =
             |value: &Bson| value.as_document().and_then(|value| value.get("$literal")).unwrap_or(value).clone();
         let mut set = statement.stages().filter_map(stage_fields);
-        let computed = set.any(|fields| fields.get(self.field).is_some_and(|value| !self.contains(&constant(value))));
+        let computed = set.any(|fields| fields.iter().any(|(path, value)| self.is_left_by(path, &constant(value))));
         let odd_pin = statement.pinned(self.field).is_some_and(|value| !self.contains(value));
-        written || computed || replaced || odd_pin || value_on_insert.is_some_and(|value| !self.contains(value))
+        written || computed || replaced || odd_pin || inserted
+    }
+
+    /// Whether a value at this path, of the field or one around it, is out of range.
+    fn is_left_by(&self, path: &str, value: &Bson) -> bool {
+        if path == self.field {
+            return !self.contains(value);
+        }
+        let below = self.field.strip_prefix(path).and_then(|below| below.strip_prefix('.'));
+        let inside = below.zip(value.as_document()).map_or(Vec::new(), |(below, value)| reachable(value, below));
+        inside.into_iter().any(|value| !self.contains(value))
     }
 }
 

@@ -95,6 +95,8 @@ impl Replacement {
                 let is_sent = |stored: Option<&Bson>| {
                     let (sent, stored) = (sent.filter(some), stored.filter(some));
                     match (sent.and_then(as_number), stored.and_then(as_number)) {
+                        // Neighbouring longs can be the same double.
+                        _ if matches!((sent, stored), (Some(Bson::Int64(_)), Some(Bson::Int64(_)))) => sent == stored,
                         (Some(sent), Some(stored)) => sent == stored,
                         _ => sent == stored,
                     }
