@@ -244,6 +244,31 @@ fn equal_versions() -> Vec<Entry> {
     ]
 }
 
+/// Updates of many documents, of which some have a version that cannot be incremented, in a transaction of docward's.
+fn counted_by_kind() -> Vec<Entry> {
+    let entry = |name, by: fn(Step) -> Step| Entry {
+        name,
+        rules: &[CHECKED, "tree: {}"],
+        stored: vec![doc! { "_id": "a", "v": 1 }, doc! { "_id": "b", "v": "x" }],
+        steps: vec![by(plain(doc! {
+            "update": "c", "updates": [{ "q": {}, "u": { "$set": { "z": 2 } }, "multi": true, "upsert": true }]
+        }))],
+        must: "changes all, and counts the numbers up",
+        holds: |seen| {
+            let versions: Vec<Bson> = seen.stored.iter().filter_map(|one| one.get("v").cloned()).collect();
+            let are_changed = seen.stored.iter().all(|one| one.get("z") == Some(&Bson::from(2)));
+            seen.code() == 0 && are_changed && versions == [Bson::from(2), "x".into()]
+        },
+    };
+    vec![
+        entry("replacement + tree: an upsert of many documents, one with a version that is a text", |step| step),
+        entry("replacement + tree: an upsert of many documents in a transaction", transaction),
+    ]
+}
+
 pub(super) fn entries() -> Vec<Entry> {
-    [late_writes(), together(), roots(), only_versions(), equal_versions(), blamed()].into_iter().flatten().collect()
+    [counted_by_kind(), late_writes(), together(), roots(), only_versions(), equal_versions(), blamed()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
