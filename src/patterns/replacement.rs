@@ -137,7 +137,9 @@ impl Pattern for Replacement {
 
     fn rewriting(&self) -> &'static str {
         match self.policy {
-            ReplacementPolicy::Merge => "replaced with $set, so other fields are kept",
+            ReplacementPolicy::Merge => {
+                "sets the fields of a replacement, so other fields are kept, and increments the version if there is one"
+            }
             ReplacementPolicy::Reject | ReplacementPolicy::CheckVersion => {
                 "requires the stored version to be the one that was read, and increments it"
             }

@@ -16,9 +16,6 @@ use crate::document::{CowDocument, Document, Value};
 /// Maximum attempts of an insert that collides with documents which are deleted before the match check.
 const MAX_INSERTS: u32 = 4;
 
-/// Errors of invalid filters: BadValue, FailedToParse, TypeMismatch, an invalid regular expression.
-pub(super) const FILTER_ERRORS: [i32; 4] = [2, 9, 14, 51091];
-
 /// Maximum attempts of a statement while others insert or delete the document between two steps.
 const MAX_ATTEMPTS: u32 = 16;
 
@@ -272,13 +269,25 @@ impl<'f> BatchJob<'f> {
 
 /// Whether the error of docward's find is due to the statement's filter.
 pub(super) fn is_unreadable(reply: &Reply<'_>) -> bool {
-    reply.code().is_some_and(|code| FILTER_ERRORS.contains(&code))
+    reply.code().is_some_and(is_filter_error)
 }
+
+/// Whether the server has this error for a filter: an invalid one, or an expression that fails for a document. The
+/// server's expressions have codes without a name, from 15000 on.
+pub(super) fn is_filter_error(code: i32) -> bool {
+    /// BadValue, FailedToParse, TypeMismatch, IndexNotFound, ExceededMemoryLimit, InvalidPipelineOperator,
+    /// ConversionFailure, NoQueryExecutionPlans, QueryExceededMemoryLimitNoDiskUseAllowed.
+    const NAMED: [i32; 9] = [2, 9, 14, 27, 146, 168, 241, 291, 292];
+    /// Codes with a name of other errors (`error_codes.yml`), and of a retry that [`has_inserted`].
+    const OTHERS: [i32; 5] = [RECORDED_INSERT, 46841, 50915, 56846, 57986];
+    NAMED.contains(&code) || code >= 15_000 && !OTHERS.contains(&code)
+}
+
+/// "findAndModify retry request is not compatible with previous write in the transaction of type: insert"
+const RECORDED_INSERT: i32 = 40608;
 
 /// Whether the server has a record that a findAndModify, now sent without `upsert`, inserted a document: an earlier
 /// send of the same write lost its reply. If sent with `upsert`, the server returns that reply again.
 pub(super) fn has_inserted(error: Document<'_>) -> bool {
-    /// "findAndModify retry request is not compatible with previous write in the transaction of type: insert"
-    const RECORDED_INSERT: i32 = 40608;
     error.get("code").and_then(Value::as_i32) == Some(RECORDED_INSERT)
 }

@@ -214,7 +214,7 @@ impl<'r> CheckResult<'r> {
         let Some(error) = error else { return Self::Nothing };
         match error.get("code").and_then(Value::as_i32) {
             Some(code::IMMUTABLE_FIELD) => Self::Match,
-            Some(code) if super::conflicts::FILTER_ERRORS.contains(&code) => Self::Failed(error),
+            Some(code) if super::conflicts::is_filter_error(code) => Self::Failed(error),
             _ => Self::Unclear,
         }
     }

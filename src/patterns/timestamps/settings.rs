@@ -178,7 +178,7 @@ impl TimestampType {
     pub(super) fn accept(self, value: Value<'_>) -> Option<TimestampBytes> {
         match (self, value.kind) {
             (Self::Date, Kind::DateTime) => value.as_raw_i64().map(i64::to_le_bytes),
-            (Self::Long, _) => value.as_integer().map(i64::to_le_bytes),
+            (Self::Long, Kind::Int32 | Kind::Int64 | Kind::Double) => value.as_whole().map(i64::to_le_bytes),
             // mongod replaces Timestamp(0, 0) with its own time.
             (Self::Timestamp, Kind::Timestamp) => value.as_raw_i64().filter(|bits| *bits != 0).map(i64::to_le_bytes),
             _ => None,

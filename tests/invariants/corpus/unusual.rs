@@ -175,8 +175,19 @@ pub(super) fn entries() -> Vec<Entry> {
         must: "is rejected by docward",
         holds: |seen| seen.code() == 9 && seen.stored == [doc! { "_id": 1, "n": 5 }],
     });
-    entries
-        .extend([never_matching(), increments(), uncertain_pins(), array_filters(), explained()].into_iter().flatten());
+    entries.extend(
+        [
+            never_matching(),
+            increments(),
+            uncertain_pins(),
+            array_filters(),
+            explained(),
+            failing_filters(),
+            large_times(),
+        ]
+        .into_iter()
+        .flatten(),
+    );
     entries.extend(rejected_commands());
     entries
 }
@@ -409,6 +420,39 @@ fn array_filters() -> Vec<Entry> {
             holds: |seen| seen.code() == 9,
         },
     ]
+}
+
+/// Filters whose expressions the server rejects, or fails for a document, in docward's own find.
+fn failing_filters() -> Vec<Entry> {
+    let unknown = || doc! { "_id": 1, "$expr": { "$eq": ["$x", "$$w"] } };
+    let failing = || doc! { "_id": 1, "$expr": { "$eq": [1, { "$toInt": "x" }] } };
+    let entry = |rules, filter| Entry {
+        name: "a single statement with an expression that fails",
+        rules,
+        stored: vec![doc! { "_id": 1, "n": 1 }],
+        steps: vec![update(filter, doc! { "y": 1 })],
+        must: "is an error of the statement, and not of the command, as directly",
+        holds: |seen| {
+            let errors = seen.last().get_array("writeErrors").map_or(0, Vec::len);
+            errors == 1 && matches!(seen.code(), 17276 | 241)
+        },
+    };
+    const TREE: &[&str] = &["tree: {}"];
+    const REJECT: &[&str] = &["replacement: { policy: reject }"];
+    [TREE, REJECT].into_iter().flat_map(|rules| [entry(rules, unknown()), entry(rules, failing())]).collect()
+}
+
+/// Source times that JavaScript sends.
+fn large_times() -> Vec<Entry> {
+    let entry = |time: f64| Entry {
+        name: "timestamps: type long, and a double beyond 2^53",
+        rules: &[FIELDS],
+        stored: vec![doc! { "_id": 1 }],
+        steps: vec![update(doc! { "_id": 1 }, doc! { "$set": { "a": 1, "s": time } })],
+        must: "is stored, with the time as a long",
+        holds: |seen| matches!(at(&seen.one(), "lm.a"), Some(Bson::Int64(time)) if *time > 1 << 53) && seen.code() == 0,
+    };
+    vec![entry(9_007_199_254_740_994.0), entry(1.7e18)]
 }
 
 fn explained() -> Vec<Entry> {
