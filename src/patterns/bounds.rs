@@ -19,7 +19,7 @@ use bson::doc;
 use self::range::{Range, Sums};
 use super::field_path::FieldPath;
 use super::number::Bound;
-use super::stored_data::{DataCheck, all, any, is_missing, is_number, is_one_of, not, value};
+use super::stored_data::{DataCheck, all, any, is_missing, is_number, not, value};
 use super::{
     AnyPattern, Applicability, Context, ExclusiveField, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection,
     Requirement, Unmatched, Verdict, Violation, applicability_for_content,
@@ -121,13 +121,9 @@ impl Pattern for Bounds {
         checks.push(DataCheck::each(
             format!("whose `{field}` is not a number"),
             "the server rejects each `$inc` of it",
-            not(any(vec![is_number(field), is_missing(field), is_one_of(field, &["array"])])),
+            not(any(vec![is_number(field), is_missing(field)])),
         ));
-        checks.push(DataCheck::each(
-            format!("without `{field}`"),
-            "an increment with the rule's condition does not match them",
-            is_missing(field),
-        ));
+        checks.push(DataCheck::each(format!("without `{field}`"), "the number counts as 0", is_missing(field)));
         checks
     }
 

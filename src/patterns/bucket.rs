@@ -18,7 +18,7 @@ use bson::{Bson, doc};
 
 use super::around::set_on_insert;
 use super::field_path::FieldPath;
-use super::stored_data::{DataCheck, all, any, is_absent, is_one_of, not, value};
+use super::stored_data::{DataCheck, all, any, is_absent, is_missing, is_one_array, not, value};
 use super::{
     Applicability, Context, CountedArray, IndexPurpose, Measured, NeededIndex, NoEffectCause, NoEffectKind, Pattern,
     Rejection, Rewrite, Unmatched, Verdict, applicability_for_content, selection,
@@ -87,44 +87,44 @@ impl Pattern for Bucket {
 
     fn data_checks(&self, _: Namespace<'_>) -> Vec<DataCheck> {
         let Self { array, count, limit, opened } = self;
-        let is_array = || is_one_of(array, &["array"]);
+        let is_array = || is_one_array(array);
         // The other branch is not evaluated, so $size gets only arrays.
         let if_array = |then: bson::Document| Bson::from(doc! {"$cond": [is_array(), then, false]});
         let size = doc! {"$size": value(array)};
-        let mut checks = vec![
-            DataCheck::each(
-                format!("whose `{count}` is not the number of elements in `{array}`"),
-                "docward uses `count` to find a bucket with room",
-                if_array(doc! {"$ne": [value(count), size.clone()]}),
-            )
-            .set(format!("`{count}` to the number of elements"), doc! {count.as_str(): size.clone()}),
-            DataCheck::each(
-                format!("without `{array}` and with another `{count}` than 0"),
-                "docward uses `count` to find a bucket with room",
-                all(vec![is_absent(array), doc! {"$ne": [value(count), 0]}.into()]),
-            )
-            .set(format!("`{count}: 0`"), doc! {count.as_str(): 0}),
+        let used = "docward uses `count` to find a bucket with room";
+        let mut checks = DataCheck::each(
+            format!("whose `{count}` is not the number of elements in `{array}`"),
+            used,
+            if_array(doc! {"$ne": [value(count), size.clone()]}),
+        )
+        .set(format!("`{count}` to the number of elements"), count, size.clone());
+        let without = DataCheck::each(
+            format!("without `{array}` and with another `{count}` than 0"),
+            used,
+            all(vec![is_missing(array), doc! {"$ne": [value(count), 0]}.into()]),
+        );
+        checks.extend(without.set(format!("`{count}: 0`"), count, 0));
+        checks.extend([
             DataCheck::each(
                 format!("whose `{array}` is not an array"),
                 "the server rejects each push to them",
-                not(any(vec![is_absent(array), is_array()])),
+                not(any(vec![is_missing(array), is_array()])),
             ),
             DataCheck::each(
                 format!("with more than {limit} elements in `{array}`"),
                 "they stay as they are and get no further pushes",
                 if_array(doc! {"$gt": [size, *limit]}),
             ),
-        ];
+        ]);
         if let Some(opened) = opened {
             let made = doc! {"$eq": [{"$type": "$_id"}, "objectId"]};
-            checks.push(
-                DataCheck::each(
-                    format!("without `{opened}`"),
-                    "reads that sort the buckets by it do not have them in order",
-                    all(vec![is_absent(opened), made.into()]),
-                )
-                .set(format!("`{opened}` to the time in the `_id`"), doc! {opened.as_str(): {"$toDate": "$_id"}}),
+            let without = DataCheck::each(
+                format!("without `{opened}`"),
+                "reads that sort the buckets by it do not have them in order",
+                all(vec![is_absent(opened), made.into()]),
             );
+            let time = doc! {"$toDate": "$_id"};
+            checks.extend(without.set(format!("`{opened}` to the time in the `_id`"), opened, time));
         }
         checks
     }

@@ -127,37 +127,37 @@ impl Pattern for Queue {
         let is_free = doc! {"$in": [{"$ifNull": [value(locked), false]}, [false, 0]]};
         let locked_at_time = || lock::milliseconds(locked_at);
         let now = format!("`{locked_at}` to the current time, so that the lease begins");
-        vec![
-            DataCheck::each(
-                format!("without `{attempts}`"),
-                "a worker that sends the number of its claim does not match them",
-                is_absent(attempts),
-            )
-            .set(format!("`{attempts}: 0`"), doc! {attempts.as_str(): 0}),
-            DataCheck::each(
-                format!("whose `{attempts}` is not a number that a claim can count"),
-                "no claim matches them",
-                not(any(vec![is_absent(attempts), attempts::countable(attempts)])),
-            )
-            .set(format!("`{attempts}` to 0 where no claim can count it"), doc! {attempts.as_str(): 0}),
-            DataCheck::each(
-                format!("with a lock and without `{locked_at}`"),
-                "their lease counts as over, so another worker can claim them at once",
-                all(vec![not(is_free.clone()), is_absent(locked_at)]),
-            )
-            .set(now.clone(), doc! {locked_at.as_str(): "$$NOW"}),
-            DataCheck::each(
-                format!("with a lock whose `{locked_at}` is not a time"),
-                "their lease counts as over, so another worker can claim them at once",
-                all(vec![not(is_free.clone()), doc! {"$eq": [locked_at_time(), Bson::Null]}.into()]),
-            )
-            .set(now, doc! {locked_at.as_str(): "$$NOW"}),
-            DataCheck::each(
-                format!("with a lock whose `{locked_at}` is in the future"),
-                "no worker can claim them before that time and the lease are over",
-                all(vec![not(is_free), doc! {"$gt": [locked_at_time(), {"$toLong": "$$NOW"}]}.into()]),
-            ),
-        ]
+        let claimable = "their lease counts as over, so another worker can claim them at once";
+        let without_attempts = DataCheck::each(
+            format!("without `{attempts}`"),
+            "a worker that sends the number of its claim does not match them",
+            is_absent(attempts),
+        );
+        let uncountable = DataCheck::each(
+            format!("whose `{attempts}` is not a number that a claim can count"),
+            "no claim matches them",
+            not(any(vec![is_absent(attempts), attempts::countable(attempts)])),
+        );
+        let without_time = DataCheck::each(
+            format!("with a lock and without `{locked_at}`"),
+            claimable,
+            all(vec![not(is_free.clone()), is_absent(locked_at)]),
+        );
+        let without_valid_time = DataCheck::each(
+            format!("with a lock whose `{locked_at}` is not a time"),
+            claimable,
+            all(vec![not(is_free.clone()), doc! {"$eq": [locked_at_time(), Bson::Null]}.into()]),
+        );
+        let mut checks = without_attempts.set(format!("`{attempts}: 0`"), attempts, 0);
+        checks.extend(uncountable.set(format!("`{attempts}` to 0 where no claim can count it"), attempts, 0));
+        checks.extend(without_time.set(now.clone(), locked_at, "$$NOW"));
+        checks.extend(without_valid_time.set(now, locked_at, "$$NOW"));
+        checks.push(DataCheck::each(
+            format!("with a lock whose `{locked_at}` is in the future"),
+            "no worker can claim them before that time and the lease are over",
+            all(vec![not(is_free), doc! {"$gt": [locked_at_time(), {"$toLong": "$$NOW"}]}.into()]),
+        ));
+        checks
     }
 
     fn weaker_settings(&self) -> Vec<WeakerSetting> {

@@ -17,8 +17,6 @@
 mod counting;
 mod versions;
 
-use bson::doc;
-
 use smallvec::SmallVec;
 
 use super::around::cannot_be_set;
@@ -167,7 +165,7 @@ impl Pattern for Replacement {
         );
         // A version that updates do not count may be of any type.
         let is_counted = self.count_updates;
-        vec![if is_counted { check.set(format!("`{version}: 1`"), doc! {version.as_str(): 1}) } else { check }]
+        if is_counted { check.set(format!("`{version}: 1`"), version, 1) } else { vec![check] }
     }
 
     fn weaker_settings(&self) -> Vec<WeakerSetting> {

@@ -19,7 +19,7 @@ use smallvec::{SmallVec, smallvec};
 use super::field_path::FieldPath;
 use super::filter::conditions_on;
 use super::number::Bound;
-use super::stored_data::{DataCheck, all, is_missing, is_number, value};
+use super::stored_data::{DataCheck, all, any, is_missing, is_number, not, value};
 use super::{
     Applicability, Context, ExclusiveField, ExpectedVersion, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection,
     Unmatched, Verdict, Violation, applicability_for_content,
@@ -116,6 +116,11 @@ impl Pattern for SchemaVersion {
                 format!("without `{field}`"),
                 "they count as older than every version, so statements of each version match them",
                 is_missing(field),
+            ),
+            DataCheck::each(
+                format!("whose `{field}` is not a number"),
+                "statements of older versions match them too",
+                not(any(vec![is_missing(field), is_number(field)])),
             ),
             DataCheck::each(
                 format!("whose `{field}` is below {minimum}"),

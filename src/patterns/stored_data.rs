@@ -54,11 +54,36 @@ impl DataCheck {
         Self { found: found.into(), consequence, search: Search::Each(condition.into()), backfill: None }
     }
 
-    /// Sets fields of the documents that it finds. `what` completes "sets …".
-    pub(super) fn set(self, what: impl Into<String>, fields: Document) -> Self {
-        let pipeline = vec![doc! {"$set": fields}];
-        Self { backfill: Some(Backfill::Update { what: what.into(), pipeline }), ..self }
+    /// Sets a field of the documents that it finds, and separates those in which a value on the way to the field is not a
+    /// document: setting the field would replace it. `what` completes "sets …".
+    pub(super) fn set(self, what: impl Into<String>, field: &Path, value: impl Into<Bson>) -> Vec<Self> {
+        let pipeline = vec![doc! {"$set": {field.as_str(): value.into()}}];
+        let backfill = Some(Backfill::Update { what: what.into(), pipeline });
+        let (Some(has_room), Search::Each(condition)) = (has_room(field), &self.search) else {
+            return vec![Self { backfill, ..self }];
+        };
+        let blocked = Self::each(
+            format!("{}, in which a field around `{field}` is not a document", self.found),
+            "docward backfill leaves them as they are",
+            all(vec![condition.clone(), not(has_room.clone())]),
+        );
+        let search = Search::Each(all(vec![condition.clone(), has_room]));
+        vec![Self { search, backfill, ..self }, blocked]
     }
+}
+
+/// Whether each field around this one is missing or a document; `None` for a top-level field.
+fn has_room(field: &Path) -> Option<Bson> {
+    let around: Vec<Bson> = field
+        .parents()
+        .map(|parent| doc! {"$in": [{"$type": format!("${parent}")}, ["missing", "object"]]}.into())
+        .collect();
+    (!around.is_empty()).then(|| all(around))
+}
+
+/// Whether the field is an array, and not one of several in the elements of another array.
+pub(super) fn is_one_array(field: &Path) -> Bson {
+    all([Some(is_one_of(field, &["array"])), has_room(field)].into_iter().flatten().collect())
 }
 
 /// The value of a field.

@@ -3,11 +3,11 @@
 //! A library stores the number of available copies and a list of borrowers. The pattern rejects a statement that
 //! changes one of them without the other, and a document that has only one of the fields.
 
-use bson::Bson;
+use bson::{Bson, doc};
 use smallvec::SmallVec;
 
 use super::field_path::{FieldPath, located_path};
-use super::stored_data::{DataCheck, all, any, is_missing, not};
+use super::stored_data::{DataCheck, all, any, is_one_of, not, value};
 use super::{AnyPattern, Applicability, Context, Pattern, Rejection, Verdict, applicability_for_content};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{Declaration, DescribeSchema, ValueSchema};
@@ -49,13 +49,26 @@ impl Pattern for Together {
     }
 
     fn data_checks(&self, _: Namespace<'_>) -> Vec<DataCheck> {
-        let lacking: Vec<Bson> = self.fields.iter().map(is_missing).collect();
-        let has_one = any(lacking.iter().map(|lacks| not(lacks.clone())).collect());
         let names: Vec<String> = self.fields.iter().map(|field| format!("`{field}`")).collect();
+        let some = |references: &[String]| {
+            let lacking = || references.iter().map(|field| Bson::from(doc! {"$eq": [{"$type": field}, "missing"]}));
+            all(vec![any(lacking().collect()), any(lacking().map(not).collect())])
+        };
+        let references: Vec<String> = self.fields.iter().map(value).collect();
+        let condition = match self.array_around() {
+            None => some(&references),
+            // The value of a field in an array is the array of its elements' values.
+            Some((array, below)) => {
+                let below: Vec<String> = below.iter().map(|field| format!("$$this.{field}")).collect();
+                let elements = doc! {"$map": {"input": value(&array), "in": some(&below)}};
+                doc! {"$cond": [is_one_of(&array, &["array"]), {"$anyElementTrue": [elements]}, some(&references)]}
+                    .into()
+            }
+        };
         vec![DataCheck::each(
             format!("with some of {}, but not all", names.join(", ")),
             "the fields disagree already, and the rule does not correct what is stored",
-            all(vec![any(lacking), has_one]),
+            condition,
         )]
     }
 
@@ -78,6 +91,15 @@ type FieldPresence = SmallVec<[Option<bool>; 4]>;
 type ArrayElements<'u> = SmallVec<[&'u [u8]; 4]>;
 
 impl Together {
+    /// Returns the innermost field around all fields, which may be an array of documents, and their paths below it.
+    fn array_around(&self) -> Option<(Path, Vec<&str>)> {
+        let first = self.fields.first()?;
+        let is_around_all = |around: &&str| self.fields.iter().all(|field| field.is_below(around.as_bytes()));
+        let around = first.parents().filter(is_around_all).last()?;
+        let below = self.fields.iter().filter_map(|field| field.as_str().get(around.len() + 1..)).collect();
+        Some((Path::parse(around)?, below))
+    }
+
     fn read_list(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
         let code = match &settings.value {
             Yaml::List(items) if items.len() >= 2 => None,

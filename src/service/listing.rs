@@ -12,6 +12,7 @@ use mongodb::error::Error;
 use super::client::ServiceClient;
 use super::error_kind::is_unauthorized;
 use crate::config::NamespaceGlob;
+use crate::patterns::AnyPattern;
 use crate::rules::{Mode, Rule, RuleSet};
 
 /// A collection: its database's name and its own.
@@ -26,10 +27,19 @@ pub(super) async fn collections(
     server: &ServiceClient,
     namespaces: &[&NamespaceGlob],
 ) -> Result<BTreeSet<CollectionName>, String> {
+    listed(server, namespaces, doc! {}).await
+}
+
+/// The same for collections that match a filter of `listCollections`.
+async fn listed(
+    server: &ServiceClient,
+    namespaces: &[&NamespaceGlob],
+    filter: Document,
+) -> Result<BTreeSet<CollectionName>, String> {
     let client = server.client().map_err(|error| error.to_string())?;
     let mut present = BTreeSet::new();
     for database in databases(server, &client, namespaces).await? {
-        match client.database(&database).list_collection_names().await {
+        match client.database(&database).list_collection_names().filter(filter.clone()).await {
             Ok(names) => present.extend(names.into_iter().map(|name| (database.clone(), name))),
             Err(error) => {
                 let is_needed = namespaces.iter().any(|namespace| namespace.matches_database(database.as_bytes()));
@@ -82,11 +92,20 @@ pub(super) async fn applying(
     let mut found: BTreeSet<_> = exact.map(|(db, collection)| (db.to_owned(), collection.to_owned())).collect();
     let globs: Vec<_> = patterns().filter(|pattern| pattern.exact().is_none()).collect();
     if !globs.is_empty() {
-        let present = collections(server, &globs).await?;
+        // A view stores no documents.
+        let present = listed(server, &globs, doc! { "type": { "$ne": "view" } }).await?;
+        // Only docward writes there.
+        let is_history = |(database, collection): &CollectionName| {
+            let histories = rules.rules().iter().filter_map(|rule| match &rule.pattern {
+                AnyPattern::History(history) if rule.mode != Mode::Disabled => Some(&history.into),
+                _ => None,
+            });
+            histories.into_iter().any(|into| into.database == *database && into.name == *collection)
+        };
         let is_meant = |(database, collection): &CollectionName| {
             globs.iter().any(|glob| glob.matches(database.as_bytes(), collection.as_bytes()))
         };
-        found.extend(present.into_iter().filter(is_meant));
+        found.extend(present.into_iter().filter(|name| is_meant(name) && !is_history(name)));
     }
     // A disabled rule applies to no collection, so its own names are used.
     found.retain(|(database, collection)| {

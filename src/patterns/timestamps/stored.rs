@@ -8,7 +8,7 @@ use crate::patterns::stored_data::{DataCheck, all, any, is_absent, is_missing, i
 
 pub(super) fn checks(rule: &Timestamps) -> Vec<DataCheck> {
     let Some(store) = Path::parse(&rule.store) else { return Vec::new() };
-    let mut checks = vec![without(rule, &store)];
+    let mut checks = without(rule, &store);
     if rule.per == TimestampScope::Field {
         checks.push(DataCheck::each(
             format!("whose `{store}` is not a document"),
@@ -37,30 +37,49 @@ pub(super) fn checks(rule: &Timestamps) -> Vec<DataCheck> {
 }
 
 /// Documents without timestamps. Their own source time is set where one timestamp is enough for all that it covers.
-fn without(rule: &Timestamps, store: &Path) -> DataCheck {
+fn without(rule: &Timestamps, store: &Path) -> Vec<DataCheck> {
     let (found, consequence) = (format!("without `{store}`"), "the next write wins, however old it is");
-    let TimeSource::Field(source) = &rule.source else {
-        return DataCheck::each(found, consequence, is_absent(store));
-    };
-    let kind = match rule.timestamp_type {
-        TimestampType::Date => "date",
-        TimestampType::Long => "long",
-        TimestampType::Timestamp => "timestamp",
-    };
+    let all_without = || vec![DataCheck::each(found.clone(), consequence, is_absent(store))];
+    let TimeSource::Field(source) = &rule.source else { return all_without() };
+    let (has_time, time) = source_time(source, rule.timestamp_type);
     let times = match (rule.per, &rule.fields) {
-        (TimestampScope::Document, _) => Some(Bson::from(value(source))),
+        (TimestampScope::Document, _) => time,
         (TimestampScope::Field, TimestampedFields::Listed(fields)) if fields.iter().all(Path::is_top_level) => {
             let each = |field: &Path| {
-                let time = doc! {"$cond": [is_missing(field), "$$REMOVE", value(source)]};
+                let time = doc! {"$cond": [is_missing(field), "$$REMOVE", time.clone()]};
                 (field.as_str().to_owned(), Bson::from(time))
             };
-            Some(fields.iter().map(each).collect::<Document>().into())
+            fields.iter().map(each).collect::<Document>().into()
         }
         // A timestamp of a document would also cover the fields inside it.
-        (TimestampScope::Field, _) => None,
+        (TimestampScope::Field, _) => return all_without(),
     };
-    let Some(times) = times else { return DataCheck::each(found, consequence, is_absent(store)) };
-    let has_time = is_one_of(source, &[kind]);
-    DataCheck::each(format!("{found} and with `{source}`"), consequence, all(vec![is_missing(store), has_time]))
-        .set(format!("`{store}` to the time in `{source}`"), doc! {store.as_str(): times})
+    let with_time = DataCheck::each(
+        format!("{found} and with `{source}`"),
+        consequence,
+        all(vec![is_missing(store), has_time.clone()]),
+    );
+    let mut checks = with_time.set(format!("`{store}` to the time in `{source}`"), store, times);
+    checks.push(DataCheck::each(
+        format!("{found} and without a time in `{source}`"),
+        consequence,
+        all(vec![is_absent(store), not(all(vec![is_missing(store), has_time]))]),
+    ));
+    checks
+}
+
+/// Whether the field has a time that the rule accepts, and the time as timestamps are stored.
+fn source_time(source: &Path, timestamp_type: TimestampType) -> (Bson, Bson) {
+    let is = |kind: &str| is_one_of(source, &[kind]);
+    match timestamp_type {
+        TimestampType::Date => (is("date"), value(source).into()),
+        TimestampType::Timestamp => (is("timestamp"), value(source).into()),
+        TimestampType::Long => {
+            // A double without a fraction equals the long.
+            let convert = doc! {"input": value(source), "to": "long", "onError": Bson::Null, "onNull": Bson::Null};
+            let long = Bson::from(doc! {"$convert": convert});
+            let is_whole = doc! {"$eq": [&long, value(source)]};
+            (all(vec![is_one_of(source, &["int", "long", "double"]), is_whole.into()]), long)
+        }
+    }
 }

@@ -6,7 +6,7 @@ use bson::{Bson, Document, doc};
 
 use super::layout::TreeFields;
 use crate::document::Path;
-use crate::patterns::stored_data::{Backfill, DataCheck, Search, all, is_absent, not, value};
+use crate::patterns::stored_data::{Backfill, DataCheck, Search, all, any, is_absent, is_one_of, not, value};
 
 /// The parent of a node, and the path that the node must have, as the stages compute them.
 const PARENT: &str = "docward_parent";
@@ -19,6 +19,14 @@ impl TreeFields {
         let separator = separator.to_string();
         let has_parent = || not(is_absent(parent));
         let is_found = || Bson::from(doc! {"$gt": [{"$size": format!("${PARENT}")}, 0]});
+        let is_list = || is_one_of(parent, &["array"]);
+        // The parent is placed if it has a path, or is a root.
+        let is_placed = || {
+            let above = |field: &Path| doc! {"$arrayElemAt": [format!("${PARENT}.{field}"), 0]};
+            let has_path = doc! {"$eq": [{"$type": above(path)}, "string"]};
+            let is_root = doc! {"$in": [{"$type": above(parent)}, ["missing", "null", "undefined"]]};
+            any(vec![has_path.into(), is_root.into()])
+        };
         let own = doc! {"$concat": [&separator, text("$_id"), &separator]};
         let expected = format!("${EXPECTED}");
         // The search counts bytes, and -1 means that the text does not occur.
@@ -32,9 +40,18 @@ impl TreeFields {
             let search = Search::Related { stages: stages.clone(), condition };
             DataCheck { found, consequence, search, backfill: None }
         };
-        let orphan = all(vec![has_parent(), not(is_found())]);
-        let circle = all(vec![has_parent(), is_found(), is_below_itself()]);
-        let wrong = all(vec![not(all(vec![has_parent(), not(is_found())])), not(is_below_itself()), differs.into()]);
+        let below = |conditions: Vec<Bson>| {
+            all([has_parent(), not(is_list()), is_found()].into_iter().chain(conditions).collect())
+        };
+        let orphan = all(vec![has_parent(), not(is_list()), not(is_found())]);
+        let circle = below(vec![is_below_itself()]);
+        let unplaced = below(vec![not(is_placed()), not(is_below_itself())]);
+        let placed = any(vec![not(has_parent()), below(vec![is_placed(), not(is_below_itself())])]);
+        let wrong = all(vec![placed, differs.into()]);
+        let has_no_text = any(vec![
+            doc! {"$in": [{"$ifNull": [text("$_id"), ""]}, [""]]}.into(),
+            doc! {"$gte": [{"$indexOfBytes": [{"$ifNull": [text("$_id"), ""]}, &separator]}, 0]}.into(),
+        ]);
         let unchanged = [path, parent].map(|field: &Path| field.as_str().to_owned()).to_vec();
         vec![
             DataCheck {
@@ -50,8 +67,19 @@ impl TreeFields {
                     wrong,
                 )
             },
+            check(
+                format!("whose parent has no `{path}`"),
+                "their own follows from it; nodes that are still among them after a backfill are below themselves",
+                unplaced,
+            ),
             check(format!("whose `{parent}` is not stored"), "they are in no subtree", orphan),
+            check(format!("whose `{parent}` is an array"), "a node has one parent", is_list()),
             check("that are below themselves".to_owned(), "they have no path; correct a parent", circle),
+            check(
+                "whose `_id` cannot be in a path".to_owned(),
+                "docward rejects statements that place nodes below them",
+                has_no_text,
+            ),
         ]
     }
 
@@ -81,9 +109,11 @@ fn text(field: &str) -> Bson {
 }
 
 fn text_of(id: Bson) -> Bson {
-    // The text of a double has a decimal point.
-    let whole =
-        doc! {"$convert": {"input": {"$convert": {"input": &id, "to": "long", "onError": Bson::Null}}, "to": "string"}};
+    // The text of a double has a decimal point. One with a fraction is in no path.
+    let long = doc! {"$convert": {"input": &id, "to": "long", "onError": Bson::Null}};
+    let whole = doc! {"$cond": [{"$eq": [&long, &id]}, {"$convert": {"input": &long, "to": "string"}}, Bson::Null]};
     let text = doc! {"$convert": {"input": &id, "to": "string", "onError": Bson::Null, "onNull": Bson::Null}};
-    doc! {"$cond": [{"$in": [{"$type": &id}, ["double", "decimal"]]}, whole, text]}.into()
+    let branch = |types: &[&str], then: Document| doc! {"case": {"$in": [{"$type": &id}, types]}, "then": then};
+    let branches = [branch(&["double", "decimal"], whole), branch(&["string", "int", "long", "objectId"], text)];
+    doc! {"$switch": {"branches": branches.to_vec(), "default": Bson::Null}}.into()
 }
