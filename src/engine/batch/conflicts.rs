@@ -278,9 +278,12 @@ pub(super) fn is_filter_error(code: i32) -> bool {
     /// BadValue, FailedToParse, TypeMismatch, IndexNotFound, ExceededMemoryLimit, InvalidPipelineOperator,
     /// ConversionFailure, NoQueryExecutionPlans, QueryExceededMemoryLimitNoDiskUseAllowed.
     const NAMED: [i32; 9] = [2, 9, 14, 27, 146, 168, 241, 291, 292];
-    /// Codes with a name of other errors (`error_codes.yml`), and of a retry that [`has_inserted`].
-    const OTHERS: [i32; 5] = [RECORDED_INSERT, 46841, 50915, 56846, 57986];
-    NAMED.contains(&code) || code >= 15_000 && !OTHERS.contains(&code)
+    /// Fields of a command that are unknown, missing or repeated (`idl_parser.cpp`); a retry that [`has_inserted`].
+    const OF_COMMANDS: [i32; 4] = [40413, 40414, 40415, RECORDED_INSERT];
+    /// Codes with a name (`error_codes.yml`): a client that is to be ended, and states of members.
+    const OF_SERVERS: [i32; 4] = [46841, 50915, 56846, 57986];
+    let is_expression_error = code >= 15_000 && !OF_COMMANDS.contains(&code) && !OF_SERVERS.contains(&code);
+    NAMED.contains(&code) || is_expression_error
 }
 
 /// "findAndModify retry request is not compatible with previous write in the transaction of type: insert"
