@@ -153,6 +153,9 @@ impl Together {
     /// Checks an update of a stored document, without `$setOnInsert`. Returns what is written into the fields.
     fn check_stored(&self, operators: Document<'_>) -> Result<FieldPresence, Rejection> {
         let parents = self.written_parents(operators);
+        if parents.is_empty() {
+            return self.check_writes(operators, |_| false);
+        }
         // An array takes no write to a field by its name, except that the server ignores an `$unset` of it.
         let written = self.check_writes(operators, |(_, path, _)| {
             array_of(path).is_some_and(|array| parents.iter().any(|one| one.is(array) && (one.sets || one.unsets)))
