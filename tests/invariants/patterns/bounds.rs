@@ -164,7 +164,10 @@ impl Bounds {
     }
 }
 
-/// Treats NaN as equal to itself.
+/// Treats NaN as equal to itself, and an infinity as equal to that of another type.
 fn same(one: &Bson, other: &Bson) -> bool {
-    one == other || super::super::show::value(one) == super::super::show::value(other)
+    let infinity = |value: &Bson| as_number(value).filter(|number| number.is_infinite());
+    one == other
+        || infinity(one).is_some() && infinity(one) == infinity(other)
+        || super::super::show::value(one) == super::super::show::value(other)
 }

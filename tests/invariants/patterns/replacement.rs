@@ -7,7 +7,7 @@ use bson::{Bson, Document, doc};
 use super::super::case::{Kind, Statement, first};
 use super::super::dice::Dice;
 use super::super::rules::{Change, Promise, can_load};
-use super::super::values::{as_number, at, put, take};
+use super::super::values::{as_number, at, put, reachable, take};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Policy {
@@ -102,8 +102,10 @@ impl Replacement {
                     }
                 };
                 // Limits: the server compares each element of an array.
-                let elements = stored.and_then(Bson::as_array).into_iter().flatten();
-                let same = is_sent(stored) || elements.map(Some).any(is_sent);
+                let values = self.version.map_or(Vec::new(), |version| reachable(before, version));
+                let each = |value: &'_ Bson| value.as_array().cloned().unwrap_or_else(|| vec![value.clone()]);
+                let mut elements = values.into_iter().flat_map(each);
+                let same = is_sent(stored) || elements.any(|element| is_sent(Some(&element)));
                 if !same {
                     return Some("a save of another version changed a stored document".to_owned());
                 }
