@@ -74,10 +74,8 @@ impl DataCheck {
 
 /// Whether each field around this one is missing or a document; `None` for a top-level field.
 fn has_room(field: &Path) -> Option<Bson> {
-    let around: Vec<Bson> = field
-        .parents()
-        .map(|parent| doc! {"$in": [{"$type": format!("${parent}")}, ["missing", "object"]]}.into())
-        .collect();
+    let around: Vec<Bson> =
+        field.parents().map(|parent| has_type(format!("${parent}"), &["missing", "object"])).collect();
     (!around.is_empty()).then(|| all(around))
 }
 
@@ -92,12 +90,12 @@ pub(super) fn value(field: &Path) -> String {
 }
 
 pub(super) fn is_missing(field: &Path) -> Bson {
-    doc! {"$eq": [{"$type": value(field)}, "missing"]}.into()
+    is_one_of(field, &["missing"])
 }
 
 /// Whether a field is missing or null.
 pub(super) fn is_absent(field: &Path) -> Bson {
-    is_one_of(field, &["missing", "null", "undefined"])
+    is_one_of(field, &ABSENT)
 }
 
 pub(super) fn is_number(field: &Path) -> Bson {
@@ -106,7 +104,15 @@ pub(super) fn is_number(field: &Path) -> Bson {
 
 /// Whether the type of a field is one of these.
 pub(super) fn is_one_of(field: &Path, types: &[&str]) -> Bson {
-    doc! {"$in": [{"$type": value(field)}, types]}.into()
+    has_type(value(field), types)
+}
+
+/// The types of a value that is missing or null.
+pub(super) const ABSENT: [&str; 3] = ["missing", "null", "undefined"];
+
+/// Whether the type of an expression's value is one of these.
+pub(super) fn has_type(expression: impl Into<Bson>, types: &[&str]) -> Bson {
+    doc! {"$in": [{"$type": expression.into()}, types]}.into()
 }
 
 pub(super) fn not(condition: impl Into<Bson>) -> Bson {

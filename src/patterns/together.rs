@@ -3,11 +3,11 @@
 //! A library stores the number of available copies and a list of borrowers. The pattern rejects a statement that
 //! changes one of them without the other, and a document that has only one of the fields.
 
-use bson::{Bson, doc};
+use bson::doc;
 use smallvec::SmallVec;
 
 use super::field_path::{FieldPath, located_path};
-use super::stored_data::{DataCheck, all, any, is_one_of, not, value};
+use super::stored_data::{DataCheck, all, any, has_type, is_one_of, not, value};
 use super::{AnyPattern, Applicability, Context, Pattern, Rejection, Verdict, applicability_for_content};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{Declaration, DescribeSchema, ValueSchema};
@@ -51,7 +51,7 @@ impl Pattern for Together {
     fn data_checks(&self, _: Namespace<'_>) -> Vec<DataCheck> {
         let names: Vec<String> = self.fields.iter().map(|field| format!("`{field}`")).collect();
         let some = |references: &[String]| {
-            let lacking = || references.iter().map(|field| Bson::from(doc! {"$eq": [{"$type": field}, "missing"]}));
+            let lacking = || references.iter().map(|field| has_type(field.as_str(), &["missing"]));
             all(vec![any(lacking().collect()), any(lacking().map(not).collect())])
         };
         let references: Vec<String> = self.fields.iter().map(value).collect();

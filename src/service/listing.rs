@@ -95,17 +95,16 @@ pub(super) async fn applying(
         // A view stores no documents.
         let present = listed(server, &globs, doc! { "type": { "$ne": "view" } }).await?;
         // Only docward writes there.
-        let is_history = |(database, collection): &CollectionName| {
-            let histories = rules.rules().iter().filter_map(|rule| match &rule.pattern {
-                AnyPattern::History(history) if rule.mode != Mode::Disabled => Some(&history.into),
-                _ => None,
-            });
-            histories.into_iter().any(|into| into.database == *database && into.name == *collection)
-        };
+        let histories = rules.rules().iter().filter_map(|rule| match &rule.pattern {
+            AnyPattern::History(history) if rule.mode != Mode::Disabled => Some(&history.into),
+            _ => None,
+        });
+        let histories: BTreeSet<CollectionName> =
+            histories.map(|into| (into.database.clone(), into.name.clone())).collect();
         let is_meant = |(database, collection): &CollectionName| {
             globs.iter().any(|glob| glob.matches(database.as_bytes(), collection.as_bytes()))
         };
-        found.extend(present.into_iter().filter(|name| is_meant(name) && !is_history(name)));
+        found.extend(present.into_iter().filter(|name| is_meant(name) && !histories.contains(name)));
     }
     // A disabled rule applies to no collection, so its own names are used.
     found.retain(|(database, collection)| {

@@ -6,7 +6,9 @@ use bson::{Bson, Document, doc};
 
 use super::layout::TreeFields;
 use crate::document::Path;
-use crate::patterns::stored_data::{Backfill, DataCheck, Search, all, any, is_absent, is_one_of, not, value};
+use crate::patterns::stored_data::{
+    ABSENT, Backfill, DataCheck, Search, all, any, has_type, is_absent, is_one_of, not, value,
+};
 
 /// The parent of a node, and the path that the node must have, as the stages compute them.
 const PARENT: &str = "docward_parent";
@@ -23,9 +25,7 @@ impl TreeFields {
         // The parent is placed if it has a path, or is a root.
         let is_placed = || {
             let above = |field: &Path| doc! {"$arrayElemAt": [format!("${PARENT}.{field}"), 0]};
-            let has_path = doc! {"$eq": [{"$type": above(path)}, "string"]};
-            let is_root = doc! {"$in": [{"$type": above(parent)}, ["missing", "null", "undefined"]]};
-            any(vec![has_path.into(), is_root.into()])
+            any(vec![has_type(above(path), &["string"]), has_type(above(parent), &ABSENT)])
         };
         let own = doc! {"$concat": [&separator, text("$_id"), &separator]};
         let expected = format!("${EXPECTED}");
@@ -48,9 +48,10 @@ impl TreeFields {
         let unplaced = below(vec![not(is_placed()), not(is_below_itself())]);
         let placed = any(vec![not(has_parent()), below(vec![is_placed(), not(is_below_itself())])]);
         let wrong = all(vec![placed, differs.into()]);
+        let id_text = doc! {"$ifNull": [text("$_id"), ""]};
         let has_no_text = any(vec![
-            doc! {"$in": [{"$ifNull": [text("$_id"), ""]}, [""]]}.into(),
-            doc! {"$gte": [{"$indexOfBytes": [{"$ifNull": [text("$_id"), ""]}, &separator]}, 0]}.into(),
+            doc! {"$eq": [&id_text, ""]}.into(),
+            doc! {"$gte": [{"$indexOfBytes": [&id_text, &separator]}, 0]}.into(),
         ]);
         let unchanged = [path, parent].map(|field: &Path| field.as_str().to_owned()).to_vec();
         vec![
@@ -113,7 +114,7 @@ fn text_of(id: Bson) -> Bson {
     let long = doc! {"$convert": {"input": &id, "to": "long", "onError": Bson::Null}};
     let whole = doc! {"$cond": [{"$eq": [&long, &id]}, {"$convert": {"input": &long, "to": "string"}}, Bson::Null]};
     let text = doc! {"$convert": {"input": &id, "to": "string", "onError": Bson::Null, "onNull": Bson::Null}};
-    let branch = |types: &[&str], then: Document| doc! {"case": {"$in": [{"$type": &id}, types]}, "then": then};
+    let branch = |types: &[&str], then: Document| doc! {"case": has_type(id.clone(), types), "then": then};
     let branches = [branch(&["double", "decimal"], whole), branch(&["string", "int", "long", "objectId"], text)];
     doc! {"$switch": {"branches": branches.to_vec(), "default": Bson::Null}}.into()
 }
