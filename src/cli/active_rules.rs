@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::runtime::Handle;
@@ -14,9 +14,11 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::connection::find_rule;
+use super::explain::milliseconds_now;
 use super::mode::{ModeChange, ModeResult, shown_time};
 use crate::rules::{ModeOverride, ModeOverrides, RuleSet};
-use crate::service::{MongoService, modes};
+use crate::service::MongoService;
+use crate::service::modes::{self, StoredOverrides};
 
 /// How often stored overrides are read; every process uses a change within two seconds.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -35,7 +37,7 @@ pub(super) struct ActiveRules {
 #[derive(Default)]
 struct Overrides {
     /// As last read from the server.
-    shared: ModeOverrides,
+    shared: StoredOverrides,
     /// The number of changes by this process, so that a read that began before a change does not undo it.
     changes: u64,
     /// Those of this process.
@@ -45,11 +47,11 @@ struct Overrides {
 }
 
 impl Overrides {
-    /// All that have not expired by this process's clock.
-    fn valid(&self, now: SystemTime) -> ModeOverrides {
-        let now = milliseconds(now);
-        let all = self.shared.iter().chain(&self.local);
-        all.filter(|(_, found)| found.until > now).map(|(rule, found)| (rule.clone(), found.clone())).collect()
+    /// All that have not expired: shared ones by the server's clock, those of this process by its own.
+    fn valid(&self) -> ModeOverrides {
+        let now = u64::try_from(milliseconds_now()).unwrap_or_default();
+        let local = self.local.iter().filter(|(_, found)| found.until > now);
+        self.shared.valid().chain(local).map(|(rule, found)| (rule.clone(), found.clone())).collect()
     }
 }
 
@@ -77,7 +79,7 @@ impl ActiveRules {
     /// Uses the rules of a reload, with the overrides that are still valid.
     pub(super) fn replace(&self, rules: &Arc<RuleSet>) {
         let mut overrides = self.lock();
-        let valid = overrides.valid(SystemTime::now());
+        let valid = overrides.valid();
         let (combined, applied) = overrides.combine(rules, &valid);
         for (rule, found) in &applied {
             let (mode, until) = (found.mode.as_str(), shown_time(found.until));
@@ -97,7 +99,7 @@ impl ActiveRules {
         if let Err(error) = self.load_overrides().await {
             tracing::warn!("overrides of rule modes are not known yet; the modes in the rule files apply: {error}");
         }
-        self.apply(SystemTime::now());
+        self.apply();
     }
 
     /// Follows stored overrides and ends expired ones; never returns.
@@ -116,7 +118,7 @@ impl ActiveRules {
             logged = error;
             let active = self.clone();
             // Checking many rules takes time.
-            _ = tokio::task::spawn_blocking(move || active.apply(SystemTime::now())).await;
+            _ = tokio::task::spawn_blocking(move || active.apply()).await;
         }
     }
 
@@ -147,28 +149,33 @@ impl ActiveRules {
         let rules = self.current.load_full();
         find_rule(&rules, &change.rule)?;
         if let Some(wanted) = &change.wanted {
-            let until = milliseconds(SystemTime::now() + wanted.length);
+            let length = u64::try_from(wanted.length.as_millis()).unwrap_or(u64::MAX);
+            let until = u64::try_from(milliseconds_now()).unwrap_or_default().saturating_add(length);
             let local = wanted.to_override(until, false);
-            let mut all = self.lock().valid(SystemTime::now());
+            let mut all = self.lock().valid();
             all.insert(change.rule.clone(), Arc::new(local.clone()));
             rules.with_overrides(&all).map_err(|report| report.render(false))?;
             let stored = match &self.service {
                 Some(service) => ModeChange::store(wanted, &change.rule, service).await.map(Some),
                 None => Ok(None),
             };
-            let (found, note) = match stored {
-                Ok(Some(shared)) => (shared, None),
-                Ok(None) => (local, Some("docward has no `service` connection".to_owned())),
-                Err(error) => (local, Some(error)),
+            let (found, time, note) = match stored {
+                Ok(Some((shared, time))) => (shared, Some(time), None),
+                Ok(None) => (local, None, Some("docward has no `service` connection".to_owned())),
+                Err(error) => (local, None, Some(error)),
             };
             let found = Arc::new(found);
             let mut overrides = self.lock();
             overrides.changes += 1;
             overrides.local.remove(&change.rule);
-            let kept = if found.shared { &mut overrides.shared } else { &mut overrides.local };
-            kept.insert(change.rule.clone(), found.clone());
+            if time.is_some() {
+                overrides.shared.time = time;
+                overrides.shared.overrides.insert(change.rule.clone(), found.clone());
+            } else {
+                overrides.local.insert(change.rule.clone(), found.clone());
+            }
             drop(overrides);
-            self.apply(SystemTime::now());
+            self.apply();
             return Ok(ModeResult { found: Some(found), note });
         }
         let stored = match &self.service {
@@ -177,9 +184,10 @@ impl ActiveRules {
         };
         let mut overrides = self.lock();
         overrides.changes += 1;
-        let known = overrides.local.remove(&change.rule).is_some() | overrides.shared.remove(&change.rule).is_some();
+        let known = overrides.local.remove(&change.rule).is_some()
+            | overrides.shared.overrides.remove(&change.rule).is_some();
         drop(overrides);
-        self.apply(SystemTime::now());
+        self.apply();
         if known | stored {
             Ok(ModeResult { found: None, note: None })
         } else {
@@ -206,11 +214,11 @@ impl ActiveRules {
         Ok(())
     }
 
-    /// Puts the rules into the modes that are valid `now`, if that changes any; logs the changes.
-    fn apply(&self, now: SystemTime) {
+    /// Puts the rules into the modes that are valid now, if that changes any; logs the changes.
+    fn apply(&self) {
         let before = self.list();
         let mut overrides = self.lock();
-        let valid = overrides.valid(now);
+        let valid = overrides.valid();
         if valid == before {
             return;
         }
@@ -272,10 +280,4 @@ impl Overrides {
         }
         (combined.map_or_else(|| rules.clone(), Arc::new), fitting)
     }
-}
-
-/// Milliseconds since 1970 UTC.
-fn milliseconds(time: SystemTime) -> u64 {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

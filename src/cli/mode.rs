@@ -21,7 +21,7 @@ use super::output::print;
 use super::{EXIT_USAGE, fail, load_rules, logging, values};
 use crate::admin::{ModeRequest, Settings};
 use crate::rules::{Mode, ModeOverride, RuleSet};
-use crate::service::{MongoService, modes};
+use crate::service::{MongoService, ServerTime, modes};
 
 /// The longest override; for a longer time, the rule file is the right place.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -124,7 +124,11 @@ impl ModeChange {
     ///
     /// # Errors
     /// The server or network error as text.
-    pub(super) async fn store(wanted: &WantedMode, rule: &str, service: &MongoService) -> Result<ModeOverride, String> {
+    pub(super) async fn store(
+        wanted: &WantedMode,
+        rule: &str,
+        service: &MongoService,
+    ) -> Result<(ModeOverride, ServerTime), String> {
         modes::set(service, rule, (wanted.mode, wanted.length), (&wanted.reason, &wanted.by)).await
     }
 }
@@ -241,7 +245,7 @@ fn use_database(settings: ConfigFile, request: Option<ModeRequest>) -> Result<Re
 }
 
 async fn list(service: &MongoService, rules: &RuleSet) -> Result<String, String> {
-    let found = modes::load_overrides(service).await?;
+    let found = modes::load_overrides(service).await?.overrides;
     Ok(table(found.into_iter().map(|(rule, found)| Row {
         mode: found.mode.as_str().to_owned(),
         file_mode: file_mode(rules, &rule).to_owned(),
@@ -262,10 +266,10 @@ async fn change(service: &MongoService, rules: &RuleSet, request: ModeRequest) -
         };
     };
     find_rule(rules, &change.rule)?;
-    let mut all = modes::load_overrides(service).await?;
+    let mut all = modes::load_overrides(service).await?.overrides;
     all.insert(change.rule.clone(), Arc::new(wanted.to_override(u64::MAX, true)));
     rules.with_overrides(&all).map_err(|report| report.render(false))?;
-    let stored = ModeChange::store(wanted, &change.rule, service).await?;
+    let (stored, _) = ModeChange::store(wanted, &change.rule, service).await?;
     Ok(confirmation(&request, Some((stored.until, true)), None))
 }
 

@@ -24,6 +24,7 @@ mod pattern_work;
 mod pause;
 pub mod requirements;
 mod reservations;
+mod server_time;
 pub mod set_name;
 mod srv;
 pub mod timestamps;
@@ -36,6 +37,7 @@ use crate::engine::lookup::{Lookup, LookupError, LookupResult};
 pub use connection::{ConnectionString, TlsFiles};
 pub use mongo::MongoService;
 pub use reservations::ReservationCounts;
+pub use server_time::ServerTime;
 pub use worker::{WorkerState, WorkerStatus};
 
 /// A result that is available immediately or later.

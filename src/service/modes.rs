@@ -12,8 +12,8 @@ use mongodb::Collection;
 use mongodb::error::Error;
 use mongodb::options::{ReturnDocument, WriteConcern};
 
-use super::MongoService;
 use super::client::ServiceClient;
+use super::{MongoService, ServerTime};
 use crate::rules::{Mode, ModeOverride, ModeOverrides};
 
 const DATABASE: &str = "docward";
@@ -21,19 +21,43 @@ const COLLECTION: &str = "modes";
 /// How long an expired override stays stored, so that operators can look it up.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 
+/// Overrides as the server stores them.
+#[derive(Debug, Clone, Default)]
+pub struct StoredOverrides {
+    pub overrides: ModeOverrides,
+    /// The server's clock, by which they end; `None`: there are none.
+    pub time: Option<ServerTime>,
+}
+
+impl StoredOverrides {
+    /// The overrides that have not expired by the server's clock.
+    pub fn valid(&self) -> impl Iterator<Item = (&String, &Arc<ModeOverride>)> {
+        let now = self.time.map_or(0, |time| time.now());
+        self.overrides.iter().filter(move |(_, found)| found.until > now)
+    }
+}
+
 /// Returns the overrides that have not expired. Documents that this version cannot read are omitted.
 ///
 /// # Errors
 /// The server or network error as text.
-pub async fn load_overrides(service: &MongoService) -> Result<ModeOverrides, String> {
+pub async fn load_overrides(service: &MongoService) -> Result<StoredOverrides, String> {
     let (server, modes) = modes(service)?;
-    let valid = doc! {"$match": {"$expr": {"$gt": ["$until", "$$NOW"]}}};
-    let found: Result<Vec<Document>, Error> = async { modes.aggregate([valid]).await?.try_collect().await }.await;
+    let valid = [
+        doc! {"$match": {"$expr": {"$gt": ["$until", "$$NOW"]}}},
+        doc! {"$set": {"read_at": "$$NOW"}},
+    ];
+    let found: Result<Vec<Document>, Error> = async { modes.aggregate(valid).await?.try_collect().await }.await;
     let found = found.map_err(|error| describe(&server, &error))?;
-    Ok(found.iter().filter_map(parse).collect())
+    let time = found.first().and_then(|stored| stored.get_datetime("read_at").ok());
+    Ok(StoredOverrides {
+        overrides: found.iter().filter_map(parse).collect(),
+        time: time.map(|now| ServerTime::reported(*now)),
+    })
 }
 
-/// Overrides the mode of `rule` for `length`; returns the override as stored. Removes documents that expired long ago.
+/// Overrides the mode of `rule` for `length`; returns the override as stored, and the server's clock. Removes documents
+/// that expired long ago.
 ///
 /// # Errors
 /// The server or network error as text.
@@ -42,7 +66,7 @@ pub async fn set(
     rule: &str,
     (mode, length): (Mode, Duration),
     (reason, by): (&str, &str),
-) -> Result<ModeOverride, String> {
+) -> Result<(ModeOverride, ServerTime), String> {
     let (server, modes) = modes(service)?;
     let length = i64::try_from(length.as_millis()).unwrap_or(i64::MAX);
     let fields = doc! {
@@ -59,8 +83,11 @@ pub async fn set(
         update.upsert(true).return_document(ReturnDocument::After).await
     };
     let stored = written.await.map_err(|error: Error| describe(&server, &error))?;
-    let stored = stored.as_ref().and_then(parse).map(|(_, stored)| stored);
-    stored.map(Arc::unwrap_or_clone).ok_or_else(|| "docward.modes: the document could not be read back".to_owned())
+    let stored = stored.as_ref().and_then(|stored| {
+        let (_, found) = parse(stored)?;
+        Some((Arc::unwrap_or_clone(found), ServerTime::reported(*stored.get_datetime("set_at").ok()?)))
+    });
+    stored.ok_or_else(|| "docward.modes: the document could not be read back".to_owned())
 }
 
 /// Removes the override of `rule`; returns whether there was one.
@@ -96,4 +123,23 @@ fn parse(stored: &Document) -> Option<(String, Arc<ModeOverride>)> {
         shared: true,
     };
     Some((text("_id")?, Arc::new(found)))
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::DateTime;
+
+    use super::*;
+
+    #[test]
+    fn an_override_ends_by_the_clock_of_the_server() {
+        // This machine's clock is decades ahead.
+        let override_until = |until: i64| {
+            let stored = doc! {"_id": "rule", "mode": "shadow", "until": DateTime::from_millis(until)};
+            let time = Some(ServerTime::reported(DateTime::from_millis(60_000)));
+            StoredOverrides { overrides: parse(&stored).into_iter().collect(), time }
+        };
+        assert_eq!(override_until(3_660_000).valid().count(), 1);
+        assert_eq!(override_until(60_000).valid().count(), 0);
+    }
 }
