@@ -1,11 +1,13 @@
 //! The rules in use: those of the files, in the modes that operators have set at run time.
 //!
 //! With a service connection, overrides are kept in MongoDB (`crate::service::modes`), and every docward process of the
-//! deployment follows them. Without one they belong to this process.
+//! deployment follows them. Without one they belong to this process. Each process publishes its rules there, too, and
+//! those that it uses next before it uses them: otherwise another process would not know that a retryable write may
+//! have been carried out in another way (`doubts.rs`).
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use tokio::runtime::Handle;
@@ -14,16 +16,17 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::connection::find_rule;
+use super::doubts::{ANNOUNCED, Doubts, PUBLISHED};
 use super::explain::milliseconds_now;
 use super::mode::{ModeChange, ModeResult, shown_time};
 use crate::rules::{ModeOverride, ModeOverrides, RuleSet};
-use crate::service::MongoService;
-use crate::service::modes::{self, StoredOverrides};
+use crate::service::modes::{self, PublishedRules, StoredOverrides};
+use crate::service::{MongoService, ServerTime};
 
 /// How often stored overrides are read; every process uses a change within two seconds.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The longest wait for the server: also at the start, when it may be down.
-const READ_TIMEOUT: Duration = Duration::from_secs(2);
+const READ_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The rules in use and their overrides.
 pub(super) struct ActiveRules {
@@ -32,6 +35,8 @@ pub(super) struct ActiveRules {
     /// Stores the overrides; `None`: they belong to this process.
     service: Option<Arc<MongoService>>,
     overrides: Mutex<Overrides>,
+    /// Held while other rules come into use.
+    switching: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -44,6 +49,7 @@ struct Overrides {
     local: ModeOverrides,
     /// Overrides that cannot be applied, each logged once.
     logged: BTreeSet<String>,
+    doubts: Doubts,
 }
 
 impl Overrides {
@@ -58,7 +64,8 @@ impl Overrides {
 impl ActiveRules {
     /// `rules` are those of the files. With a `service`, overrides are kept on the server.
     pub(super) fn new(rules: Arc<RuleSet>, service: Option<Arc<MongoService>>) -> Self {
-        Self { current: Arc::new(ArcSwap::new(rules)), changed: Notify::new(), service, overrides: Mutex::default() }
+        let (overrides, switching) = (Mutex::default(), Mutex::default());
+        Self { current: Arc::new(ArcSwap::new(rules)), changed: Notify::new(), service, overrides, switching }
     }
 
     /// The rules in use, for the proxy.
@@ -71,16 +78,73 @@ impl ActiveRules {
         self.changed.notified().await;
     }
 
-    fn store(&self, rules: Arc<RuleSet>) {
-        self.current.store(rules);
+    fn store(&self, rules: &RuleSet) {
+        let mut overrides = self.lock();
+        overrides.doubts.use_rules(rules);
+        let doubt = overrides.doubts.doubt(None, Instant::now());
+        self.current.store(Arc::new(rules.with_doubt(doubt)));
         self.changed.notify_one();
     }
 
-    /// Uses the rules of a reload, with the overrides that are still valid.
-    pub(super) fn replace(&self, rules: &Arc<RuleSet>) {
+    /// Doubts what may differ now.
+    fn update_doubt(&self) {
         let mut overrides = self.lock();
-        let valid = overrides.valid();
-        let (combined, applied) = overrides.combine(rules, &valid);
+        let current = self.current.load_full();
+        let doubt = overrides.doubts.doubt(current.doubt(), Instant::now());
+        if doubt.as_ref().map(Arc::as_ptr) != current.doubt().map(Arc::as_ptr) {
+            self.current.store(Arc::new(current.with_doubt(doubt)));
+        }
+    }
+
+    /// Prepares for other rules: writes that are sent under these ones may be sent again under the next ones. If the next
+    /// ones carry more of them out in transactions, other processes get time to learn of them. Blocks.
+    fn announce(&self, next: &RuleSet) {
+        let current = self.current.load_full();
+        if current.behaviour() == next.behaviour() {
+            return;
+        }
+        let procedures = || current.procedure_scopes().into_iter().chain(next.procedure_scopes());
+        self.lock().doubts.add(procedures(), Instant::now());
+        self.update_doubt();
+        let is_new = !next.enforced_procedures().is_subset(&current.enforced_procedures());
+        let waits = self.service.is_some() && is_new;
+        if waits && Handle::current().block_on(self.publish(&PublishedRules::from_rules(next))) {
+            std::thread::sleep(ANNOUNCED);
+            // Some time has passed.
+            self.lock().doubts.add(procedures(), Instant::now());
+        }
+    }
+
+    /// Publishes that this process uses these rules; returns whether that succeeded.
+    async fn publish(&self, rules: &PublishedRules) -> bool {
+        let Some(service) = &self.service else { return false };
+        let published = timeout(READ_TIMEOUT, modes::publish(service, rules, PUBLISHED)).await;
+        let error = match published.unwrap_or_else(|_| Err("the server did not answer in time".to_owned())) {
+            Ok(()) => {
+                self.lock().doubts.note_published(rules, Instant::now());
+                return true;
+            }
+            Err(error) => error,
+        };
+        if self.lock().logged.insert(error.clone()) {
+            tracing::warn!(
+                "other docwards do not know the rules of this one: a write that is retried there may be carried out \
+                 twice if their rules differ: {error}"
+            );
+        }
+        false
+    }
+
+    /// Uses the rules of a reload, with the overrides that are still valid. Blocks while other processes learn of them.
+    pub(super) fn replace(&self, rules: &Arc<RuleSet>) {
+        let _one_at_a_time = self.switching.lock().unwrap_or_else(PoisonError::into_inner);
+        let (valid, (combined, applied)) = {
+            let mut overrides = self.lock();
+            let valid = overrides.valid();
+            let combined = overrides.combine(rules, &valid);
+            (valid, combined)
+        };
+        self.announce(&combined);
         for (rule, found) in &applied {
             let (mode, until) = (found.mode.as_str(), shown_time(found.until));
             tracing::warn!(rule, mode, until, by = found.by, "the reload keeps the override of the rule's mode");
@@ -91,15 +155,34 @@ impl ActiveRules {
                 "after the reload, the override of a rule's mode has no effect: the rule is not loaded or conflicts"
             );
         }
-        self.store(combined);
+        self.store(&combined);
     }
 
-    /// Reads the stored overrides once, before the listeners open.
+    /// Reads the stored overrides once, before the listeners open, and lets other processes learn of this one's rules.
     pub(super) async fn start(&self) {
-        if let Err(error) = self.load_overrides().await {
-            tracing::warn!("overrides of rule modes are not known yet; the modes in the rule files apply: {error}");
+        let mut known = Vec::new();
+        match self.load_overrides().await {
+            Ok(stored) => known = stored.published,
+            Err(error) => {
+                tracing::warn!("overrides of rule modes are not known yet; the modes in the rule files apply: {error}");
+            }
         }
-        self.apply();
+        let combined = {
+            let mut overrides = self.lock();
+            let valid = overrides.valid();
+            overrides.combine(&self.current.load_full(), &valid)
+        };
+        self.note_modes(&ModeOverrides::new(), &combined.1);
+        let own = PublishedRules::from_rules(&combined.0);
+        if !known.contains(&own) {
+            // A process before this one may have had other rules.
+            self.lock().doubts.add([], Instant::now());
+        }
+        self.store(&combined.0);
+        let has_others = known.iter().any(|other| *other != own);
+        if self.publish(&own).await && has_others && !combined.0.enforced_procedures().is_empty() {
+            tokio::time::sleep(ANNOUNCED).await;
+        }
     }
 
     /// Follows stored overrides and ends expired ones; never returns.
@@ -110,16 +193,25 @@ impl ActiveRules {
         loop {
             ticks.tick().await;
             let error = self.load_overrides().await.err().unwrap_or_default();
+            let unpublished = self.lock().doubts.unpublished(Instant::now());
+            if let Some(rules) = unpublished {
+                self.publish(&rules).await;
+            }
             if !error.is_empty() && error != logged {
                 tracing::warn!(
                     "overrides of rule modes cannot be read; the known ones stay until they expire: {error}"
                 );
             }
             logged = error;
-            let active = self.clone();
-            // Checking many rules takes time.
-            _ = tokio::task::spawn_blocking(move || active.apply()).await;
+            self.update_doubt();
+            self.apply_soon().await;
         }
+    }
+
+    async fn apply_soon(self: &Arc<Self>) {
+        let active = self.clone();
+        // Checking many rules takes time, and so does announcing others.
+        _ = tokio::task::spawn_blocking(move || active.apply()).await;
     }
 
     /// The overrides in use.
@@ -165,29 +257,16 @@ impl ActiveRules {
                 Err(error) => (local, None, Some(error)),
             };
             let found = Arc::new(found);
-            let mut overrides = self.lock();
-            overrides.changes += 1;
-            overrides.local.remove(&change.rule);
-            if time.is_some() {
-                overrides.shared.time = time;
-                overrides.shared.overrides.insert(change.rule.clone(), found.clone());
-            } else {
-                overrides.local.insert(change.rule.clone(), found.clone());
-            }
-            drop(overrides);
-            self.apply();
+            self.lock().set(change.rule, found.clone(), time);
+            self.apply_soon().await;
             return Ok(ModeResult { found: Some(found), note });
         }
         let stored = match &self.service {
             Some(service) => modes::clear(service, &change.rule).await?,
             None => false,
         };
-        let mut overrides = self.lock();
-        overrides.changes += 1;
-        let known = overrides.local.remove(&change.rule).is_some()
-            | overrides.shared.overrides.remove(&change.rule).is_some();
-        drop(overrides);
-        self.apply();
+        let known = self.lock().clear(&change.rule);
+        self.apply_soon().await;
         if known | stored {
             Ok(ModeResult { found: None, note: None })
         } else {
@@ -195,9 +274,9 @@ impl ActiveRules {
         }
     }
 
-    async fn load_overrides(&self) -> Result<(), String> {
-        let Some(service) = &self.service else { return Ok(()) };
-        let changes = self.lock().changes;
+    async fn load_overrides(&self) -> Result<StoredOverrides, String> {
+        let Some(service) = &self.service else { return Ok(StoredOverrides::default()) };
+        let (changes, asked) = (self.lock().changes, Instant::now());
         // The driver would search longer for a server, and the listeners open after the first read.
         let read = async {
             tokio::select! {
@@ -208,25 +287,35 @@ impl ActiveRules {
         let read = timeout(READ_TIMEOUT, read).await;
         let shared = read.unwrap_or_else(|_| Err("the server did not answer in time".to_owned()))?;
         let mut overrides = self.lock();
+        overrides.doubts.take_published(&shared, asked);
         if overrides.changes == changes {
-            overrides.shared = shared;
+            overrides.shared = shared.clone();
         }
-        Ok(())
+        Ok(shared)
     }
 
     /// Puts the rules into the modes that are valid now, if that changes any; logs the changes.
     fn apply(&self) {
+        let _one_at_a_time = self.switching.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.list();
-        let mut overrides = self.lock();
-        let valid = overrides.valid();
-        if valid == before {
-            return;
-        }
-        let rules = self.current.load_full();
-        let (combined, applied) = overrides.combine(&rules, &valid);
+        let (combined, applied) = {
+            let mut overrides = self.lock();
+            let valid = overrides.valid();
+            if valid == before {
+                return;
+            }
+            overrides.combine(&self.current.load_full(), &valid)
+        };
         if applied != before {
-            self.store(combined);
+            self.announce(&combined);
+            self.store(&combined);
         }
+        self.note_modes(&before, &applied);
+    }
+
+    /// Logs which modes have changed.
+    fn note_modes(&self, before: &ModeOverrides, applied: &ModeOverrides) {
+        let rules = self.current.load_full();
         for (rule, found) in applied.iter().filter(|(rule, found)| before.get(*rule) != Some(found)) {
             let ModeOverride { mode, until, reason, by, shared } = &**found;
             let (mode, until) = (mode.as_str(), shown_time(*until));
@@ -249,6 +338,24 @@ impl ActiveRules {
 }
 
 impl Overrides {
+    /// `time`: the server's, if it has stored the override.
+    fn set(&mut self, rule: String, found: Arc<ModeOverride>, time: Option<ServerTime>) {
+        self.changes += 1;
+        self.local.remove(&rule);
+        if time.is_some() {
+            self.shared.time = time;
+            self.shared.overrides.insert(rule, found);
+        } else {
+            self.local.insert(rule, found);
+        }
+    }
+
+    /// Returns whether there was one.
+    fn clear(&mut self, rule: &str) -> bool {
+        self.changes += 1;
+        self.local.remove(rule).is_some() | self.shared.overrides.remove(rule).is_some()
+    }
+
     /// `rules` in these modes, and the overrides that could be applied. The others are logged.
     fn combine(&mut self, rules: &Arc<RuleSet>, wanted: &ModeOverrides) -> (Arc<RuleSet>, ModeOverrides) {
         let is_loaded = |name: &str| rules.rules().iter().any(|rule| *rule.name.value == *name);

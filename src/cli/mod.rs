@@ -12,6 +12,7 @@ mod completions;
 mod config_file;
 mod connection;
 mod difference;
+mod doubts;
 mod explain;
 mod health;
 mod history;

@@ -280,7 +280,9 @@ fn confirmation(request: &ModeRequest, until: Option<(u64, bool)>, note: Option<
         None => format!("{rule}: the override ended; the mode in the rule file applies\n"),
         Some((until, true)) => {
             let until = shown_time(until);
-            format!("{rule}: {mode} until {until}; every docward of the deployment follows within 2 s\n")
+            // `ANNOUNCED`, for some patterns.
+            let seconds = if mode == "enforce" { 5 } else { 2 };
+            format!("{rule}: {mode} until {until}; every docward of the deployment follows within {seconds} s\n")
         }
         Some((until, false)) => {
             let (until, note) = (shown_time(until), note.unwrap_or_default());

@@ -17,6 +17,8 @@ pub enum CommandSession {
         /// An earlier command has started the transaction.
         begun: bool,
     },
+    /// The client's session and the number of its retryable write.
+    Write,
     /// The client's session, with its read preference and read concern. The client's command is a read.
     Read,
     /// A transaction of docward's own.
@@ -32,6 +34,7 @@ impl CommandSession {
                 (_, b"$clusterTime") => true,
                 (Self::Own(_), _) => false,
                 (_, b"lsid") => true,
+                (Self::Write, b"txnNumber") => true,
                 (Self::Client { .. }, b"txnNumber" | b"autocommit") => in_transaction,
                 // The server accepts both only in the first command of a transaction.
                 (Self::Client { begun }, b"startTransaction" | b"readConcern") => !begun,

@@ -24,6 +24,12 @@ impl<'a> Statement<'a> {
         Self::from_document(form, source)
     }
 
+    /// Returns the statement as the client sent it.
+    pub fn original(&self) -> Option<Self> {
+        // It was read from the same document.
+        Self::from_document(self.form(), self.source()).ok()
+    }
+
     /// Reads a statement. No name in `source` or in a nested document may be ambiguous.
     fn from_document(form: WriteForm, source: Document<'a>) -> Result<Self, CommandError> {
         let (operation, namespace) = match form {

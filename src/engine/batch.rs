@@ -9,6 +9,7 @@ mod commands;
 mod conflicts;
 mod counting;
 mod division;
+mod earlier_sends;
 mod ending;
 mod group;
 mod limits;
@@ -34,7 +35,7 @@ use super::step::Step;
 use crate::command::own::{self, CommandSession};
 use crate::command::{Command, EncodeOptions, Reply, Statement, StatementPart, WriteBatch, WriteForm};
 use crate::document::Document;
-use crate::rules::RuleId;
+use crate::rules::{Doubt, RuleId};
 
 pub(super) use commands::is_state_change_error;
 use group::{CountingResult, Group, UpsertStage};
@@ -46,6 +47,8 @@ pub(super) struct BatchJob<'f> {
     command: Command<'f>,
     batch: WriteBatch<'f>,
     evaluated: Vec<Evaluated<'f, 'f>>,
+    /// The rules that may have applied to an earlier send.
+    doubt: Option<&'f Doubt>,
     /// The numbers that counters must still be asked for, the last first.
     demands: Vec<NumberDemand<'f>>,
     /// Numbers that clients provide.
@@ -90,11 +93,17 @@ struct ProvidedNumbersOfRule {
 }
 
 impl<'f> BatchJob<'f> {
-    pub(super) fn new(command: Command<'f>, batch: WriteBatch<'f>, evaluated: Vec<Evaluated<'f, 'f>>) -> Box<Self> {
+    pub(super) fn new(
+        command: Command<'f>,
+        batch: WriteBatch<'f>,
+        evaluated: Vec<Evaluated<'f, 'f>>,
+        doubt: Option<&'f Doubt>,
+    ) -> Box<Self> {
         let mut job = Box::new(Self {
             command,
             batch,
             evaluated,
+            doubt,
             demands: Vec::new(),
             provided: Vec::new(),
             groups: VecDeque::new(),
@@ -106,15 +115,21 @@ impl<'f> BatchJob<'f> {
             check_limit: match_checks::CheckLimit::default(),
             without_effect: Vec::new(),
         });
-        if job.has_numbers() {
-            job.provided = job.collect_provided();
-            job.demands = job.collect_demands();
-        }
+        job.collect_numbers();
         job
     }
 
-    /// Checks the client's privileges for the numbers that the statements need, then sends them.
-    pub(super) async fn check_and_send(self: Box<Self>, port: Port) -> Flow<Step> {
+    /// Finds out which numbers the statements need.
+    fn collect_numbers(&mut self) {
+        if self.has_numbers() {
+            self.provided = self.collect_provided();
+            self.demands = self.collect_demands();
+        }
+    }
+
+    /// Asks for earlier sends, checks the client's privileges for the numbers that the statements need, then sends them.
+    pub(super) async fn check_and_send(mut self: Box<Self>, port: Port) -> Flow<Step> {
+        Box::pin(self.recall(&port)).await?;
         self.check_privileges(&port).await?;
         self.number_and_send(port).await
     }
@@ -161,6 +176,10 @@ impl<'f> BatchJob<'f> {
                 continue;
             }
             let reply = match group.statements.as_slice() {
+                [index] if self.is_committed(*index) => match Box::pin(self.confirm(*index, port)).await? {
+                    Some(reply) => reply,
+                    None => continue,
+                },
                 [index] if self.has_procedure(*index) => match Box::pin(self.transact(*index, &group, port)).await? {
                     Some(reply) => reply,
                     None => continue,

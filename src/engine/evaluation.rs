@@ -45,6 +45,8 @@ pub(super) struct Evaluated<'r, 'a> {
     pub(super) attempts: u32,
     /// How often another sender of the same write ended its transaction.
     pub(super) contention_aborts: u32,
+    /// An earlier send of it was committed in docward's transaction with the number of these `attempts`.
+    pub(super) committed: bool,
 }
 
 /// A rule, and what it means for it if a statement has no effect.
@@ -82,6 +84,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
             must_hold: SmallVec::new(),
             attempts: 0,
             contention_aborts: 0,
+            committed: false,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Plans a message: what to send instead of it, or which query must come first.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -8,6 +9,7 @@ use super::applicable_rules::{ApplicableRules, Enforcement, applicable_rules, as
 use super::authentication::{self, is_by_certificate, read_users};
 use super::batch::{BatchJob, Sending};
 use super::batch_evaluation::BatchEvaluation;
+use super::evaluation::Evaluated;
 use super::message_error::MessageError;
 use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::port::{Flow, Port, close};
@@ -21,7 +23,7 @@ use crate::command::{
 };
 use crate::document::{Document, Kind, OwnedValue, Writer};
 use crate::patterns::{CommandVerdict, Rejection, WholeCommand};
-use crate::rules::RuleSet;
+use crate::rules::{Doubt, RuleSet};
 use crate::wire::header::{Header, MAX_COMMAND_DOCUMENT_LENGTH, OpCode};
 use crate::wire::op_msg::{MORE_TO_COME, Message, flags_of_head};
 
@@ -50,8 +52,10 @@ pub(super) enum MessagePlan<'f> {
     Collection(Vec<u8>),
     /// The evaluation of more statements.
     Evaluation(Box<Unevaluated<'f>>),
-    /// A check of the client's privileges, before numbers.
-    Privileges(Box<BatchJob<'f>>),
+    /// Questions about earlier sends of the write and the client's privileges, before numbers.
+    Questions(Box<BatchJob<'f>>),
+    /// The question whether the command was carried out before; if not, this step.
+    Rejection(Box<BatchJob<'f>>, Step),
     /// Numbers, before the statements are sent.
     Numbers(Box<BatchJob<'f>>),
 }
@@ -103,8 +107,9 @@ pub(super) async fn carry_out<'f>(mut incoming: Incoming<'f>, mut plan: MessageP
             MessagePlan::Send(sending) => return Box::pin(sending.carry_out(port)).await,
             MessagePlan::Users(question) => learn_users(question, &port).await?,
             MessagePlan::Collection(question) => incoming.reply = Some(port.exchange(question).await),
-            MessagePlan::Evaluation(unevaluated) => return Box::pin(unevaluated.carry_out(incoming.now, port)).await,
-            MessagePlan::Privileges(job) => return Box::pin(job.check_and_send(port)).await,
+            MessagePlan::Evaluation(unevaluated) => return Box::pin(unevaluated.carry_out(&incoming, port)).await,
+            MessagePlan::Questions(job) => return Box::pin(job.check_and_send(port)).await,
+            MessagePlan::Rejection(job, step) => return Box::pin(job.reject_unless_sent(step, port)).await,
             MessagePlan::Numbers(job) => return Box::pin(job.number_and_send(port)).await,
         }
         plan = port.client_state(|client_state, outcomes| incoming.plan(client_state, outcomes)).await;
@@ -121,28 +126,35 @@ impl MessagePlan<'_> {
         match self {
             Self::Send(sending) => sending.sends(),
             Self::Users(_) => false,
-            Self::Collection(_) | Self::Evaluation(_) | Self::Privileges(_) | Self::Numbers(_) => true,
+            Self::Collection(_) | Self::Evaluation(_) | Self::Questions(_) | Self::Rejection(..) | Self::Numbers(_) => {
+                true
+            }
         }
     }
 }
 
 impl<'f> Unevaluated<'f> {
     /// Evaluates the other statements, in turns with other connections, and sends them.
-    async fn carry_out(mut self: Box<Self>, now: Now, port: Port) -> Flow<Step> {
+    async fn carry_out(mut self: Box<Self>, incoming: &Incoming<'f>, port: Port) -> Flow<Step> {
         loop {
             port.yield_now().await;
-            if port.outcomes(|outcomes| self.evaluation.take_turn(&self.batch, now, outcomes)) {
+            if port.outcomes(|outcomes| self.evaluation.take_turn(&self.batch, incoming.now, outcomes)) {
                 break;
             }
         }
         let Self { command, batch, evaluation } = *self;
-        BatchJob::new(command, batch, evaluation.into_evaluated()).check_and_send(port).await
+        BatchJob::new(command, batch, evaluation.into_evaluated(), incoming.doubt()).check_and_send(port).await
     }
 }
 
 impl<'f> Incoming<'f> {
     pub(super) fn new(frame: &'f [u8], rules: &'f RuleSet, now: Now) -> Self {
         Self { frame, rules, now, reply: None, has_permits: false }
+    }
+
+    /// The rules that may have applied to an earlier send of the message.
+    fn doubt(&self) -> Option<&'f Doubt> {
+        self.rules.doubt().map(Arc::as_ref)
     }
 
     /// Plans the message with what is known so far.
@@ -248,17 +260,23 @@ impl<'f> Incoming<'f> {
         {
             match self.evaluate_whole(&command, class, applicable_rules, outcomes)? {
                 ControlFlow::Continue(changes) => batch.body_changes = changes,
+                ControlFlow::Break(step) if self.doubt().is_some() && command.session().is_retryable_write() => {
+                    let statements = std::mem::take(&mut batch.statements).into_iter().map(Evaluated::new);
+                    let job = BatchJob::new(command, batch, statements.collect(), self.doubt());
+                    return Ok(MessagePlan::Rejection(job, step));
+                }
                 ControlFlow::Break(step) => return Ok(MessagePlan::last(step)),
             }
         }
-        let stops_on_rejection = batch.ordered || command.session().in_transaction;
+        // In doubt a rejected statement may have been carried out, and those after it are sent.
+        let stops_on_rejection = command.session().in_transaction || (batch.ordered && self.doubt().is_none());
         let mut evaluation = BatchEvaluation::new(&mut batch, applicable_rules_of, stops_on_rejection);
         if !evaluation.take_turn(&batch, self.now, outcomes) {
             return Ok(MessagePlan::Evaluation(Box::new(Unevaluated { command, batch, evaluation })));
         }
-        let job = BatchJob::new(command, batch, evaluation.into_evaluated());
-        if job.needs_privileges(&client_state.privileges) {
-            return Ok(MessagePlan::Privileges(job));
+        let job = BatchJob::new(command, batch, evaluation.into_evaluated(), self.doubt());
+        if job.asks_for_earlier_sends() || job.needs_privileges(&client_state.privileges) {
+            return Ok(MessagePlan::Questions(job));
         }
         Ok(match job.needs_numbers() {
             true => MessagePlan::Numbers(job),

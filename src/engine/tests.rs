@@ -5,6 +5,7 @@ mod batches;
 mod copies;
 mod coverage;
 mod dry_runs;
+mod earlier_sends;
 mod limits;
 mod messages;
 mod patterns;

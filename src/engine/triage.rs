@@ -86,7 +86,7 @@ fn triage_msg(here: &[u8], message_length: usize, rules: &RuleSet) -> Option<Tri
         // It names no collection.
         CommandClass::DropDatabase => Triage::Evaluate,
         CommandClass::Insert | CommandClass::Update | CommandClass::Delete | CommandClass::FindAndModify => {
-            evaluate_if(may_be_protected(body, first.value, rules))
+            evaluate_if(may_be_protected(body, first.value, rules) || is_in_doubt(body, first.value, rules))
         }
         CommandClass::CollMod
         | CommandClass::Create
@@ -142,8 +142,17 @@ fn may_be_protected(body: &[u8], target: Value<'_>, rules: &RuleSet) -> bool {
     if !rules.may_apply_to_collection(collection) {
         return false;
     }
-    let database = peek(body).find(|element| element.key == b"$db").and_then(|element| element.value.as_string_bytes());
-    database.is_none_or(|database| rules.rules_for(database, collection).is_some())
+    database_of(body).is_none_or(|database| rules.rules_for(database, collection).is_some())
+}
+
+/// Whether an earlier send of a write may have met other rules on its collection.
+fn is_in_doubt(body: &[u8], target: Value<'_>, rules: &RuleSet) -> bool {
+    let (Some(doubt), Some(collection)) = (rules.doubt(), target.as_name_bytes()) else { return false };
+    database_of(body).is_none_or(|database| doubt.covers(database, collection))
+}
+
+fn database_of(body: &[u8]) -> Option<&[u8]> {
+    peek(body).find(|element| element.key == b"$db").and_then(|element| element.value.as_string_bytes())
 }
 
 /// Whether the pipeline may contain one of these stages at any depth. Searches the raw bytes for the field names, so

@@ -24,8 +24,8 @@ pub use settings::{CopiedField, Copies, CopiesEntry, OnOriginalDelete};
 
 use super::stored_data::{Backfill, DataCheck, Search};
 use super::{
-    AnyPattern, Applicability, Context, IndexPurpose, NeededIndex, Pattern, Privilege, Requirement, RuleView, Verdict,
-    applicability_for_content,
+    AnyPattern, Applicability, Context, IndexPurpose, NeededIndex, Pattern, Privilege, Procedures, Requirement,
+    RuleView, Verdict, applicability_for_content,
 };
 use crate::command::{Delete, Namespace, Operation, Statement, StatementKind};
 use crate::config::keys::Declaration;
@@ -117,6 +117,10 @@ impl Pattern for Copies {
 
     fn tolerates_unsupported(&self) -> bool {
         true
+    }
+
+    fn procedures(&self) -> Procedures {
+        if self.rejects_deletes() { Procedures::All } else { Procedures::None }
     }
 
     fn applicability(&self, kind: StatementKind, namespace: Namespace<'_>) -> Applicability {

@@ -57,6 +57,7 @@ pub use declared::{
 pub use input::{ALL_COLLECTIONS, Context, WholeCommand};
 pub use mode::Mode;
 use numbering::Numbering;
+pub use procedure::Procedures;
 pub use rejection::{MAX_REASON_LENGTH, NoEffect, NoEffectKind, Rejection};
 pub use requirement::Requirement;
 pub use stored_data::{Backfill, DataCheck, Search};
@@ -302,6 +303,11 @@ pub trait Pattern {
     /// Returns the namespaces, besides the rule's own, whose statements it evaluates too.
     fn also_evaluates(&self) -> Vec<NamespaceGlob> {
         Vec::new()
+    }
+
+    /// Returns which of its statements can require a procedure.
+    fn procedures(&self) -> Procedures {
+        Procedures::None
     }
 
     /// Returns how it treats statements of a kind that write to `namespace`.

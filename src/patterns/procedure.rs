@@ -13,6 +13,15 @@ use crate::document::{CowDocument, Document};
 /// The field that is set and unset again to cause a write conflict. It is never visible outside the transaction.
 pub(super) const TOUCH: &str = "_docward_touch";
 
+/// The statements of a pattern that can require a procedure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Procedures {
+    None,
+    /// Updates, and what other rules make of replacements.
+    Updates,
+    All,
+}
+
 /// Begins runs: one for each attempt at a transaction.
 pub trait Procedure: Debug + Send + Sync {
     fn begin(&self) -> Box<dyn ProcedureRun>;

@@ -35,8 +35,8 @@ use super::filter::remade;
 use super::literal;
 use super::stored_data::DataCheck;
 use super::{
-    AnyPattern, Applicability, CommandVerdict, Context, NoEffectCause, NoEffectKind, Pattern, Prerequisite, Rejection,
-    Requirement, Verdict, WeakerSetting, WholeCommand, applicability_for_content,
+    AnyPattern, Applicability, CommandVerdict, Context, NoEffectCause, NoEffectKind, Pattern, Prerequisite, Procedures,
+    Rejection, Requirement, Verdict, WeakerSetting, WholeCommand, applicability_for_content,
 };
 use crate::command::{CommandClass, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
@@ -112,6 +112,10 @@ impl Pattern for Timestamps {
 
     fn tolerates_unsupported(&self) -> bool {
         true
+    }
+
+    fn procedures(&self) -> Procedures {
+        Procedures::Updates
     }
 
     fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {

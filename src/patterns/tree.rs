@@ -23,8 +23,8 @@ mod stored;
 use super::field_path::FieldPath;
 use super::stored_data::DataCheck;
 use super::{
-    Applicability, CommandVerdict, Context, IndexPurpose, NeededIndex, Pattern, Prerequisite, Rejection, Requirement,
-    Verdict, WeakerSetting, WholeCommand, applicability_for_content,
+    Applicability, CommandVerdict, Context, IndexPurpose, NeededIndex, Pattern, Prerequisite, Procedures, Rejection,
+    Requirement, Verdict, WeakerSetting, WholeCommand, applicability_for_content,
 };
 use crate::command::{CommandClass, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{
@@ -157,6 +157,10 @@ impl Pattern for Tree {
 
     fn cascades(&self) -> bool {
         matches!(self.on_delete, OnNodeDelete::Cascade)
+    }
+
+    fn procedures(&self) -> Procedures {
+        Procedures::All
     }
 
     fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {

@@ -28,7 +28,7 @@ pub(super) struct IndexedRule {
     pub(super) exclusive: Option<u16>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Index {
     exact: HashMap<ExactName, Box<[RuleId]>, RandomState>,
     globs: Globs,
@@ -42,6 +42,16 @@ pub(super) struct Index {
 pub(super) enum FoundRules<'a> {
     Exact(&'a [RuleId]),
     Globs(RuleIds),
+}
+
+impl FoundRules<'_> {
+    /// The rules, in the order of evaluation.
+    pub(super) fn ids(&self) -> &[RuleId] {
+        match self {
+            Self::Exact(rules) => rules,
+            Self::Globs(rules) => rules,
+        }
+    }
 }
 
 impl Index {
@@ -125,7 +135,7 @@ trait NamespaceParts {
     fn parts(&self) -> (&[u8], &[u8]);
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct ExactName {
     database: Box<[u8]>,
     collection: Box<[u8]>,
@@ -184,14 +194,14 @@ impl<'a> Borrow<dyn NamespaceParts + 'a> for ExactName {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct GlobRule {
     namespace: NamespaceGlob,
     found: Match,
 }
 
 /// All globs, each stored once, by its literal parts.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Globs {
     /// `shop.*`, `shop.order*`: by database, then by the start of the collection.
     by_database: HashMap<Box<[u8]>, PrefixIndex<GlobRule>, RandomState>,
@@ -254,7 +264,7 @@ impl Globs {
 }
 
 /// The collection names that rules apply to, in any database.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Collections {
     exact: HashSet<Box<[u8]>, RandomState>,
     globs: PrefixIndex<Glob>,
@@ -286,7 +296,7 @@ impl Collections {
 
 /// Items by the literal text that their glob starts with. A lookup costs one probe for each distinct
 /// *length* of such a text. Items that start with the same text are tried in turn.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct PrefixIndex<T> {
     by_prefix: HashMap<Box<[u8]>, Vec<T>, RandomState>,
     /// The lengths that occur, ascending.

@@ -7,9 +7,12 @@
 //! 3. `conflict` reports rules that contradict each other; `ineffective` warns about rules that have no effect.
 //! 4. `index` maps a namespace to its rules.
 //!
+//! `doubt` is what retries must know of the rules that applied before.
+//!
 //! `set` is the entry point.
 
 mod conflict;
+mod doubt;
 mod envelope;
 mod files;
 mod hash;
@@ -24,6 +27,7 @@ mod test_file;
 #[cfg(test)]
 mod tests;
 
+pub use doubt::{Doubt, ProcedureScope};
 pub use envelope::{RULE, RULE_FILE};
 pub use files::is_test_file;
 pub use hash::RuleSetHash;

@@ -4,22 +4,23 @@
 //! It knows files only as text; `files.rs` reads them.
 
 use std::borrow::Cow;
-use std::ops::Deref;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::conflict::{self, Budget};
+use super::doubt::{Doubt, ProcedureScope};
 use super::envelope;
 use super::hash::RuleSetHash;
-use super::index::{FoundRules, Index, IndexedRule, RuleIds};
+use super::index::{FoundRules, Index, IndexedRule};
 use super::ineffective;
 use super::mode_override::{ModeOverride, ModeOverrides};
 use super::rule::{Mode, Rule, RuleId};
 use crate::config::{Diagnostic, NamespaceGlob, Report, Severity, SourceFile, SourceFiles};
 use crate::fnv::Fnv;
-use crate::patterns::AnyPattern;
+use crate::patterns::{AnyPattern, Procedures};
 
 /// A checked, indexed, immutable set of rules.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct RuleSet {
     rules: Vec<Rule>,
     index: Index,
@@ -31,6 +32,8 @@ pub struct RuleSet {
     evaluates_inputs: bool,
     /// Whether a rule applies to an aggregation because of what it reads of other collections.
     applies_to_inputs: bool,
+    /// Set while other rules may have applied to an earlier send of a write.
+    doubt: Option<Arc<Doubt>>,
     sources: SourceFiles,
     warnings: Report,
     hash: RuleSetHash,
@@ -46,6 +49,7 @@ impl Default for RuleSet {
             needs_permits: false,
             evaluates_inputs: false,
             applies_to_inputs: false,
+            doubt: None,
             sources: SourceFiles::default(),
             warnings: Report::default(),
             hash: RuleSetHash::from_sources(&SourceFiles::default()),
@@ -118,6 +122,7 @@ impl RuleSet {
             needs_permits: any_active(&rules, Rule::needs_permits),
             evaluates_inputs: any_active(&rules, |rule| rule.pattern.evaluates_inputs()),
             applies_to_inputs: any_active(&rules, Rule::applies_to_inputs),
+            doubt: None,
             hash: RuleSetHash::from_sources(&sources),
             warnings: report,
             sources,
@@ -137,6 +142,7 @@ impl RuleSet {
             needs_permits: any_active(&rules, Rule::needs_permits),
             evaluates_inputs: any_active(&rules, |rule| rule.pattern.evaluates_inputs()),
             applies_to_inputs: any_active(&rules, Rule::applies_to_inputs),
+            doubt: None,
             hash: self.hash,
             warnings: Report::default(),
             sources: self.sources.clone(),
@@ -171,10 +177,49 @@ impl RuleSet {
         self.index.may_apply_to_collection(collection.as_ref())
     }
 
-    /// Whether no rule evaluates statements, for example because all are disabled.
+    /// Whether no rule evaluates statements, for example because all are disabled, and none did so a moment ago.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.index.is_empty()
+        self.index.is_empty() && self.doubt.is_none()
+    }
+
+    /// What a retryable write may have met before; `None`: the same rules as now.
+    #[inline]
+    #[must_use]
+    pub fn doubt(&self) -> Option<&Arc<Doubt>> {
+        self.doubt.as_ref()
+    }
+
+    /// The same rules, while these may have applied to an earlier send of a write; `None`: the same rules applied.
+    #[must_use]
+    pub fn with_doubt(&self, doubt: Option<Arc<Doubt>>) -> Self {
+        Self { doubt, ..self.clone() }
+    }
+
+    /// Where rules carry statements out in docward's own transactions, or would in another mode.
+    #[must_use]
+    pub fn procedure_scopes(&self) -> BTreeSet<ProcedureScope> {
+        self.rules.iter().flat_map(ProcedureScope::of_rule).collect()
+    }
+
+    /// The fingerprints of the enforced rules that carry statements out in docward's own transactions.
+    #[must_use]
+    pub fn enforced_procedures(&self) -> BTreeSet<u64> {
+        let enforced = self.rules.iter().filter(|rule| rule.mode == Mode::Enforce);
+        let with_procedures = enforced.filter(|rule| rule.pattern.procedures() != Procedures::None);
+        with_procedures.map(|rule| self.rule_fingerprint(rule)).collect()
+    }
+
+    /// Identifies what the rules do in this version of docward: their texts and their modes.
+    #[must_use]
+    pub fn behaviour(&self) -> u64 {
+        let mut hash = Fnv::new();
+        hash.add(env!("CARGO_PKG_VERSION").as_bytes());
+        for rule in active(&self.rules) {
+            hash.add(rule.mode.as_str().as_bytes());
+            hash.add(&self.rule_fingerprint(rule).to_le_bytes());
+        }
+        hash.hash()
     }
 
     /// Whether commands on some namespace need a permit.
@@ -301,10 +346,7 @@ impl<'s> NamespaceRules<'s> {
     /// Their numbers, in the same order.
     #[must_use]
     pub fn ids(&self) -> &[RuleId] {
-        match &self.found {
-            FoundRules::Exact(rules) => rules,
-            FoundRules::Globs(rules) => RuleIds::deref(rules),
-        }
+        self.found.ids()
     }
 }
 

@@ -13,6 +13,7 @@ mod indirect_writes;
 mod limits;
 mod queue;
 mod replacements;
+mod retries;
 mod schema_version;
 mod sequences;
 mod throttle;

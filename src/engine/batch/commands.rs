@@ -79,6 +79,54 @@ impl TransactionCommands<'_, '_> {
         })
     }
 
+    /// Returns a command that changes nothing; the reply names the statements with these numbers that the server has
+    /// recorded in the client's session. All are of the kind of `statement`, except that inserts are recorded like upserts.
+    pub(super) fn records(&self, statement: &Statement<'_>, ids: &[i32]) -> Vec<u8> {
+        let Namespace { database, collection } = self.job.batch.namespace(statement);
+        let deletes = matches!(statement.operation, Operation::Delete(_));
+        let (name, list) = if deletes { ("delete", "deletes") } else { ("update", "updates") };
+        own_command(&self.job.command, CommandSession::Write, database, |w| {
+            w.string(name, collection);
+            w.array(list, |a| {
+                ids.iter().for_each(|_| {
+                    a.nested(|w| {
+                        w.nested("q", |w| w.nested("_id", |w| w.array("$in", |_| {})));
+                        write_change(w, deletes);
+                    });
+                });
+            });
+            w.boolean("ordered", false);
+            w.array("stmtIds", |a| ids.iter().for_each(|id| a.int32(*id)));
+            // Nothing is written, so there is nothing to replicate.
+            w.nested("writeConcern", |w| w.int32("w", 1));
+            self.write_max_time(w);
+        })
+    }
+
+    /// Returns a write like `statement` that the server rejects before it looks for documents. As the first command of a
+    /// transaction it begins that, and the error ends it.
+    pub(super) fn failing(&self, statement: &Statement<'_>) -> Vec<u8> {
+        let Namespace { database, collection } = self.job.batch.namespace(statement);
+        let deletes = matches!(statement.operation, Operation::Delete(_));
+        self.command(database, |w| match &statement.operation {
+            Operation::Insert(_) => {
+                w.string("insert", collection);
+                // No `_id` is an array.
+                w.array("documents", |a| a.nested(|w| w.array("_id", |_| {})));
+            }
+            Operation::Update(_) | Operation::Delete(_) => {
+                let (name, list) = if deletes { ("delete", "deletes") } else { ("update", "updates") };
+                w.string(name, collection);
+                w.array(list, |a| {
+                    a.nested(|w| {
+                        w.nested("q", |w| w.boolean("$docwardEndsTheTransaction", true));
+                        write_change(w, deletes);
+                    });
+                });
+            }
+        })
+    }
+
     pub(super) fn find(
         &self,
         statement: &Statement<'_>,
@@ -165,10 +213,14 @@ impl TransactionCommands<'_, '_> {
     fn command(&self, database: &str, write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
         own_command(&self.job.command, self.session(), database, |w| {
             write(w);
-            if let Some(left) = self.job.max_time() {
-                w.integer(MAX_TIME, i64::try_from(left.as_millis()).unwrap_or(i64::MAX));
-            }
+            self.write_max_time(w);
         })
+    }
+
+    fn write_max_time(&self, w: &mut Writer<'_>) {
+        if let Some(left) = self.job.max_time() {
+            w.integer(MAX_TIME, i64::try_from(left.as_millis()).unwrap_or(i64::MAX));
+        }
     }
 
     fn session(&self) -> CommandSession {
@@ -176,6 +228,15 @@ impl TransactionCommands<'_, '_> {
             Some(own) => CommandSession::Own(own),
             None => CommandSession::Client { begun: self.job.transaction_begun },
         }
+    }
+}
+
+/// Writes the rest of a statement that matches nothing. The text is for people who read the command in a profile.
+fn write_change(w: &mut Writer<'_>, deletes: bool) {
+    if deletes {
+        w.int32("limit", 1);
+    } else {
+        w.nested("u", |w| w.nested("$unset", |w| w.string("_id", "docward asks for an earlier send")));
     }
 }
 

@@ -44,6 +44,7 @@ impl BatchJob<'_> {
         self.checks_match(index)
             || self.is_staged_upsert(index)
             || self.has_procedure(index)
+            || self.is_committed(index)
             || self.counts_by_kind(index)
             || (self.batch.form != WriteForm::Insert && self.optimistic_rules(index).next().is_some())
     }
@@ -52,6 +53,7 @@ impl BatchJob<'_> {
     pub(super) fn is_plain(&self) -> bool {
         let plain = |evaluated: &Evaluated<'_, '_>| {
             evaluated.rejected.is_none()
+                && !evaluated.committed
                 && evaluated.explained_by.is_none()
                 && !evaluated.prerequisites.has_procedure()
                 && evaluated.prerequisites.increment().is_none()

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::super::port::{Flow, Port};
 use super::commands::MAX_TIME;
+use super::earlier_sends::SessionPosition;
 use super::transaction::{AttemptEnd, AttemptResult, RestartReason, TransactionAttempt, is_over, last, parse};
 use super::{BatchJob, commands};
 use crate::command::{code, error_reply};
@@ -86,28 +87,21 @@ impl<'f> BatchJob<'f> {
         }
     }
 
-    /// Ends an attempt whose number is lower than the last one of its session. Either that belongs to a later attempt at
-    /// the same write, and the next attempt follows; or to a newer write of the client, and no attempt can succeed. The
-    /// server's reply about the last possible attempt shows which, and changes nothing.
+    /// Ends an attempt whose number is lower than the last one of its session. That may belong to a later attempt at the
+    /// same write, and the next attempt follows; or to a newer write of the client, and no attempt can succeed; or another
+    /// docward has excluded all attempts.
     pub(super) async fn end_too_old(&mut self, transaction: &mut TransactionAttempt<'f>, port: &Port) -> AttemptEnd {
-        let Some(last) = transaction.own.and_then(|own| self.last_attempt(transaction.index, own.routed)) else {
-            return AttemptEnd::Again(RestartReason::UsedNumber);
-        };
-        let abort = self.commands(Some(last)).abort();
-        let frame = port.exchange(abort).await;
-        match parse(&frame) {
-            AttemptResult::Continue(reply) if reply.code() == Some(code::TRANSACTION_TOO_OLD) => {
-                let text = "docward: the session has a newer write than this one (its txnNumber is too old)";
-                let error = error_reply(self.command.message.header, code::TRANSACTION_TOO_OLD, text, |_| {});
-                AttemptEnd::Last(self.pass_on(error))
-            }
-            AttemptResult::Continue(_) => AttemptEnd::Again(RestartReason::UsedNumber),
-            AttemptResult::Break(ending) => ending,
+        let routed = transaction.own.is_some_and(|own| own.routed);
+        match self.position(transaction.index, routed, port).await {
+            Flow::Break(step) => AttemptEnd::Last(step),
+            Flow::Continue(SessionPosition::Attempt) => AttemptEnd::Again(RestartReason::UsedNumber),
+            Flow::Continue(SessionPosition::Excluded) => self.end_excluded(transaction.index, port).await,
+            Flow::Continue(SessionPosition::Newer) => AttemptEnd::Last(self.too_old()),
         }
     }
 
     /// The statement after all rules decides: what a procedure narrowed to an update may have inserted a document.
-    fn remembered_reply(&self, index: usize) -> Option<Vec<u8>> {
+    pub(super) fn remembered_reply(&self, index: usize) -> Option<Vec<u8>> {
         let statement = &self.evaluated.get(index)?.statement;
         commands::remembered_reply(&self.command, self.batch.form, &statement.operation)
     }

@@ -20,7 +20,8 @@ impl BatchJob<'_> {
     /// Returns the next transaction for statement `index`.
     pub(super) fn own_transaction(&self, index: usize, own_session: &mut OwnSession) -> OwnTransaction {
         let attempt = self.evaluated.get(index).map_or(0, |evaluated| evaluated.attempts);
-        self.following(index, attempt, own_session.routed).unwrap_or_else(|| {
+        let own = self.attempt_at(index, attempt, own_session.routed).map(|own| OwnTransaction { begun: false, ..own });
+        own.unwrap_or_else(|| {
             // Drivers do not retry such a statement.
             own_session.next_number();
             let OwnSession { id, last_number, routed } = *own_session;
@@ -28,18 +29,19 @@ impl BatchJob<'_> {
         })
     }
 
-    /// Returns the last transaction that a retryable statement could use, as if it had begun.
+    /// Returns the last transaction of a retryable statement, as if it had begun. No attempt uses it, nor the one before.
     pub(super) fn last_attempt(&self, index: usize, routed: bool) -> Option<OwnTransaction> {
-        let last = u32::try_from(ATTEMPTS - 1).ok()?;
-        Some(OwnTransaction { begun: true, ..self.following(index, last, routed)? })
+        self.attempt_at(index, u32::try_from(ATTEMPTS - 1).ok()?, routed)
     }
 
-    fn following(&self, index: usize, attempt: u32, routed: bool) -> Option<OwnTransaction> {
+    /// Returns the transaction of an attempt at a retryable statement, as if it had begun. Other versions of docward must
+    /// derive the same.
+    pub(super) fn attempt_at(&self, index: usize, attempt: u32, routed: bool) -> Option<OwnTransaction> {
         let session = self.command.session();
         let id = session.lsid?.as_document()?.get("id").and_then(Value::as_uuid)?;
         let number = session.txn_number?.as_integer()?.checked_mul(ATTEMPTS)?.checked_add(i64::from(attempt))?;
         let position = u128::try_from(self.batch.statement_id(index)).ok()?;
         let session = u128::from_be_bytes(id).wrapping_add(OFFSET).wrapping_add(position).to_be_bytes();
-        Some(OwnTransaction { session, number, begun: false, routed })
+        Some(OwnTransaction { session, number, begun: true, routed })
     }
 }

@@ -1,0 +1,283 @@
+//! Finds out whether a retryable write was carried out before, under other rules.
+//!
+//! The server recognises a retry only in the session in which the write was executed: the client's own, or the derived
+//! one of docward's transactions (`ownership.rs`). So a statement that needs a transaction first asks for the client's
+//! session. A statement that is sent directly asks for the derived one while other rules may have applied to an earlier
+//! send ([`Doubt`](crate::rules::Doubt)). A rejected statement then asks for both. The questions change nothing.
+//!
+//! What no question excludes: an earlier send that reaches the server only after the answer.
+
+use std::collections::HashSet;
+
+use super::super::evaluation::Evaluated;
+use super::super::port::{CommandPurpose, Flow, Port, close};
+use super::super::step::Step;
+use super::transaction::{AttemptEnd, RestartReason, last};
+use super::{BatchJob, commands};
+use crate::command::{Namespace, Operation, OwnTransaction, Reply, code, error_reply};
+use crate::document::{Document, Value};
+
+/// How often docward waits for another one that carries out the same write directly.
+const MAX_WAITS: u32 = 16;
+/// The server has a record of a write of another kind with this number (`write_ops_retryability.cpp`).
+const OTHER_KIND: [i32; 2] = [40607, 40638];
+
+/// Where a derived session stands if a number of it is too low.
+pub(super) enum SessionPosition {
+    /// At another attempt at this statement.
+    Attempt,
+    /// All attempts are excluded: another docward sends this statement directly.
+    Excluded,
+    /// At a newer write of the client.
+    Newer,
+}
+
+impl<'f> BatchJob<'f> {
+    /// Whether an earlier send of a statement may have been carried out under other rules.
+    pub(in crate::engine) fn asks_for_earlier_sends(&self) -> bool {
+        let asks = |index| self.may_be_recorded(index) || self.may_be_committed(index);
+        self.command.session().is_retryable_write() && (0..self.evaluated.len()).any(asks)
+    }
+
+    /// Whether an earlier send may be recorded in the client's session, and this one would not find the record.
+    fn may_be_recorded(&self, index: usize) -> bool {
+        let asks = |evaluated: &Evaluated<'_, '_>| match evaluated.rejected {
+            Some(_) => self.doubt.is_some(),
+            None => evaluated.prerequisites.has_procedure(),
+        };
+        self.evaluated.get(index).is_some_and(asks)
+    }
+
+    /// Whether an earlier send may be committed in docward's transaction, and this one would not find it.
+    fn may_be_committed(&self, index: usize) -> bool {
+        let (Some(doubt), Some(evaluated)) = (self.doubt, self.evaluated.get(index)) else { return false };
+        let Namespace { database, collection } = self.batch.namespace(&evaluated.statement);
+        let is_covered = match &evaluated.statement.operation {
+            Operation::Update(_) => doubt.covers(database, collection),
+            Operation::Insert(_) | Operation::Delete(_) => doubt.covers_everything(database, collection),
+        };
+        is_covered && (evaluated.rejected.is_some() || !evaluated.prerequisites.has_procedure())
+    }
+
+    /// Asks the server about earlier sends. Statements that were carried out are then sent as they came, so that the
+    /// server answers them from its record, or only confirmed.
+    pub(super) async fn recall(&mut self, port: &Port) -> Flow {
+        if !self.asks_for_earlier_sends() {
+            return Flow::Continue(());
+        }
+        let all = 0..self.evaluated.len();
+        let recorded = all.clone().filter(|index| self.may_be_recorded(*index)).collect();
+        let committed: Vec<usize> = all.filter(|index| self.may_be_committed(*index)).collect();
+        self.recall_some(recorded, &committed, port).await?;
+        self.collect_numbers();
+        Flow::Continue(())
+    }
+
+    /// Sends a command that is rejected as a whole if all of its statements were carried out before; else returns the
+    /// rejection.
+    pub(in crate::engine) async fn reject_unless_sent(mut self: Box<Self>, rejection: Step, port: Port) -> Flow<Step> {
+        let all: Vec<usize> = (0..self.evaluated.len()).collect();
+        let committed: Vec<usize> = all.iter().copied().filter(|index| self.may_be_committed(*index)).collect();
+        if self.recall_some(all.clone(), &committed, &port).await? < all.len() {
+            return Flow::Continue(rejection);
+        }
+        let sending = port.outcomes(|outcomes| self.sending(outcomes));
+        Box::pin(sending.carry_out(port)).await
+    }
+
+    /// Returns how many statements were carried out before.
+    async fn recall_some(&mut self, recorded: Vec<usize>, committed: &[usize], port: &Port) -> Flow<usize> {
+        let recorded = self.recorded(recorded, port).await?;
+        recorded.iter().for_each(|index| self.send_as_it_came(*index));
+        let mut found = recorded.len();
+        for index in committed.iter().copied().filter(|index| !recorded.contains(index)) {
+            if let Some(attempt) = self.committed_attempt(index, port).await? {
+                self.send_as_it_came(index);
+                if let Some(evaluated) = self.evaluated.get_mut(index) {
+                    (evaluated.attempts, evaluated.committed) = (attempt, true);
+                }
+                found += 1;
+            }
+        }
+        Flow::Continue(found)
+    }
+
+    /// Takes back what rules made of a statement.
+    fn send_as_it_came(&mut self, index: usize) {
+        if let Some(evaluated) = self.evaluated.get_mut(index)
+            && let Some(original) = evaluated.statement.original()
+        {
+            *evaluated = Evaluated::new(original);
+        }
+    }
+
+    /// Returns the statements that the server has recorded in the client's session.
+    async fn recorded(&self, mut asked: Vec<usize>, port: &Port) -> Flow<HashSet<usize>> {
+        let mut found = HashSet::new();
+        let kind = |index: usize| {
+            let statement = self.evaluated.get(index).map(|evaluated| &evaluated.statement);
+            statement.map(|one| (one.namespace, matches!(one.operation, Operation::Delete(_))))
+        };
+        while let Some(first) = asked.first().copied() {
+            let same: Vec<usize> = asked.iter().copied().filter(|index| kind(*index) == kind(first)).collect();
+            asked.retain(|index| kind(*index) != kind(first));
+            match self.ask_for_records(&same, port).await? {
+                Some(recorded) => found.extend(recorded),
+                // The reply does not show which.
+                None => {
+                    for index in same {
+                        if self.ask_for_records(&[index], port).await?.is_none_or(|recorded| !recorded.is_empty()) {
+                            found.insert(index);
+                        }
+                    }
+                }
+            }
+        }
+        Flow::Continue(found)
+    }
+
+    /// Returns which of these statements, all of one kind, are recorded; `None`: some are, as another kind.
+    async fn ask_for_records(&self, asked: &[usize], port: &Port) -> Flow<Option<Vec<usize>>> {
+        let Some(first) = asked.first().and_then(|index| self.evaluated.get(*index)) else {
+            return Flow::Continue(Some(Vec::new()));
+        };
+        let ids: Vec<i32> = asked.iter().map(|index| self.batch.statement_id(*index)).collect();
+        let question = self.commands(None).records(&first.statement, &ids);
+        let frame = port.exchange_for(CommandPurpose::Record, question).await;
+        let Ok(reply) = Reply::parse(&frame) else {
+            return close("the server's reply about a record cannot be parsed");
+        };
+        match reply.code() {
+            Some(other) if OTHER_KIND.contains(&other) => return Flow::Continue(None),
+            // The statement itself gets the error that the server has for it.
+            Some(code::UNAUTHORIZED | code::ILLEGAL_OPERATION) => return Flow::Continue(Some(Vec::new())),
+            // Also that the session has a newer write, or that the first send has not ended in time.
+            _ if !reply.is_ok() => return Flow::Break(self.pass_on(frame.clone())),
+            _ => {}
+        }
+        let retried = reply.body.get("retriedStmtIds").and_then(Value::as_array).unwrap_or(Document::EMPTY);
+        let retried: HashSet<i32> = retried.values().filter_map(Value::as_i32).collect();
+        let recorded = asked.iter().zip(&ids).filter(|(_, id)| retried.contains(id)).map(|(index, _)| *index);
+        Flow::Continue(Some(recorded.collect()))
+    }
+
+    /// Returns the attempt at a statement that was committed. If there is none, no attempt can be committed any more.
+    async fn committed_attempt(&self, index: usize, port: &Port) -> Flow<Option<u32>> {
+        let routed = port.own_session(|own_session| own_session.routed);
+        let mut attempt = 0;
+        while let Some(own) = self.attempt_at(index, attempt, routed) {
+            let frame = self.abort_attempt(own, port).await;
+            let Ok(reply) = Reply::parse(&frame) else {
+                return close("the server's reply to an abort cannot be parsed");
+            };
+            match reply.code() {
+                Some(code::TRANSACTION_COMMITTED) => return Flow::Continue(Some(attempt)),
+                Some(code::TRANSACTION_TOO_OLD) => match self.position(index, routed, port).await? {
+                    SessionPosition::Attempt => attempt += 1,
+                    SessionPosition::Excluded => return Flow::Continue(None),
+                    SessionPosition::Newer => return Flow::Break(self.too_old()),
+                },
+                Some(code::NO_SUCH_TRANSACTION) => break,
+                _ if reply.is_ok() => break,
+                _ if commands::is_state_change_error(&reply) => {
+                    return Flow::Break(self.pass_on(commands::as_retryable_write(&reply)));
+                }
+                _ => return Flow::Break(self.pass_on(frame.clone())),
+            }
+        }
+        self.exclude_attempts(index, routed, port).await?;
+        Flow::Continue(None)
+    }
+
+    /// Uses up the last number of a statement, so that an attempt that is still under way cannot be committed.
+    async fn exclude_attempts(&self, index: usize, routed: bool, port: &Port) -> Flow {
+        let (Some(last), Some(evaluated)) = (self.last_attempt(index, routed), self.evaluated.get(index)) else {
+            return Flow::Continue(());
+        };
+        let begin = self.commands(Some(OwnTransaction { begun: false, ..last })).failing(&evaluated.statement);
+        let frame = port.exchange(begin).await;
+        let Ok(reply) = Reply::parse(&frame) else { return close("the server's reply to a write cannot be parsed") };
+        match reply.code() {
+            Some(code::TRANSACTION_TOO_OLD) => Flow::Break(self.too_old()),
+            _ if commands::is_state_change_error(&reply) => {
+                Flow::Break(self.pass_on(commands::as_retryable_write(&reply)))
+            }
+            _ => Flow::Continue(()),
+        }
+    }
+
+    /// Finds out where the derived session stands, after the server has found a number of it too low. The numbers that it
+    /// asks about are those that no attempt uses, so nothing is aborted.
+    pub(super) async fn position(&self, index: usize, routed: bool, port: &Port) -> Flow<SessionPosition> {
+        let Some(last) = self.last_attempt(index, routed) else { return Flow::Continue(SessionPosition::Attempt) };
+        let before_last = OwnTransaction { number: last.number - 1, ..last };
+        for (own, position) in [(before_last, SessionPosition::Attempt), (last, SessionPosition::Excluded)] {
+            let frame = self.abort_attempt(own, port).await;
+            let Ok(reply) = Reply::parse(&frame) else {
+                return close("the server's reply to an abort cannot be parsed");
+            };
+            if reply.code() != Some(code::TRANSACTION_TOO_OLD) {
+                return Flow::Continue(position);
+            }
+        }
+        Flow::Continue(SessionPosition::Newer)
+    }
+
+    fn abort_attempt<'p>(&self, own: OwnTransaction, port: &'p Port) -> impl Future<Output = Vec<u8>> + use<'p, 'f> {
+        port.exchange(self.commands(Some(own)).abort())
+    }
+
+    /// The error for a retry of a write that is not the client's last one.
+    pub(super) fn too_old(&self) -> Step {
+        let text = "docward: the session has a newer write than this one (its txnNumber is too old)";
+        self.pass_on(error_reply(self.command.message.header, code::TRANSACTION_TOO_OLD, text, |_| {}))
+    }
+
+    /// Ends an attempt at a statement that another docward, under other rules, sends directly: waits for its record.
+    pub(super) async fn end_excluded(&mut self, index: usize, port: &Port) -> AttemptEnd {
+        let waits = self.evaluated.get(index).map_or(0, |evaluated| evaluated.attempts);
+        match self.recorded(vec![index], port).await {
+            Flow::Break(step) => AttemptEnd::Last(step),
+            Flow::Continue(recorded) if !recorded.is_empty() => {
+                self.send_as_it_came(index);
+                let group = self.group_alone(index);
+                self.continue_with(group);
+                AttemptEnd::Settled
+            }
+            Flow::Continue(_) if waits < MAX_WAITS => AttemptEnd::Again(RestartReason::SameWrite),
+            Flow::Continue(_) => last("another docward, which has other rules, began this write and did not end it"),
+        }
+    }
+
+    pub(super) fn is_committed(&self, index: usize) -> bool {
+        self.evaluated.get(index).is_some_and(|evaluated| evaluated.committed)
+    }
+
+    /// Returns the reply to a statement that was committed before. The commit is repeated, because it waits for the
+    /// client's write concern. Returns `None` if the reply needs more than a count: then the statement gets an error.
+    pub(super) async fn confirm(&mut self, index: usize, port: &Port) -> Flow<Option<Vec<u8>>> {
+        let routed = port.own_session(|own_session| own_session.routed);
+        let attempt = self.evaluated.get(index).map_or(0, |evaluated| evaluated.attempts);
+        let own = self.attempt_at(index, attempt, routed);
+        let frame = port.exchange(self.commands(own).commit()).await;
+        let Some(reply) = Reply::parse(&frame).ok().filter(Reply::is_ok) else {
+            return close(
+                "the server did not confirm the commit of docward's transaction; the driver retries the write",
+            );
+        };
+        if let Some(applied) = self.remembered_reply(index) {
+            return Flow::Continue(Some(commands::with_write_concern_error(&applied, &reply, true).unwrap_or(applied)));
+        }
+        let error = error_reply(
+            self.command.message.header,
+            code::INCOMPLETE_TRANSACTION_HISTORY,
+            "docward: it was carried out when it was first sent, and the reply was lost. Read the documents to see its \
+             result; do not send it again.",
+            |_| {},
+        );
+        if let Ok(error) = Reply::parse(&error) {
+            self.fail(index, &error);
+        }
+        Flow::Continue(None)
+    }
+}
