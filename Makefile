@@ -41,6 +41,10 @@ odm: ## run ODMs directly and through docward: same results, and no lost updates
 chaos: ## checked histories of every pattern (DOCWARD_CHAOS_PATTERN=queue: only one); clients while members and docward are killed; failover times
 	@scripts/chaos.sh
 
+.PHONY: drains
+drains: ## drains and hand-overs of one of two docwards behind HAProxy while drivers work; failed operations (DOCWARD_DRAINS=20)
+	@scripts/drains.sh
+
 .PHONY: soak
 soak: ## 15 minutes of mixed load, and docward's memory use (DOCWARD_SOAK_SECONDS=900)
 	@scripts/chaos.sh soak

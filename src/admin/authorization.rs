@@ -35,12 +35,17 @@ pub(super) async fn authorize(State(data): State<ResponseData>, request: Request
 
 fn rejection(data: &ResponseData, request: &Request) -> Option<Response> {
     let settings = &data.settings;
+    // Their responses contain no names, and probes of load balancers send any `Host` header or none.
+    if is_probe(request.uri().path()) {
+        return None;
+    }
     // Without this check, a web page with a name that resolves to this address could read responses (DNS rebinding).
     if settings.address.ip().is_loopback() && !is_own_name(request.headers(), settings.name.as_deref()) {
         let text = "the Host header must be localhost, 127.0.0.1, [::1] or the host name in `admin`";
         return Some(error(StatusCode::MISDIRECTED_REQUEST, text));
     }
-    if !is_open(request.uri().path()) && !settings.is_token(bearer_token(request.headers())) {
+    // The console's page lets the user enter the token.
+    if !console::has(request.uri().path()) && !settings.is_token(bearer_token(request.headers())) {
         let mut response = error(StatusCode::UNAUTHORIZED, "a token is required: send Authorization: Bearer TOKEN");
         response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         return Some(response);
@@ -70,7 +75,7 @@ fn bearer_token(headers: &HeaderMap) -> &[u8] {
         .map_or(&[], |(_, token)| token)
 }
 
-/// Whether a path needs no token: health probes have none, and the console's page lets the user enter it.
-fn is_open(path: &str) -> bool {
-    matches!(path, "/healthz" | "/readyz") || console::has(path)
+/// Whether the path is for health probes, which have no token.
+fn is_probe(path: &str) -> bool {
+    matches!(path, "/healthz" | "/readyz")
 }

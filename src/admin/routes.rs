@@ -17,8 +17,9 @@ const BODY_LENGTH: usize = 128 * 1024;
 pub(super) fn router(sources: ResponseData) -> Router {
     Router::new()
         .merge(console::router())
-        .route("/healthz", get(health::alive))
-        .route("/readyz", get(health::ready))
+        // HAProxy's `option httpchk` uses OPTIONS unless it names a method.
+        .route("/healthz", get(health::alive).options(health::alive))
+        .route("/readyz", get(health::ready).options(health::ready))
         .route("/metrics", get(metrics::metrics))
         .route("/api/status", get(status::status))
         .route("/api/rules", get(rules::rules))

@@ -95,6 +95,7 @@ pub(super) struct LimitKeys {
     pub(super) connections: Option<usize>,
     pub(super) connections_per_address: Option<usize>,
     pub(super) idle_timeout: Option<Duration>,
+    pub(super) max_lifetime: Option<Duration>,
     pub(super) handshake_timeout: Option<Duration>,
     /// In bytes.
     pub(super) memory: Option<usize>,
@@ -246,10 +247,11 @@ impl LimitKeys {
         };
         let (connections, connections_per_address) = (count("connections"), count("connections_per_address"));
         let mut duration = |key| reader.duration(key).map(|duration| duration.value);
-        let (idle_timeout, handshake_timeout) = (duration("idle_timeout"), duration("handshake_timeout"));
+        let (idle_timeout, max_lifetime) = (duration("idle_timeout"), duration("max_lifetime"));
+        let handshake_timeout = duration("handshake_timeout");
         let memory = checked(&mut reader, "memory", values::size);
         reader.finish();
-        Self { connections, connections_per_address, idle_timeout, handshake_timeout, memory }
+        Self { connections, connections_per_address, idle_timeout, max_lifetime, handshake_timeout, memory }
     }
 
     pub(super) fn settings(self) -> LimitSettings {
@@ -258,6 +260,7 @@ impl LimitKeys {
             connections: self.connections.or(default.connections),
             connections_per_address: self.connections_per_address.or(default.connections_per_address),
             idle_timeout: self.idle_timeout.or(default.idle_timeout),
+            max_lifetime: self.max_lifetime.or(default.max_lifetime),
             handshake_timeout: self.handshake_timeout.unwrap_or(default.handshake_timeout),
             unauthenticated: None,
             memory: self.memory.or_else(|| machine::memory().map(|all| all / 4)).unwrap_or(default.memory),

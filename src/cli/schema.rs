@@ -44,8 +44,8 @@ mod tests {
             "admin": "127.0.0.1:9216", "admin_token": "0123456789abcdef", "admin_token_file": "token",
             "log_format": "json", "log_documents": true, "otlp": "http://127.0.0.1:4318",
             "limits": {
-                "connections": 1, "connections_per_address": 1, "idle_timeout": "30m", "handshake_timeout": "10s",
-                "memory": "512MiB",
+                "connections": 1, "connections_per_address": 1, "idle_timeout": "30m", "max_lifetime": "1h",
+                "handshake_timeout": "10s", "memory": "512MiB",
             },
             "pool": {
                 "size": 50, "reserve": 5, "max_wait": "5s", "idle_timeout": "10m", "max_lifetime": "1h",

@@ -61,7 +61,7 @@ pub struct Arguments {
     /// Address for queries on secondaries; see the `reads` rules.
     #[arg(long, value_name = "ADDR", value_parser = values::address)]
     query_listen: Option<SocketAddr>,
-    /// How long a shutdown waits for open transactions and busy connections [default: 10s].
+    /// How long a shutdown waits for busy connections [default: 10s].
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     drain_timeout: Option<Duration>,
     /// Include documents in the log of decisions; readers of the log then see the data.
@@ -109,6 +109,10 @@ struct LimitArguments {
     /// Close connections that were idle for this time, such as 30m [default: no limit].
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     idle_timeout: Option<Duration>,
+    /// Make drivers replace connections that are older than this time, such as 1h, so that a load balancer distributes
+    /// them again [default: no limit].
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    max_lifetime: Option<Duration>,
     /// Close connections that do not send a first message, or do not authenticate where the server requires it,
     /// within this time [default: 10s].
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
@@ -204,6 +208,7 @@ fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
             connections: limits.connections.or(file.limits.connections),
             connections_per_address: limits.connections_per_address.or(file.limits.connections_per_address),
             idle_timeout: limits.idle_timeout.or(file.limits.idle_timeout),
+            max_lifetime: limits.max_lifetime.or(file.limits.max_lifetime),
             handshake_timeout: limits.handshake_timeout.or(file.limits.handshake_timeout),
             memory: limits.memory.or(file.limits.memory),
         },

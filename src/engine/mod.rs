@@ -32,11 +32,11 @@ mod prerequisites;
 mod privileges;
 pub mod queries;
 mod rejection_text;
+mod retried;
 pub mod step;
 #[cfg(test)]
 mod tests;
 mod trace_context;
-mod transactions;
 mod triage;
 
 pub use crate::command::own::{login_question, users_question};
@@ -47,9 +47,9 @@ pub use outcome::{OutcomeKind, RuleOutcome};
 pub use plan::{MAX_EVALUATION_LENGTH, Plan, evaluation_length};
 pub use privileges::Privileges;
 pub use queries::{ListenerKind, QueryAdmission, QueryRejection};
+pub use retried::{Retried, retried};
 pub use step::{Input, Step};
 pub use trace_context::TraceContext;
-pub use transactions::{TransactionChange, TransactionId, transaction};
 pub use triage::{Triage, class_of_head, name_of_head, triage};
 
 /// The engine's state of one client connection.

@@ -157,7 +157,7 @@ fn database_of(body: &[u8]) -> Option<&[u8]> {
 
 /// Whether the pipeline may contain one of these stages at any depth. Searches the raw bytes for the field names, so
 /// there are false positives but no false negatives.
-fn names_any(body: &[u8], stages: &[&[u8]]) -> bool {
+pub(super) fn names_any(body: &[u8], stages: &[&[u8]]) -> bool {
     let dollars = body.iter().enumerate().filter(|(_, byte)| **byte == b'$');
     dollars
         .map(|(at, _)| body.get(at..).unwrap_or_default())

@@ -23,7 +23,7 @@ pub struct ProxyConfig {
     pub limits: LimitSettings,
     /// `None`: each client has a server connection of its own.
     pub pool: Option<PoolSettings>,
-    /// How long open transactions and busy connections may take to finish during a graceful shutdown.
+    /// How long connections may take to finish during a graceful shutdown.
     pub drain_timeout: Duration,
     /// Socket path over which a process passes its sockets to the next one.
     pub hand_over: Option<PathBuf>,

@@ -14,8 +14,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use crate::proxy::config::ProxyConfig;
+use crate::proxy::connection::close_spacing::CloseSpacing;
 use crate::proxy::connection::connection_counts::ConnectionCounters;
-use crate::proxy::connection::context::{DrainContext, MemberContext, ProcessContext, RuleContext, TrafficContext};
+use crate::proxy::connection::context::{MemberContext, ProcessContext, RuleContext, TrafficContext};
 use crate::proxy::connection::limits::ConnectionLimits;
 use crate::proxy::connection::listener_context::{Backend, ListenerContext};
 use crate::proxy::connection::memory::Memory;
@@ -97,7 +98,8 @@ impl<P: Interceptor> Proxy<P> {
                 compressors: config.upstream.compressors.clone().map(Arc::from),
             },
             members: MemberContext { topology: Topology::new(Vec::new()), recheck: Arc::default() },
-            drain: DrainContext::default(),
+            close_spacing: CloseSpacing::default(),
+            activity: Arc::default(),
         });
         let listener_context = ListenerContext::new(Backend::Queries(queries.clone()), process.clone());
         let limits = Arc::new(ConnectionLimits::new(config.limits.clone()));
@@ -136,8 +138,8 @@ impl<P: Interceptor> Proxy<P> {
     }
 
     /// Serves until `shutdown` is ready or another process has taken over the listeners. Then it calls `ending`
-    /// with the drain's deadline, stops accepting, and drains: connections close when they are idle and no transaction
-    /// is open, at the latest at the deadline.
+    /// with the drain's deadline, stops accepting, and drains: connections close when they are idle, or at a
+    /// request that the driver sends again, at the latest at the deadline.
     pub async fn serve(mut self, shutdown: impl Future<Output = ()>, ending: impl FnOnce(Instant)) {
         let (connections, connection_token) = watch::channel(());
         self.listeners.accept(&connection_token);
@@ -200,19 +202,12 @@ impl<P: Interceptor> Proxy<P> {
         }
     }
 
-    /// Waits for open transactions, then makes drivers select other members, and waits for all connections to close.
+    /// Makes drivers select other members, and waits for all connections to close.
     async fn drain(&self, connections: &watch::Sender<()>, deadline: Instant) {
-        if timeout_at(deadline, self.process.drain.transactions.ended()).await.is_err() {
-            tracing::warn!(
-                open = self.process.drain.transactions.count(),
-                "transactions are still open after {} s; the server aborts them when docward closes their connections",
-                self.drain_timeout.as_secs_f64()
-            );
-        }
-        self.listeners.drain();
-        let _ =
-            timeout_at(deadline.min(Instant::now() + activity::TIMEOUT), self.process.drain.activity.wait_until_idle())
-                .await;
+        self.listeners.notify_connections(Closing::Drain);
+        let bound = deadline.min(Instant::now() + activity::TIMEOUT);
+        let _ = timeout_at(bound, self.process.activity.wait_until_idle()).await;
+        self.process.close_spacing.end_at(deadline, self.process.traffic.connection_counters.open());
         self.listeners.notify_connections(Closing::WhenIdle);
         connections.closed().await;
     }

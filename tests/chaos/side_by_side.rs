@@ -1,10 +1,7 @@
 //! Two docward processes with one advertised name behind a TCP load balancer: one is killed, and clients continue.
 //! `hand_over` tests the same with the kernel as the balancer.
 
-use std::io::copy;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use mongodb::Client;
@@ -12,31 +9,10 @@ use mongodb::Client;
 use crate::pymongo::Pymongo;
 use crate::workload::{self, Workload};
 use crate::{recovery_time, verify};
+use support::balancer::balance;
 use support::process::free_port;
 use support::proxy::Docward;
 use support::replica_set::ReplicaSet;
-
-/// Forwards connections to the backends in turn, and to the next backend if one does not listen.
-fn balance(listener: TcpListener, backends: Vec<SocketAddr>) {
-    let turn = Arc::new(AtomicUsize::new(0));
-    std::thread::spawn(move || {
-        for client in listener.incoming().flatten() {
-            let first = turn.fetch_add(1, Ordering::Relaxed);
-            let candidates = (0..backends.len()).map(|next| backends[(first + next) % backends.len()]);
-            let Some(backend) = candidates.filter_map(|backend| TcpStream::connect(backend).ok()).next() else {
-                continue;
-            };
-            let _ = (client.set_nodelay(true), backend.set_nodelay(true));
-            for (from, to) in [(&client, &backend), (&backend, &client)] {
-                let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                std::thread::spawn(move || {
-                    let _ = copy(&mut from, &mut to);
-                    let _ = (to.shutdown(Shutdown::Both), from.shutdown(Shutdown::Both));
-                });
-            }
-        }
-    });
-}
 
 /// The `members:` map of a docward that advertises the balancers' ports.
 fn configuration(set: &ReplicaSet, ports: &[u16], advertised: &[u16]) -> String {

@@ -14,14 +14,13 @@ import (
 
 const (
 	workers    = 4 // of each kind
-	poolSize   = 5 // fewer than workers, so that they wait for connections
 	errorsKept = 5
 )
 
 // load inserts, reads and commits transactions until standard input ends; the driver may retry all of it. It counts
 // the operations, so that the stored documents show lost and duplicate ones.
 func load(uri, database string) {
-	client := connect(options.Client().ApplyURI(uri).SetMaxPoolSize(poolSize))
+	client := connect(options.Client().ApplyURI(uri))
 	db := client.Database(database)
 	check(db.CreateCollection(ctx, "inserted"))
 	check(db.CreateCollection(ctx, "committed"))
@@ -53,8 +52,12 @@ func load(uri, database string) {
 		return err
 	})
 	repeat(&read, func() error {
-		_, err := db.Collection("inserted").Find(ctx, M{}, options.Find().SetLimit(10))
-		return err
+		cursor, err := db.Collection("inserted").Find(ctx, M{}, options.Find().SetLimit(10).SetBatchSize(3))
+		if err != nil {
+			return err
+		}
+		var found []bson.M
+		return cursor.All(ctx, &found)
 	})
 	repeat(&committed, func() error {
 		session, err := client.StartSession()

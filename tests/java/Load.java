@@ -1,5 +1,3 @@
-import com.mongodb.ConnectionString;
-import com.mongodb.MongoClientSettings;
 import com.mongodb.client.ClientSession;
 import com.mongodb.client.MongoClient;
 import com.mongodb.client.MongoClients;
@@ -17,7 +15,6 @@ import org.bson.Document;
  */
 final class Load {
     private static final int WORKERS = 4; // of each kind
-    private static final int POOL = 5; // fewer than workers, so that they wait for connections
     private static final int ERRORS_KEPT = 5;
 
     private final ConcurrentLinkedQueue<String> failures = new ConcurrentLinkedQueue<>();
@@ -27,9 +24,7 @@ final class Load {
     private Load() {}
 
     static void run(String uri, String database) throws Exception {
-        MongoClientSettings settings = MongoClientSettings.builder().applyConnectionString(new ConnectionString(uri))
-                .applyToConnectionPoolSettings(pool -> pool.maxSize(POOL)).build();
-        try (MongoClient client = MongoClients.create(settings)) {
+        try (MongoClient client = MongoClients.create(uri)) {
             new Load().work(client, client.getDatabase(database));
         }
     }
@@ -40,7 +35,7 @@ final class Load {
         MongoCollection<Document> inserted = db.getCollection("inserted");
         MongoCollection<Document> committed = db.getCollection("committed");
         AtomicLong inserts = repeat(() -> inserted.insertOne(Scenario.doc("n", 1)));
-        AtomicLong reads = repeat(() -> inserted.find().limit(10).into(new ArrayList<>()));
+        AtomicLong reads = repeat(() -> inserted.find().limit(10).batchSize(3).into(new ArrayList<>()));
         AtomicLong commits = repeat(() -> {
             try (ClientSession session = client.startSession()) {
                 session.withTransaction(() -> {

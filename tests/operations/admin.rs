@@ -289,6 +289,20 @@ fn requests_are_checked_for_host_origin_and_method() {
     ] {
         assert_eq!(request(&admin, "GET", "/api/status", &[("Host", &host)], "").status, status, "{host}");
     }
+    // Probes of load balancers and orchestrators: HAProxy sends no `Host` header, others the address they connect to.
+    for path in ["/healthz", "/readyz"] {
+        for headers in [&[][..], &[("Host", "10.1.2.3:9216")], &[("Host", "")]] {
+            for method in ["GET", "HEAD", "OPTIONS"] {
+                let reply = request(&admin, method, path, headers, "");
+                assert_eq!(reply.status, 200, "{method} {path} {headers:?}");
+            }
+        }
+        let mut stream = TcpStream::connect(&admin).unwrap();
+        stream.write_all(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes()).unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        assert!(reply.starts_with("HTTP/1.1 200 "), "{reply}");
+    }
     let twice = [("Host", "localhost"), ("Host", "example.com")];
     assert_ne!(request(&admin, "GET", "/api/status", &twice, "").status, 200);
     for (method, path, status) in [

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bson::doc;
 use serde_json::Value;
-use support::frame::Message;
+use support::frame::{EXHAUST_ALLOWED, Message};
 use support::http::{HttpReply, get, request};
 use support::mongod::Mongod;
 use support::process::{TIMEOUT, poll};
@@ -151,4 +151,38 @@ fn the_slowest_statements_are_listed_with_their_clients() {
         assert!(times[1] >= least && times[0] >= times[1], "{one}");
     }
     assert!(statements.iter().is_sorted_by(|a, b| a["milliseconds"].as_f64() >= b["milliseconds"].as_f64()));
+}
+
+/// A driver replaces its connections when that of its monitor closes. Without a monitor they close after twice the time.
+#[test]
+fn old_connections_close_when_they_are_idle_or_at_a_request_that_drivers_repeat() {
+    for arguments in [&["--max-lifetime", "1s"][..], &["--max-lifetime", "1s", "--pool-size", "2"]] {
+        let docward = docward(arguments);
+        let [mut idle, mut busy, mut monitor] = [(); 3].map(|()| Client::connect(&docward.address()));
+        // The lifetime begins with the first message.
+        for client in [&mut idle, &mut busy] {
+            client.command("listed", doc! { "ping": 1 });
+        }
+        let hello = monitor.command("admin", doc! { "hello": 1 });
+        let version = hello.get_document("topologyVersion").unwrap().clone();
+        let awaiting = doc! { "hello": 1, "topologyVersion": version, "maxAwaitTimeMS": 60_000, "$db": "admin" };
+        monitor.send(&Message::new(awaiting).flags(EXHAUST_ALLOWED));
+        let last = Message::parse(&monitor.receive());
+        assert!(!last.body().get_bool("isWritablePrimary").unwrap(), "{arguments:?} {:?}", last.body());
+        assert!(monitor.closes_within(TIMEOUT), "{arguments:?}");
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_millis(1500) {
+            let update = doc! { "q": {}, "u": { "$set": { "a": 1 } }, "multi": true };
+            let reply = busy.command("listed", doc! { "update": "old", "updates": [update] });
+            assert_eq!(reply.get_f64("ok").unwrap(), 1.0, "{reply}");
+        }
+        let session = doc! { "id": bson::Uuid::new() };
+        let insert = doc! { "insert": "old", "documents": [{}], "lsid": session, "txnNumber": 1_i64, "$db": "listed" };
+        busy.send(&Message::new(insert));
+        assert!(busy.closes_within(TIMEOUT) && idle.closes_within(TIMEOUT), "{arguments:?}");
+        assert_eq!(Mongod::shared().command("listed", doc! { "count": "old" }).get_i32("n").unwrap(), 0);
+        let headers = [("Host", "localhost"), ("Authorization", &*format!("Bearer {TOKEN}"))];
+        let metrics = request(&docward.admin_address(), "GET", "/metrics", &headers, "").body;
+        assert!(metrics.contains(r#"docward_connections_ended_total{reason="expired"} 3"#), "{metrics}");
+    }
 }

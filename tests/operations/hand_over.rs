@@ -1,7 +1,7 @@
-//! docward's end while clients are at work: another process takes over the port and no operation fails; without one,
-//! docward waits for transactions and running operations.
+//! docward's end while clients are at work: another process takes over the port and no operation fails, also behind a
+//! load balancer; docward waits for running operations.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bson::{Document, doc};
+use support::balancer::balance;
 use support::certificates::Authority;
 use support::driver::scaled;
 use support::frame::{EXHAUST_ALLOWED, Message};
@@ -201,8 +202,8 @@ fn wait_until_listening(path: &Path) {
     drop(poll(TIMEOUT, || UnixStream::connect(path).ok()).unwrap());
 }
 
-/// The next process gets the listeners only. The previous one ends its operations, transactions and cursors' commands
-/// first.
+/// The next process gets the listeners only. The previous one ends its running operations first. Transactions and
+/// cursors belong to sessions of the server, so they continue through the next process.
 #[test]
 fn the_previous_process_finishes_its_work_while_the_next_one_accepts() {
     let mongod = Mongod::shared();
@@ -211,7 +212,7 @@ fn the_previous_process_finishes_its_work_while_the_next_one_accepts() {
     let path = folder.path().join("docward.sock");
     let start = || before(mongod).argument("--hand-over").argument(path.to_str().unwrap()).start();
     let mut before = start();
-    let (mut transaction, fields) = begin(&before, &database, 73);
+    let (transaction, fields) = begin(&before, &database, 73);
     let documents: Vec<Document> = (0..9).map(|id| doc! { "_id": id }).collect();
     let mut reader = Client::connect(&before.address());
     reader.command(&database, doc! { "insert": "many", "documents": documents });
@@ -227,11 +228,12 @@ fn the_previous_process_finishes_its_work_while_the_next_one_accepts() {
     let mut fresh = Client::connect(&after.address());
     assert_eq!(fresh.command("x", doc! { "ping": 1 }).get_f64("ok").unwrap(), 1.0);
     assert_eq!(Message::parse(&waiting.receive()).body().get_f64("ok").unwrap(), 1.0);
+    assert!(before.wait().success());
+    drop(transaction);
     let mut commit = doc! { "commitTransaction": 1 };
     commit.extend(fields);
-    assert_eq!(transaction.command("admin", commit).get_f64("ok").unwrap(), 1.0);
-    assert!(before.wait().success());
-    // A cursor belongs to its session, not to a connection.
+    let committed = fresh.command("admin", commit);
+    assert_eq!(committed.get_f64("ok").unwrap(), 1.0, "{committed}");
     let rest = fresh.command(&database, doc! { "getMore": cursor, "collection": "many" });
     assert_eq!(rest.get_document("cursor").unwrap().get_array("nextBatch").unwrap().len(), 6, "{rest}");
 }
@@ -334,11 +336,11 @@ fn begin(docward: &Docward, database: &str, number: u8) -> (Client, Document) {
 }
 
 #[test]
-fn an_open_transaction_keeps_all_connections_until_it_ends() {
+fn monitors_learn_of_a_drain_at_once() {
     let mongod = Mongod::shared();
     let database = mongod.fresh_database();
-    let mut docward = Docward::before(&mongod.uri()).argument("--drain-timeout").argument("10m").start();
-    let (mut client, fields) = begin(&docward, &database, 71);
+    let mut docward = before(mongod).start();
+    let (_open, _) = begin(&docward, &database, 71);
     let mut monitor = Client::connect(&docward.address());
     let hello = monitor.command("admin", doc! { "hello": 1 });
     let version = hello.get_document("topologyVersion").unwrap().clone();
@@ -346,12 +348,6 @@ fn an_open_transaction_keeps_all_connections_until_it_ends() {
     monitor.send(&Message::new(body).flags(EXHAUST_ALLOWED));
 
     docward.signal("TERM");
-    docward.wait_for_log("draining");
-    assert!(!monitor.closes_within(Duration::from_secs(2)), "drivers stay while the transaction is open");
-    let mut commit = doc! { "commitTransaction": 1 };
-    commit.extend(fields);
-    // On another connection, as connection pools do.
-    assert_eq!(client.command("admin", commit).get_f64("ok").unwrap(), 1.0);
     let word = Message::parse(&monitor.receive());
     let is = |key| word.body().get_bool(key).unwrap();
     assert!(
@@ -365,14 +361,97 @@ fn an_open_transaction_keeps_all_connections_until_it_ends() {
     assert!(!docward.log().iter().any(|line| line.contains("still")), "{:#?}", docward.log());
 }
 
+/// A request that drivers repeat is not executed: the connection closes in its place. Others are executed.
 #[test]
-fn a_drain_waits_for_a_transaction_until_the_timeout() {
+fn a_busy_connection_closes_at_a_request_that_drivers_repeat() {
     let mongod = Mongod::shared();
-    let mut docward = Docward::before(&mongod.uri()).argument("--drain-timeout").argument("1500ms").start();
-    let _open = begin(&docward, &mongod.fresh_database(), 72);
-    let started = Instant::now();
-    assert!(docward.terminate().success());
-    let took = started.elapsed();
-    assert!((Duration::from_millis(1400)..SOON).contains(&took), "{took:?}");
-    docward.wait_for_log("transactions are still open after 1.5 s");
+    let database = mongod.fresh_database();
+    let mut docward = before(mongod).start();
+    let mut client = Client::connect(&docward.address());
+    docward.signal("TERM");
+    let id = bson::Binary { subtype: bson::spec::BinarySubtype::Uuid, bytes: vec![75; 16] };
+    let retryable = doc! {
+        "insert": "things", "documents": [{}], "lsid": { "id": id }, "txnNumber": 1_i64, "$db": &database,
+    };
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(3) {
+        let reply = client.command(
+            &database,
+            doc! { "update": "things", "updates": [{ "q": {}, "u": { "$set": { "a": 1 } }, "multi": true }] },
+        );
+        assert_eq!(reply.get_f64("ok").unwrap(), 1.0, "{reply}");
+    }
+    client.send(&Message::new(retryable));
+    assert!(client.closes_within(SOON));
+    assert!(docward.wait().success());
+    assert_eq!(mongod.command(&database, doc! { "count": "things" }).get_i32("n").unwrap(), 0);
+}
+
+/// Each transaction and each driver uses both processes, so neither sees all of it.
+#[test]
+fn behind_a_load_balancer_a_drain_is_short_and_no_operation_fails() {
+    let mongod = Mongod::shared();
+    let balanced = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = balanced.local_addr().unwrap().to_string();
+    let ports = [free_port(), free_port()];
+    let start = |port: u16| {
+        let member = format!("{}=127.0.0.1:{port},{address}", mongod.address());
+        Docward::before(&mongod.uri()).without_listen().argument("--member").argument(member).start()
+    };
+    let mut docwards = ports.map(start);
+    balance(balanced, ports.map(|port| SocketAddr::from(([127, 0, 0, 1], port))).into());
+    for _ in 0..scaled(1) {
+        for (at, port) in ports.into_iter().enumerate() {
+            // New drivers have connections to both processes.
+            let load = retrying_drivers(&address, &mongod.fresh_database());
+            load.assert_progress(100);
+            let began = Instant::now();
+            assert!(docwards[at].terminate().success());
+            let took = began.elapsed();
+            load.assert_progress(100);
+            load.end();
+            assert!(took < Duration::from_secs(8), "the drain took {took:?}");
+            let log = docwards[at].log();
+            assert!(!log.iter().any(|line| line.contains("still")), "{log:#?}");
+            docwards[at] = start(port);
+        }
+    }
+}
+
+/// Drivers with retryable operations, cursors and transactions, each on several connections.
+fn retrying_drivers(address: &str, database: &str) -> Load {
+    let mut load = Load::start();
+    for _ in 0..3 {
+        let (runtime, client) = driver(address, "");
+        let (runtime, database) = (Arc::new(runtime), client.database(database));
+        let documents = (0..20).map(|_| doc! {});
+        runtime.block_on(async { database.collection("many").insert_many(documents).await }).unwrap();
+        for worker in 0..4 {
+            let (runtime, client, database) = (runtime.clone(), client.clone(), database.clone());
+            let work = async move || match worker {
+                0 => database.collection("inserted").insert_one(doc! {}).await.map(drop),
+                1 => {
+                    let mut cursor = database.collection::<Document>("many").find(doc! {}).batch_size(5).await?;
+                    while cursor.advance().await? {}
+                    Ok(())
+                }
+                _ => {
+                    let collection = database.collection("in_transactions");
+                    let transaction = async |session: &mut mongodb::ClientSession| {
+                        for _ in 0..2 {
+                            collection.insert_one(doc! {}).session(&mut *session).await?;
+                            tokio::time::sleep(Duration::from_millis(20)).await;
+                        }
+                        Ok(())
+                    };
+                    client.start_session().await?.start_transaction().and_run2(transaction).await
+                }
+            };
+            load.add(move || {
+                let done: mongodb::error::Result<()> = runtime.block_on(work());
+                done.map_err(|error| format!("worker {worker}: {error}"))
+            });
+        }
+    }
+    load
 }

@@ -229,7 +229,8 @@ def replica_set():
 
 
 def members(docward):
-    return f"mongodb://{','.join(docward.addresses)}/?replicaSet=rs0&w=majority"
+    # Fewer connections than the load has workers, so that they wait for connections.
+    return f"mongodb://{','.join(docward.addresses)}/?replicaSet=rs0&w=majority&maxPoolSize=5"
 
 
 def test_no_operation_fails_during_hand_overs(language, replica_set, tmp_path):

@@ -238,7 +238,9 @@ class Docward(Process):
             # docward's own operations get another name than the connections of the pool, so that they use up none of
             # the failpoints for these.
             upstream += ("&" if "?" in upstream else "?") + "appName=docward-own"
-        command = [self.executable, self.subcommand, "--listen", "127.0.0.1:0", "--upstream", upstream]
+        command = [self.executable, self.subcommand, "--upstream", upstream]
+        if "--member" not in self.arguments:
+            command += ["--listen", "127.0.0.1:0"]
         if self.rules:
             file = folder / "rules.yaml"
             file.write_text(self.rules)

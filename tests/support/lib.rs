@@ -6,6 +6,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a fixture that fails should fail its test")]
 
+#[cfg(feature = "servers")]
+pub mod balancer;
 #[cfg(feature = "certificates")]
 pub mod certificates;
 pub mod cpu_time;

@@ -9,7 +9,6 @@ use memchr::memmem::Finder;
 
 use crate::command::{CommandClass, classify};
 use crate::document::peek;
-use crate::engine::transactions::SEARCHED;
 use crate::wire::header::{Header, OpCode};
 use crate::wire::op_msg::{EXHAUST_ALLOWED, SECTIONS_AT, body_of_head, flags_of_head};
 
@@ -53,6 +52,9 @@ impl Pin {
     }
 }
 
+/// Bytes of the body that are searched. Documents to write follow the body in sequences, so bodies are shorter in
+/// practice.
+const SEARCHED: usize = 4096;
 /// The longest body in which fields are looked for.
 pub const MAX_BODY_LENGTH: usize = 1 << 20;
 
@@ -62,7 +64,7 @@ static AWAIT_DATA: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"aw
 /// Returns whether `head` is enough for [`sharing`]: it contains the whole body, or as much of it as is looked at.
 #[must_use]
 pub fn is_enough(head: &[u8]) -> bool {
-    let Some((_, body)) = split(head) else { return true };
+    let Some((_, body)) = flags_and_body(head) else { return true };
     let length = body.first_chunk().map_or(0, |length| u32::from_le_bytes(*length) as usize);
     body.len() >= length || length > MAX_BODY_LENGTH
 }
@@ -72,7 +74,7 @@ pub fn is_enough(head: &[u8]) -> bool {
 #[must_use]
 pub fn sharing(head: &[u8], waits: impl Fn(i64) -> bool) -> Sharing {
     // mongod's own test shell sends document sequences before the body. Then the command is not looked for.
-    let Some((flags, body)) = split(head) else { return Sharing::Pinned(Pin::UnknownCommand) };
+    let Some((flags, body)) = flags_and_body(head) else { return Sharing::Pinned(Pin::UnknownCommand) };
     let Some(first) = peek(body).next() else { return Sharing::Ordinary };
     if flags & EXHAUST_ALLOWED != 0 {
         return Sharing::Pinned(Pin::Exhaust);
@@ -91,7 +93,7 @@ pub fn sharing(head: &[u8], waits: impl Fn(i64) -> bool) -> Sharing {
 /// Returns whether the request that begins with `head` opens a cursor that waits for new documents.
 #[must_use]
 pub fn opens_waiting_cursor(head: &[u8]) -> bool {
-    let Some((_, body)) = split(head) else { return false };
+    let Some((_, body)) = flags_and_body(head) else { return false };
     let searched = body.get(..body.len().min(SEARCHED)).unwrap_or_default();
     match peek(body).next().map(|first| first.key) {
         Some(b"aggregate") => CHANGE_STREAM.find(searched).is_some(),
@@ -100,7 +102,8 @@ pub fn opens_waiting_cursor(head: &[u8]) -> bool {
     }
 }
 
-fn split(head: &[u8]) -> Option<(u32, &[u8])> {
+/// Returns the flags of an OP_MSG, and what is here of its body; `None` if its body is not the first section.
+pub(in crate::engine) fn flags_and_body(head: &[u8]) -> Option<(u32, &[u8])> {
     let header = Header::parse(head).ok().flatten().filter(|header| header.op_code == OpCode::Msg)?;
     let here = head.get(..header.length.min(head.len())).unwrap_or(head);
     let body_first = here.get(SECTIONS_AT) == Some(&0);

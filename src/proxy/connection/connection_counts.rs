@@ -59,6 +59,12 @@ impl ConnectionCounters {
         add_one(index.and_then(|index| self.ended.get(index)));
     }
 
+    /// The number of open connections.
+    pub(in crate::proxy) fn open(&self) -> u64 {
+        let ended: u64 = self.ended.iter().map(|count| count.load(Ordering::Relaxed)).sum();
+        self.accepted.load(Ordering::Relaxed).saturating_sub(ended)
+    }
+
     pub(in crate::proxy) fn counts(&self) -> ConnectionCounts {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         ConnectionCounts {

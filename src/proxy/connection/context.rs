@@ -5,13 +5,13 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 
+use crate::proxy::connection::close_spacing::CloseSpacing;
 use crate::proxy::connection::connection_counts::ConnectionCounters;
 use crate::proxy::connection::connection_table::ConnectionTable;
 use crate::proxy::connection::memory::Memory;
 use crate::proxy::connection::permits::Permits;
 use crate::proxy::members::topology::Topology;
 use crate::proxy::shutdown::activity::ActivityCounters;
-use crate::proxy::shutdown::transactions::Transactions;
 use crate::proxy::telemetry::meter::Meter;
 use crate::proxy::telemetry::outcome_counters::OutcomeCounters;
 use crate::service::Service;
@@ -22,7 +22,9 @@ pub(in crate::proxy) struct ProcessContext<P> {
     pub(in crate::proxy) rules: RuleContext<P>,
     pub(in crate::proxy) traffic: TrafficContext,
     pub(in crate::proxy) members: MemberContext,
-    pub(in crate::proxy) drain: DrainContext,
+    pub(in crate::proxy) close_spacing: CloseSpacing,
+    /// What a drain waits for.
+    pub(in crate::proxy) activity: Arc<ActivityCounters>,
 }
 
 /// The rules and what their evaluation needs.
@@ -52,11 +54,4 @@ pub(in crate::proxy) struct MemberContext {
     pub(in crate::proxy) topology: Topology,
     /// Notified when a server could not be reached.
     pub(in crate::proxy) recheck: Arc<Notify>,
-}
-
-/// What a drain waits for.
-#[derive(Debug, Default)]
-pub(in crate::proxy) struct DrainContext {
-    pub(in crate::proxy) transactions: Transactions,
-    pub(in crate::proxy) activity: Arc<ActivityCounters>,
 }

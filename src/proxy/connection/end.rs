@@ -67,6 +67,8 @@ pub(in crate::proxy) enum End {
     Unreachable(String),
     #[error("docward is shutting down")]
     Drained,
+    #[error("the connection was as old as it may become (limits: max_lifetime)")]
+    Expired,
     #[error("an operator closed the connection")]
     ClosedByOperator,
     /// See [`CheckoutError`].
@@ -92,6 +94,13 @@ pub(in crate::proxy) enum End {
     Unprocessable(String),
 }
 
+/// Of a client's message. The upstream's are [`UpstreamFault`]s.
+impl From<WireError> for End {
+    fn from(error: WireError) -> Self {
+        Self::Client(error.into())
+    }
+}
+
 impl From<CheckoutError> for End {
     fn from(error: CheckoutError) -> Self {
         match error {
@@ -105,11 +114,12 @@ impl From<CheckoutError> for End {
 
 impl End {
     /// Every [`kind`](Self::kind).
-    pub(in crate::proxy) const KINDS: [&str; 20] = [
+    pub(in crate::proxy) const KINDS: [&str; 21] = [
         "client_closed",
         "upstream_closed",
         "unreachable",
         "drained",
+        "expired",
         "operator",
         "login_needed",
         "handshake_timeout",
@@ -135,6 +145,7 @@ impl End {
             Self::UpstreamClosed => "upstream_closed",
             Self::Unreachable(_) => "unreachable",
             Self::Drained => "drained",
+            Self::Expired => "expired",
             Self::ClosedByOperator => "operator",
             Self::LoginNeeded(_) => "login_needed",
             Self::HandshakeTimeout(_) => "handshake_timeout",

@@ -6,12 +6,14 @@
 use crate::document;
 use crate::engine::handshake::negotiation::{Negotiation, is_never_compressed};
 use crate::engine::pooling::sharing::{MAX_BODY_LENGTH, is_enough};
-use crate::engine::{ClientState, Triage};
-use crate::proxy::connection::end::{ClientFault, UpstreamFault};
+use crate::engine::{ClientState, Triage, retried};
+use crate::proxy::connection::close_spacing::CloseSpacing;
+use crate::proxy::connection::connection_counts::ConnectionCounters;
+use crate::proxy::connection::drain_state::DrainState;
+use crate::proxy::connection::end::{ClientFault, End, UpstreamFault};
 use crate::proxy::connection::pending_replies::{PendingReplies, ReplyAction, more_to_come};
 use crate::proxy::connection::pooling::{Arriving, Pooling, Route};
 use crate::proxy::interceptor::Interceptor;
-use crate::proxy::shutdown::transactions::Transactions;
 use crate::proxy::telemetry::meter::Meter;
 use crate::proxy::telemetry::slowest::LatestRequest;
 use crate::proxy::transport::socket::ServerSocket;
@@ -60,7 +62,9 @@ pub(in crate::proxy) struct Requests<'r, P, U: ServerSocket> {
     pub(in crate::proxy) negotiation: &'r mut Negotiation,
     /// Set if the client shares server connections.
     pub(in crate::proxy) pooling: Option<&'r mut Pooling<U>>,
-    pub(in crate::proxy) transactions: &'r Transactions,
+    pub(in crate::proxy) drain_state: &'r DrainState,
+    pub(in crate::proxy) close_spacing: &'r CloseSpacing,
+    pub(in crate::proxy) connection_counters: &'r ConnectionCounters,
     pub(in crate::proxy) meter: &'r Meter,
     /// Set if statements are measured.
     pub(in crate::proxy) latest: Option<&'r mut LatestRequest>,
@@ -71,8 +75,8 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
     /// now on.
     ///
     /// # Errors
-    /// [`ClientFault`]: the connection must close.
-    pub(in crate::proxy) fn sort(&mut self, header: &Header, head: &[u8]) -> Result<FrameClass<Request>, ClientFault> {
+    /// The connection must close.
+    pub(in crate::proxy) fn sort(&mut self, header: &Header, head: &[u8]) -> Result<FrameClass<Request>, End> {
         self.refuse_before_login(header)?;
         if header.op_code == OpCode::Compressed {
             return self.sort_compressed(header, head);
@@ -83,7 +87,7 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
             return Ok(FrameClass::More);
         }
         if triage == Triage::Evaluate && is_tls(head) {
-            return Err(ClientFault::Tls);
+            return Err(ClientFault::Tls.into());
         }
         let is_whole = head.len() >= header.length;
         self.act(triage, header, Arriving { head, is_whole, length: header.length }, None)
@@ -98,7 +102,7 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
 
     /// Frames that cannot be read, or use a compressor that was not agreed on, go to evaluation, which reports the
     /// error.
-    fn sort_compressed(&mut self, header: &Header, head: &[u8]) -> Result<FrameClass<Request>, ClientFault> {
+    fn sort_compressed(&mut self, header: &Header, head: &[u8]) -> Result<FrameClass<Request>, End> {
         let envelope = match CompressedEnvelope::parse(head) {
             Ok(Some(envelope)) if self.negotiation.is_agreed_with_client(envelope.compressor) => envelope,
             Ok(None) if head.len() < header.length => return Ok(FrameClass::More),
@@ -136,8 +140,16 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
         header: &Header,
         arriving: Arriving<'_>,
         came: Option<Compressor>,
-    ) -> Result<FrameClass<Request>, ClientFault> {
+    ) -> Result<FrameClass<Request>, End> {
         let head = arriving.head;
+        // Nothing of it has been sent, and no reply is lost.
+        if let Some(closes) = self.drain_state.closes
+            && self.pending.is_empty()
+            && retried(head).is_some_and(|retried| retried <= closes)
+            && self.close_spacing.take_turn(|| self.connection_counters.open())
+        {
+            return Err(self.drain_state.end());
+        }
         if let Some(pooling) = self.pooling.as_deref_mut().filter(|pooling| pooling.is_shared()) {
             match triage {
                 Triage::Authenticate { .. } => return Ok(FrameClass::Whole(Request::Evaluate)),
@@ -148,10 +160,6 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
                 },
                 Triage::Hello | Triage::Evaluate | Triage::More => {}
             }
-        }
-        // The server fails transactions of a client that must still log in, so a drain does not wait for them.
-        if !self.client_state.must_log_in {
-            self.transactions.track(head);
         }
         self.pending.command = self.meter.command(header, head);
         if let Some(latest) = &mut self.latest {
@@ -180,7 +188,7 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
                 Ok(FrameClass::Stream)
             }
             Triage::Hello if header.length > MAX_HELLO_LENGTH => {
-                Err(ClientFault::HelloTooLong { length: header.length, limit: MAX_HELLO_LENGTH })
+                Err(ClientFault::HelloTooLong { length: header.length, limit: MAX_HELLO_LENGTH }.into())
             }
             Triage::Hello => Ok(FrameClass::Whole(Request::Hello)),
             Triage::Evaluate | Triage::More => Ok(FrameClass::Whole(Request::Evaluate)),

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::sync::watch::error::RecvError;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
-use crate::engine::ClientState;
+use crate::engine::{ClientState, Retried};
 use crate::proxy::connection::end::End;
 use crate::proxy::connection::polled_on_wake::WakeGate;
 use crate::proxy::connection::relay::{Event, Relay};
@@ -43,6 +43,8 @@ enum Interruption {
     ClosingChanged(Result<(), RecvError>),
     /// [`IDLE_PERIOD`] has elapsed on a draining connection.
     IdlePeriodElapsed,
+    /// The connection has reached its maximum lifetime, or the next step of its end after that is due.
+    Expired,
     TimedOut,
 }
 
@@ -124,7 +126,7 @@ where
             match self.next(applied, &wake_gate).await {
                 Interruption::End(end) => return Some(end),
                 Interruption::ServerNeeded => return None,
-                Interruption::Established => self.timeouts.established(),
+                Interruption::Established => self.timeouts.established(self.relay.client.state.own.id),
                 Interruption::ClosingChanged(state) => {
                     let state = state.is_ok().then(|| *self.closing.borrow_and_update());
                     if state == Some(Closing::Now) {
@@ -133,9 +135,16 @@ where
                     applied = apply(&mut self.relay, state, applied);
                 }
                 Interruption::IdlePeriodElapsed if self.relay.is_idle() && self.relay.activity == seen => {
-                    return Some(End::Drained);
+                    return Some(self.relay.drain_state.end());
                 }
-                Interruption::IdlePeriodElapsed => seen = self.relay.activity,
+                Interruption::IdlePeriodElapsed => {
+                    seen = self.relay.activity;
+                    self.relay.drain_state.closes = Some(Retried::ByDefault);
+                }
+                Interruption::Expired => {
+                    let next = self.relay.expire(self.timeouts.max_lifetime());
+                    self.timeouts.expire_in(next);
+                }
                 Interruption::TimedOut => {
                     let (relay, timeouts) = (&self.relay, &mut self.timeouts);
                     if let Err(end) =
@@ -154,7 +163,7 @@ where
         let changed = pin!(closing.changed());
         let mut changed = (applied < Closing::Now).then_some(changed);
         // Boxed: most connections never drain.
-        let mut idle = relay.drain_state.when_idle.then(|| Box::pin(sleep(IDLE_PERIOD)));
+        let mut idle = relay.drain_state.closes.map(|_| Box::pin(sleep(IDLE_PERIOD)));
         let interruption = move |cx: &mut Context<'_>| poll_interruption(cx, changed.as_mut(), idle.as_mut(), timeouts);
         let mut interruption = wake_gate.poll_on_wake(poll_fn(interruption));
         loop {
@@ -196,7 +205,7 @@ where
     match state {
         Some(Closing::Open) => {}
         Some(Closing::Drain) => relay.drain(),
-        Some(Closing::WhenIdle | Closing::Now) | None => relay.drain_state.when_idle = true,
+        Some(Closing::WhenIdle | Closing::Now) | None => relay.drain_state.closes = Some(Retried::Always),
     }
     state.unwrap_or(Closing::Now)
 }
@@ -226,6 +235,9 @@ fn poll_interruption(
     }
     if let Some(Poll::Ready(())) = idle.map(|idle| idle.poll_unpin(cx)) {
         return Poll::Ready(Interruption::IdlePeriodElapsed);
+    }
+    if timeouts.poll_expired(cx).is_ready() {
+        return Poll::Ready(Interruption::Expired);
     }
     timeouts.poll_run_out(cx).map(|()| Interruption::TimedOut)
 }

@@ -17,6 +17,8 @@ pub struct LimitSettings {
     pub connections_per_address: Option<usize>,
     /// Time without a message in either direction. A connection that waits for a reply is not idle.
     pub idle_timeout: Option<Duration>,
+    /// Of client connections, from the first message, or the login where the server requires one.
+    pub max_lifetime: Option<Duration>,
     /// For TLS, the first message and, where the server requires one, the login together.
     pub handshake_timeout: Duration,
     /// Connections that have not logged in although they must.
@@ -33,6 +35,7 @@ impl Default for LimitSettings {
             connections: None,
             connections_per_address: None,
             idle_timeout: None,
+            max_lifetime: None,
             handshake_timeout: Duration::from_secs(10),
             unauthenticated: None,
             memory: 1 << 30,

@@ -1,7 +1,7 @@
 //! The context that all connections of one listener share.
 
 use std::net::IpAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
 
@@ -18,8 +18,8 @@ pub(in crate::proxy) const QUERIES: &str = "queries";
 pub(in crate::proxy) struct ListenerContext<P> {
     pub(in crate::proxy) backend: Backend,
     pub(in crate::proxy) process: Arc<ProcessContext<P>>,
-    /// The member's last hello reply; set before its connections drain.
-    pub(in crate::proxy) last_reply: OnceLock<Arc<[u8]>>,
+    /// The member's last hello reply.
+    last_reply: Mutex<Option<Arc<[u8]>>>,
 }
 
 /// The servers of a listener.
@@ -33,7 +33,16 @@ pub(in crate::proxy) enum Backend {
 
 impl<P> ListenerContext<P> {
     pub(in crate::proxy) fn new(backend: Backend, process: Arc<ProcessContext<P>>) -> Self {
-        Self { backend, process, last_reply: OnceLock::new() }
+        Self { backend, process, last_reply: Mutex::default() }
+    }
+
+    /// The member's last hello reply; `None`: it has not replied yet, or there are several servers.
+    pub(in crate::proxy) fn last_reply(&self) -> Option<Arc<[u8]>> {
+        self.last_reply.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(in crate::proxy) fn set_last_reply(&self, reply: Arc<[u8]>) {
+        *self.last_reply.lock().unwrap_or_else(PoisonError::into_inner) = Some(reply);
     }
 
     /// The servers for a new connection, in the order to try them.

@@ -1,6 +1,7 @@
 //! One client connection and its server connection, from the first message to the last.
 
 pub(super) mod client_half;
+pub(super) mod close_spacing;
 pub(super) mod connection_counts;
 pub(super) mod connection_table;
 pub(super) mod context;

@@ -133,8 +133,8 @@ where
             }
             // The driver uses this connection only to monitor the server. It loses nothing when the connection closes,
             // and then checks the server again.
-            if idle && self.drain_state.when_idle && self.client.handshake.watched && self.is_idle() {
-                return Poll::Ready(Event::End(End::Drained));
+            if idle && self.drain_state.closes.is_some() && self.client.handshake.watched && self.is_idle() {
+                return Poll::Ready(Event::End(self.drain_state.end()));
             }
             if idle
                 && !self.activity.established_reported

@@ -1,10 +1,10 @@
 //! How long a client connection may be idle, and how long a client may take to log in.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::proxy::connection::end::End;
 use crate::proxy::connection::limits::{Admission, LimitSettings};
@@ -39,6 +39,8 @@ pub(in crate::proxy) struct IdleTimeouts {
     admission: Admission,
     /// `None`: no timeout applies any more. Boxed, because this is so for most connections.
     wait: Option<Box<Wait>>,
+    /// The end of the lifetime if that is limited, then the next step.
+    expiry: Option<Pin<Box<Sleep>>>,
 }
 
 #[derive(Debug)]
@@ -76,13 +78,34 @@ impl IdleTimeouts {
     pub(in crate::proxy) fn new(admission: Admission, deadline: Instant, must_log_in: bool) -> Self {
         let period = admission.settings().handshake_timeout;
         let slot = must_log_in.then(|| admission.count_unauthenticated());
-        Self { admission, wait: Some(Wait::new(period, deadline, slot)) }
+        Self { admission, wait: Some(Wait::new(period, deadline, slot)), expiry: None }
     }
 
-    /// Records that the first message has arrived, and the login where one is required.
-    pub(in crate::proxy) fn established(&mut self) {
-        let period = self.admission.settings().idle_timeout.map(|limit| limit / 2);
+    /// Records that the first message has arrived, and the login where one is required. The lifetime then ends after 80
+    /// to 100 % of its maximum, by `random`, so that connections that were opened together do not end together.
+    pub(in crate::proxy) fn established(&mut self, random: [u8; 16]) {
+        let LimitSettings { idle_timeout, max_lifetime, .. } = *self.admission.settings();
+        let part = 0.8 + 0.2 * f64::from(random[0]) / 255.0;
+        self.expire_in(max_lifetime.map(|limit| limit.mul_f64(part)));
+        let period = idle_timeout.map(|limit| limit / 2);
         self.wait = period.map(|period| Wait::new(period, Instant::now() + period, None));
+    }
+
+    pub(in crate::proxy) fn max_lifetime(&self) -> Duration {
+        self.admission.settings().max_lifetime.unwrap_or(Duration::MAX)
+    }
+
+    /// Sets when [`Self::poll_expired`] is ready.
+    pub(in crate::proxy) fn expire_in(&mut self, time: Option<Duration>) {
+        self.expiry = time.map(|time| Box::pin(sleep(time)));
+    }
+
+    /// Ready once, at the end of the lifetime.
+    pub(in crate::proxy) fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(expiry) = &mut self.expiry else { return Poll::Pending };
+        ready!(expiry.as_mut().poll(cx));
+        self.expiry = None;
+        Poll::Ready(())
     }
 
     /// Ready when [`Self::evaluate`] must be called.
@@ -149,7 +172,7 @@ mod tests {
             (&[(at(1), false), (at(1), true), (at(1), false), (at(1), false)], false),
         ] {
             let mut timeouts = new();
-            timeouts.established();
+            timeouts.established([0; 16]);
             let ends: Vec<bool> =
                 checks.iter().map(|(activity, busy)| timeouts.evaluate(*activity, *busy, None).is_err()).collect();
             assert_eq!(!ends.contains(&true), kept, "{checks:?}");
@@ -184,8 +207,24 @@ mod tests {
             let mut timeouts =
                 IdleTimeouts::new(limits.admit(IpAddr::from([192, 0, 2, 1])).unwrap(), Instant::now(), false);
             assert!(timeouts.wait.is_some());
-            timeouts.established();
+            timeouts.established([0; 16]);
             assert_eq!(timeouts.wait.is_some(), waits);
+        }
+    }
+
+    #[tokio::test]
+    async fn lifetimes_end_at_80_to_100_percent_of_their_maximum() {
+        let maximum = Duration::from_millis(500);
+        let settings = LimitSettings { max_lifetime: Some(maximum), ..LimitSettings::default() };
+        let limits = Arc::new(ConnectionLimits::new(settings));
+        for (random, least) in [(0, maximum.mul_f64(0.8)), (255, maximum)] {
+            let admission = limits.admit(IpAddr::from([192, 0, 2, 1])).unwrap();
+            let mut timeouts = IdleTimeouts::new(admission, Instant::now(), false);
+            let began = Instant::now();
+            timeouts.established([random; 16]);
+            std::future::poll_fn(|cx| timeouts.poll_expired(cx)).await;
+            assert!(began.elapsed() >= least, "{:?}", began.elapsed());
+            assert!(timeouts.expiry.is_none());
         }
     }
 }

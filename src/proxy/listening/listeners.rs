@@ -96,6 +96,7 @@ impl<P: Interceptor> Listeners<P> {
                  `members` or `query_listen`, or remove it from the socket unit"
             );
         }
+        this.update_last_replies();
         this.choose_for_queries();
         this.update_status();
         Ok(this)
@@ -152,6 +153,7 @@ impl<P: Interceptor> Listeners<P> {
         if let Some(members) = self.membership.members() {
             self.apply_members(&members, connection_token);
         }
+        self.update_last_replies();
         self.choose_for_queries();
         self.update_status();
     }
@@ -181,16 +183,14 @@ impl<P: Interceptor> Listeners<P> {
         self.queries.notify(closing);
     }
 
-    /// Makes drivers stop selecting the members.
-    pub(in crate::proxy) fn drain(&self) {
+    /// Gives the listeners the last hello replies of their members.
+    fn update_last_replies(&self) {
         for (slot, open) in &self.open {
             let address = self.listener_context.process.members.topology.server_address(*slot);
             if let Some(reply) = address.and_then(|address| self.membership.last_reply(&address)) {
-                // An error cannot occur: it is set only here, once.
-                let _ = open.listener_context.last_reply.set(reply);
+                open.listener_context.set_last_reply(reply);
             }
         }
-        self.notify_connections(Closing::Drain);
     }
 
     fn open_members(&mut self, passed: &mut PassedSockets) -> Result<(), BindError> {

@@ -14,9 +14,9 @@ use tokio::time::sleep;
 /// Time without traffic after which clients are idle. It is longer than a driver needs between selecting a member and
 /// sending.
 const IDLE_PERIOD: Duration = Duration::from_millis(250);
-/// Bound on the wait. Some clients never become idle: an open cursor stays on its member, and a direct connection has
-/// no other member to select.
-pub(in crate::proxy) const TIMEOUT: Duration = Duration::from_secs(2);
+/// Bound on the wait. Some clients never become idle: an open cursor stays on its member, a direct connection has no
+/// other member to select, and behind a load balancer a driver's monitor may be connected to another process.
+pub(in crate::proxy) const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Counts activity on draining connections, except those of monitors.
 #[derive(Debug, Default)]

@@ -2,4 +2,3 @@
 
 pub(super) mod activity;
 pub(super) mod hand_over;
-pub(super) mod transactions;

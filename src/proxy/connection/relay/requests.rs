@@ -163,7 +163,9 @@ where
                 pending: &mut self.pending,
                 negotiation: &mut self.negotiation,
                 pooling: self.pooling.as_deref_mut(),
-                transactions: &self.listener_context.process.drain.transactions,
+                drain_state: &self.drain_state,
+                close_spacing: &self.listener_context.process.close_spacing,
+                connection_counters: &self.listener_context.process.traffic.connection_counters,
                 meter: &self.listener_context.process.traffic.meter,
                 latest: self.client.registration.as_deref_mut().map(|registration| &mut registration.latest),
             };

@@ -13,8 +13,9 @@ use tokio::time::timeout;
 use super::*;
 use crate::engine::lookup::{Lookup, LookupResult, Maximum};
 use crate::engine::{Input, ListenerKind, Now, QueryAdmission, RuleOutcome, Step, Triage};
+use crate::proxy::connection::close_spacing::CloseSpacing;
 use crate::proxy::connection::connection_counts::ConnectionCounters;
-use crate::proxy::connection::context::{DrainContext, MemberContext, ProcessContext, RuleContext, TrafficContext};
+use crate::proxy::connection::context::{MemberContext, ProcessContext, RuleContext, TrafficContext};
 use crate::proxy::connection::lifecycle::Connection;
 use crate::proxy::connection::limits::{ConnectionLimits, LimitSettings};
 use crate::proxy::connection::listener_context::Backend;
@@ -160,11 +161,12 @@ fn listener_context<P: Interceptor>(
             compressors,
         },
         members: MemberContext { topology: Topology::new(vec![slot]), recheck: Arc::default() },
-        drain: DrainContext::default(),
+        close_spacing: CloseSpacing::default(),
+        activity: Arc::default(),
     };
     let backend = Backend::Member { slot: 0, closing: Arc::default() };
     let context = ListenerContext::new(backend, Arc::new(process));
-    context.last_reply.set(Arc::from(reply)).unwrap();
+    context.set_last_reply(Arc::from(reply));
     context
 }
 

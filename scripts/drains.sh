@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# `make drains`: drains and hand-overs of one of two docwards behind HAProxy while drivers work
+# (DOCWARD_DRAINS=20 for each of DOCWARD_BALANCE="roundrobin leastconn source"). Prints the duration of each, and the failed
+# operations.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+MONGOD=$(scripts/mongod.sh)
+PYTHON=$(scripts/python-env.sh)
+if [[ -z "${DOCWARD_BIN:-}" ]]; then
+    cargo build
+    DOCWARD_BIN="$(scripts/target-folder.sh)/debug/docward"
+fi
+export MONGOD DOCWARD_BIN
+exec "$PYTHON" tests/python/drains.py
