@@ -195,7 +195,7 @@ impl ElectedWorker {
             return Err(Stop::Unsupported(format!("the rule {why}; {help}")));
         }
         let lease = &candidate.acquire(client).await?;
-        if self.progress.started() {
+        if self.progress.started(lease.server_time()) {
             let does = self.task.words().when_running;
             tracing::info!(rule = self.task.rule(), fence = lease.fence(), "worker started: {does}");
         }

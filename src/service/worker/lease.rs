@@ -15,6 +15,7 @@ use mongodb::{Client, Collection};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::stop::Stop;
+use crate::service::ServerTime;
 
 /// Length of a lease: how long other processes wait after a worker has ended. With a shorter one, a slow election of
 /// the replica set would move the work between processes.
@@ -39,6 +40,8 @@ pub(in crate::service) struct WorkerLease {
     before: Document,
     /// By the local clock, and never later than on the server.
     valid_until: Instant,
+    /// The server's clock.
+    server_time: ServerTime,
 }
 
 fn leases(client: &Client) -> Collection<Document> {
@@ -68,7 +71,11 @@ impl WorkerCandidate {
         }
         let before = taken.ok_or(Stop::Lost)?;
         let fence = before.get_i64("fence").map_err(|error| Stop::Failed(format!("docward.leases: {error}")))?;
-        Ok(WorkerLease { leases, label: self.label.clone(), fence, before, valid_until: asked + LEASE })
+        let until = before.get_datetime("until").map_err(|error| Stop::Failed(format!("docward.leases: {error}")))?;
+        let now = until.timestamp_millis().saturating_sub(LEASE.as_millis() as i64);
+        let server_time = ServerTime::reported(DateTime::from_millis(now));
+        let (label, valid_until) = (self.label.clone(), asked + LEASE);
+        Ok(WorkerLease { leases, label, fence, before, valid_until, server_time })
     }
 
     async fn take(&self, leases: &Collection<Document>) -> Result<Option<Document>, Error> {
@@ -96,6 +103,10 @@ impl WorkerCandidate {
 }
 
 impl WorkerLease {
+    pub(super) fn server_time(&self) -> ServerTime {
+        self.server_time
+    }
+
     pub(super) fn fence(&self) -> i64 {
         self.fence
     }

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
+
+use crate::service::ServerTime;
 
 /// How long a worker must work until its last error counts as over. A part of its work may succeed in each attempt, and
 /// another one fail.
@@ -24,10 +26,12 @@ struct LockedProgress {
     is_worker: bool,
     /// When the attempt began.
     began: Option<Instant>,
+    /// The server's clock, of which the times of changes are.
+    clock: Option<ServerTime>,
     /// Empty if nothing is wrong. It stays until an attempt works for some time.
     error: String,
-    /// For each change stream the time up to which its changes are processed.
-    processed: Vec<SystemTime>,
+    /// For each change stream the time up to which its changes are processed, in milliseconds since 1970 UTC.
+    processed: Vec<u64>,
 }
 
 /// The workers of this process.
@@ -86,12 +90,13 @@ impl WorkerProgress {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The worker begins. Returns whether the previous attempt ended without an error.
-    pub(super) fn started(&self) -> bool {
+    /// The worker begins; `clock` is the server's. Returns whether the previous attempt ended without an error.
+    pub(super) fn started(&self, clock: ServerTime) -> bool {
         let mut state = self.state();
         let error = std::mem::take(&mut state.error);
         let had_no_error = error.is_empty();
-        *state = LockedProgress { is_worker: true, began: Some(Instant::now()), error, processed: Vec::new() };
+        let (began, clock) = (Some(Instant::now()), Some(clock));
+        *state = LockedProgress { is_worker: true, began, clock, error, processed: Vec::new() };
         had_no_error
     }
 
@@ -100,8 +105,14 @@ impl WorkerProgress {
         *self.state() = LockedProgress { error: error.to_owned(), ..LockedProgress::default() };
     }
 
-    /// All changes of the stream up to this time are processed.
-    pub(super) fn processed(&self, stream: usize, until: SystemTime) {
+    /// All changes of the stream are processed.
+    pub(super) fn caught_up(&self, stream: usize) {
+        let clock = self.state().clock;
+        self.processed(stream, clock.map_or(0, |clock| clock.now()));
+    }
+
+    /// All changes of the stream up to this time of the server are processed.
+    pub(super) fn processed(&self, stream: usize, until: u64) {
         let mut state = self.state();
         let has_recovered = state.began.is_some_and(|began| began.elapsed() >= RECOVERED);
         if has_recovered && !std::mem::take(&mut state.error).is_empty() {
@@ -129,8 +140,7 @@ impl WorkerProgress {
         let last = || state.processed.iter().min().copied();
         let shown = match &*state {
             LockedProgress { is_worker: true, error, .. } if error.is_empty() => {
-                // The server's clock may be ahead.
-                let lag = last().and_then(|last| SystemTime::now().duration_since(last).ok()).unwrap_or_default();
+                let lag = state.clock.zip(last()).map(|(clock, last)| clock.since(last)).unwrap_or_default();
                 WorkerState::Works { lag }
             }
             LockedProgress { error, .. } if error.is_empty() => WorkerState::Waits,
@@ -148,6 +158,8 @@ impl WorkerProgress {
 
 #[cfg(test)]
 mod tests {
+    use bson::DateTime;
+
     use super::*;
 
     #[test]
@@ -156,14 +168,22 @@ mod tests {
         let worker = shown.add("rule", "copies", false);
         let state = || shown.status().remove(0).state;
         worker.stopped("no primary");
-        assert!(!worker.started());
+        // This machine's clock is decades ahead.
+        let clock = ServerTime::reported(DateTime::from_millis(60_000));
+        assert!(!worker.started(clock));
         // The streams are read, and then the check of all copies fails again.
-        worker.processed(0, SystemTime::now());
+        worker.caught_up(0);
         assert_eq!(state(), WorkerState::Fails("no primary".to_owned()));
         worker.stopped("no primary");
-        worker.started();
+        worker.started(clock);
         worker.state().began = Instant::now().checked_sub(RECOVERED);
-        worker.processed(0, SystemTime::now());
-        assert!(matches!(state(), WorkerState::Works { .. }), "{:?}", state());
+        worker.caught_up(0);
+        let lag = || match state() {
+            WorkerState::Works { lag } => lag.as_secs(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(lag(), 0);
+        worker.processed(0, 50_000);
+        assert!((10..20).contains(&lag()), "{}", lag());
     }
 }

@@ -5,7 +5,7 @@
 use std::convert::Infallible;
 use std::pin::pin;
 use std::task::Poll;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bson::{Bson, Document as Query, RawDocumentBuf, Timestamp};
 use mongodb::Client;
@@ -176,7 +176,7 @@ impl CollectionStream {
                     return Err(lost(self.number, "the change stream has ended".to_owned()));
                 }
                 None if pending.changes == 0 => {
-                    context.progress.processed(self.number, SystemTime::now());
+                    context.progress.caught_up(self.number);
                     if idle_since.is_none_or(|since: Instant| since.elapsed() > C::STORE_AGAIN) {
                         if let Some(token) = self.changes.resume_token() {
                             context.lease.store_token(self.number, to_bson(&token)?).await?;
@@ -219,7 +219,7 @@ impl Pending {
         let Some((token, time)) = last else { return Ok(()) };
         processor.process().await?;
         context.progress.add_changes(changes);
-        context.progress.processed(stream, SystemTime::UNIX_EPOCH + Duration::from_secs(u64::from(time.time)));
+        context.progress.processed(stream, 1000 * u64::from(time.time));
         context.lease.store_token(stream, token).await
     }
 }
