@@ -1,7 +1,10 @@
 //! Recorded traffic, as `audit` and `suggest` read it: a log, an exported profile, or a capture.
 
+use std::convert::Infallible;
+
 use docward::audit::capture::CaptureReader;
 use docward::audit::log::LogReader;
+use docward::audit::objects::{Found, ObjectScanner};
 use docward::audit::{
     Audit, CandidateRules, Habits, RecordedCommand, RecordedContent, Unreadable, capture, log, profile, report,
 };
@@ -16,7 +19,7 @@ pub fn traffic(bytes: &[u8]) {
     let mut commands = Vec::new();
     match bytes.strip_prefix(capture::header().as_slice()) {
         Some(records) => read_records(records, &mut commands),
-        None => read_lines(bytes, &mut commands),
+        None => read_objects(bytes, &mut commands),
     }
     let (mut audit, mut habits) = (Audit::new(&LOADED), Habits::default());
     for one in &commands {
@@ -65,15 +68,37 @@ fn read_records(mut records: &[u8], out: &mut Vec<RecordedCommand>) {
     reader.finish(out);
 }
 
-fn read_lines(bytes: &[u8], out: &mut Vec<RecordedCommand>) {
+/// The objects do not depend on the blocks in which a text is read.
+fn read_objects(bytes: &[u8], out: &mut Vec<RecordedCommand>) {
     let accept_all = |_: Namespace<'_>, _: CommandClass, _: &[u8]| true;
+    let objects = objects_in(bytes.chunks(bytes.len().max(1)));
+    assert_eq!(objects, objects_in(bytes.chunks(3)));
     let mut reader = LogReader::default();
-    for line in bytes.split(|byte| *byte == b'\n') {
-        let read = match profile::is_line(line) && !log::is_line(line) {
-            true => profile::parse_line(line, &accept_all, out),
-            false => reader.parse_line(line, &accept_all, out),
+    for (position, object) in objects {
+        assert!(bytes.get(position as usize..).is_some_and(|rest| rest.starts_with(&object)));
+        let read = match profile::is_line(&object) && !log::is_line(&object) {
+            true => profile::parse_line(&object, &accept_all, out),
+            false => reader.parse_line(&object, &accept_all, out),
         };
         assert!(!matches!(read, Err(Unreadable(words)) if words.is_empty()));
+        let servers = log::servers(&object);
+        assert!(servers.iter().all(|server| !server.is_empty()));
     }
     reader.finish(out);
+}
+
+fn objects_in<'b>(blocks: impl Iterator<Item = &'b [u8]>) -> Vec<(u64, Vec<u8>)> {
+    let mut objects = Vec::new();
+    let mut scanner = ObjectScanner::default();
+    let mut receive = |position: u64, found: Found<'_>| {
+        if let Found::Object(object) = found {
+            objects.push((position, object.to_vec()));
+        }
+        Ok::<(), Infallible>(())
+    };
+    for block in blocks {
+        let Ok(()) = scanner.scan(block, &mut receive);
+    }
+    let Ok(()) = scanner.finish(&mut receive);
+    objects
 }

@@ -1,17 +1,20 @@
 //! Evaluates recorded commands with rules: a dry run of each statement, as if it were sent now. What earlier statements
 //! have stored decides whether the condition that a rule adds would have matched.
 
-use super::known_documents::KnownDocuments;
+use std::collections::HashMap;
+
+use super::known_documents::{KnownDocuments, key};
 use super::recorded::{Client, REST_UNKNOWN, RecordedCommand, RecordedContent, UnknownStatements};
 use super::tally::{AuditTally, CountedOutcome, ExampleText, ReportedOutcome};
 use super::target::{CommandTarget, evaluates_statement, kinds_of_class, target};
 use super::write::{AuditedWrite, WriteAction};
 use super::{matching, shape};
 use crate::command::{CommandClass, Namespace};
-use crate::document::{CowDocument, Document, Kind};
+use crate::document::{CowDocument, Document, Kind, Value};
 use crate::engine::{
     AssumedLookup, ClientState, DryRun, DryRunOutcome, Now, OutcomeKind, RuleOutcome, dry_run, statements,
 };
+use crate::fnv::hash_of;
 use crate::rules::{Mode, Rule, RuleSet};
 use crate::shell::render_unbroken;
 
@@ -22,6 +25,7 @@ const OTHER_VERSION: &str = "the stored document had another version";
 const CHANGED_SINCE: &str = "the document was changed after this connection had read it";
 const NOT_INSERTED: &str = "no document was stored, and docward does not insert one that has a version already";
 const NOT_SATISFIED: &str = "the stored document did not satisfy the rule's condition";
+const OWN_VERSION: &str = "the rule itself would have changed the version since the application read it";
 
 /// Counts the outcomes that rules would have had.
 #[derive(Debug)]
@@ -101,6 +105,10 @@ impl KnownDocuments {
             (None, CommandClass::BulkWrite) => self.forget(&name),
             (None, _) => {}
         }
+        // Its reply has the document after the change.
+        if class == CommandClass::FindAndModify && command.get("new").and_then(Value::as_flag) == Some(true) {
+            self.note_read(&name, command, connection);
+        }
     }
 }
 
@@ -111,8 +119,20 @@ pub(super) struct TrafficEvaluation<'r> {
     /// The rules with those in shadow mode enforced, if there are any.
     enforced: Option<RuleSet>,
     tally: AuditTally,
-    /// By rule: rewritten statements of which it is known that they would have matched.
-    confirmed: Vec<u64>,
+    known: Vec<RuleKnowledge>,
+    /// By document, or collection, as keys: when a rule would have changed a version that the application did not change.
+    versions: HashMap<u64, u64>,
+}
+
+/// What the traffic shows of the statements that one rule rewrites.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct RuleKnowledge {
+    /// It is known that they would have matched.
+    pub(super) confirmed: u64,
+    /// It is not known whether they would have matched: the stored documents are not known.
+    pub(super) unknown: u64,
+    /// They would have matched nothing, because the rule itself changed the version.
+    pub(super) broken: u64,
 }
 
 impl<'r> TrafficEvaluation<'r> {
@@ -121,7 +141,8 @@ impl<'r> TrafficEvaluation<'r> {
         tally.rules.resize_with(rules.rules().len(), Default::default);
         let any_shadow = rules.rules().iter().any(|rule| rule.mode == Mode::Shadow);
         let enforced = any_shadow.then(|| rules.with_shadow_enforced().ok()).flatten();
-        Self { rules, enforced, tally, confirmed: vec![0; rules.rules().len()] }
+        let known = vec![RuleKnowledge::default(); rules.rules().len()];
+        Self { rules, enforced, tally, known, versions: HashMap::new() }
     }
 
     pub(super) fn is_relevant(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
@@ -153,9 +174,9 @@ impl<'r> TrafficEvaluation<'r> {
         }
     }
 
-    /// The counts, and by rule the rewritten statements of which it is known that they would have matched.
-    pub(super) fn finish(self) -> (AuditTally, Vec<u64>) {
-        (self.tally, self.confirmed)
+    /// The counts, and what is known by rule.
+    pub(super) fn finish(self) -> (AuditTally, Vec<RuleKnowledge>) {
+        (self.tally, self.known)
     }
 
     fn unknown_statements(&mut self, unknown: &UnknownStatements, client: &Client) {
@@ -202,6 +223,7 @@ impl<'r> TrafficEvaluation<'r> {
             client: &recorded.client,
             at: recorded.milliseconds.and_then(|at| u64::try_from(at).ok()),
             partial: recorded.partial,
+            is_unmatched: recorded.reply.as_ref().is_some_and(|one| !one.is_ok() || one.n == Some(0)),
             has_inserted: recorded.reply.as_ref().is_some_and(|one| one.n == Some(1) && one.modified == Some(0)),
             sent: match &sent.outcome {
                 DryRunOutcome::Rewritten(sent) => sent,
@@ -212,13 +234,51 @@ impl<'r> TrafficEvaluation<'r> {
         let rewrites = |outcome: &RuleOutcome| ReportedOutcome::from_kind(outcome.kind) == ReportedOutcome::Rewrite;
         let first = dry_run.outcomes.iter().find(|outcome| rewrites(outcome)).map(|outcome| outcome.rule);
         for outcome in &dry_run.outcomes {
-            let matched = match seen.matched(self.rules.rule(outcome.rule), stored) {
+            let rule = self.rules.rule(outcome.rule);
+            let matched = match seen.matched(rule, stored) {
+                _ if self.is_own_version(rule, &seen, stored) => Matched::Not(ReportedOutcome::NoMatch, OWN_VERSION),
                 Matched::Not(..) if first != Some(outcome.rule) => Matched::Unknown,
                 matched => matched,
             };
             self.count_outcome(outcome, &dry_run, matched, &seen);
         }
-        self.count_forwarded(&dry_run, &seen);
+        self.count_forwarded(&dry_run, &seen, stored);
+        self.note_versions(&seen, stored);
+    }
+
+    /// Whether the statement requires a version that the rule itself would have changed since the application read it.
+    fn is_own_version(&self, rule: &Rule, seen: &EvaluatedCommand<'_>, stored: &KnownDocuments) -> bool {
+        let (Some(field), Some((namespace, ..)), Some(write)) =
+            (rule.pattern.version(), seen.target, AuditedWrite::from_command(seen.command))
+        else {
+            return false;
+        };
+        let requires = write.filter.get(field.as_str()).is_some_and(|value| value.kind.is_number());
+        let Some(id) = write.id().filter(|_| requires && !seen.is_unmatched) else { return false };
+        let name = namespace.to_string();
+        let keys = [key(&name, id), hash_of(name.as_bytes())];
+        let changed = keys.iter().filter_map(|key| self.versions.get(key)).max();
+        changed.is_some_and(|tick| stored.is_unread_since(&name, id, *tick))
+    }
+
+    /// Notes that rules change the version of a document that the application itself does not change.
+    fn note_versions(&mut self, seen: &EvaluatedCommand<'_>, stored: &KnownDocuments) {
+        const MAX_VERSIONS: usize = 100_000;
+        let (Some((namespace, ..)), [sent]) = (seen.target, seen.sent) else { return };
+        let (Some(original), Some(sent)) =
+            (AuditedWrite::from_command(seen.command), AuditedWrite::from_command(sent.as_document()))
+        else {
+            return;
+        };
+        let found = self.rules.rules_for(namespace.database, namespace.collection);
+        let mut fields = found.iter().flat_map(|rules| rules.iter()).filter_map(|rule| rule.pattern.version());
+        if !seen.is_unmatched && fields.any(|field| original.written(field.as_str()) != sent.written(field.as_str())) {
+            let name = namespace.to_string();
+            let key = original.id().map_or_else(|| hash_of(name.as_bytes()), |id| key(&name, id));
+            if self.versions.len() < MAX_VERSIONS || self.versions.contains_key(&key) {
+                self.versions.insert(key, stored.tick() + 1);
+            }
+        }
     }
 
     fn count_outcome(
@@ -237,19 +297,23 @@ impl<'r> TrafficEvaluation<'r> {
             ReportedOutcome::Rewrite if undecided => (ReportedOutcome::CannotTell, "it depends on stored documents"),
             ReportedOutcome::Rewrite => match matched {
                 Matched::Not(reported, reason) => (reported, reason),
-                Matched::Yes => {
-                    self.confirmed.get_mut(rule.id.index()).into_iter().for_each(|count| *count += 1);
+                Matched::Yes | Matched::Unknown | Matched::Unconditional => {
                     (ReportedOutcome::Rewrite, outcome.reason.as_str())
                 }
-                Matched::Unknown => (ReportedOutcome::Rewrite, outcome.reason.as_str()),
             },
             reported => (reported, outcome.reason.as_str()),
         };
+        if let Some(known) = self.known.get_mut(rule.id.index()) {
+            let is_rewritten = reported == ReportedOutcome::Rewrite;
+            known.confirmed += u64::from(is_rewritten && matches!(matched, Matched::Yes));
+            known.unknown += u64::from(is_rewritten && matches!(matched, Matched::Unknown));
+            known.broken += u64::from(reason == OWN_VERSION);
+        }
         seen.count_example(&mut self.tally, rule, reported, (&outcome.namespace, reason), outcome.statements);
     }
 
     /// Counts the rules that evaluated the statement without an outcome.
-    fn count_forwarded(&mut self, dry_run: &DryRun, seen: &EvaluatedCommand<'_>) {
+    fn count_forwarded(&mut self, dry_run: &DryRun, seen: &EvaluatedCommand<'_>, stored: &KnownDocuments) {
         let Some((namespace, class, kind)) = seen.target else { return };
         let rules = self.rules;
         let Some(found) = rules.rules_for(namespace.database, namespace.collection) else { return };
@@ -262,16 +326,22 @@ impl<'r> TrafficEvaluation<'r> {
             evaluates_statement(rule, namespace, class, kind) && is_evaluated(rule) && !has_outcome(rule)
         };
         for rule in found.iter().filter(forwarded_by) {
-            let reason = match &dry_run.outcome {
-                _ if seen.hides_from(rule) => REST_UNKNOWN,
+            let (outcome, reason) = match &dry_run.outcome {
+                _ if seen.hides_from(rule) => (ReportedOutcome::CannotTell, REST_UNKNOWN),
                 // Rejected without a rule: the source changed the command, or docward cannot read it.
-                DryRunOutcome::Rejected { message, .. } if dry_run.outcomes.is_empty() => message,
+                DryRunOutcome::Rejected { message, .. } if dry_run.outcomes.is_empty() => {
+                    (ReportedOutcome::CannotTell, message.as_str())
+                }
+                _ if self.is_own_version(rule, seen, stored) => {
+                    self.known.get_mut(rule.id.index()).into_iter().for_each(|known| known.broken += 1);
+                    (ReportedOutcome::NoMatch, OWN_VERSION)
+                }
                 _ => {
                     self.tally.rules.get_mut(rule.id.index()).into_iter().for_each(|tally| tally.forward(1));
                     continue;
                 }
             };
-            seen.count_example(&mut self.tally, rule, ReportedOutcome::CannotTell, (&namespace.to_string(), reason), 1);
+            seen.count_example(&mut self.tally, rule, outcome, (&namespace.to_string(), reason), 1);
         }
     }
 }
@@ -283,6 +353,8 @@ struct EvaluatedCommand<'s> {
     client: &'s Client,
     at: Option<u64>,
     partial: bool,
+    /// The reply shows that it failed or matched nothing.
+    is_unmatched: bool,
     /// The reply shows that one document was inserted or left as it was.
     has_inserted: bool,
     /// What is sent instead, if rules rewrite it.
@@ -306,6 +378,9 @@ impl EvaluatedCommand<'_> {
             return Matched::Unknown;
         };
         let Some(sent) = AuditedWrite::from_command(sent.as_document()) else { return Matched::Unknown };
+        if sent.filter.as_bytes() == original.filter.as_bytes() {
+            return Matched::Unconditional;
+        }
         let name = namespace.to_string();
         let is_version = rule.pattern.version().is_some();
         let Some(document) = stored.selected(&name, original.filter) else {
@@ -319,20 +394,15 @@ impl EvaluatedCommand<'_> {
         if original.upsert || matching::matches(original.filter, &document) == Some(false) {
             return Matched::Unknown;
         }
-        let adds_condition = sent.filter.as_bytes() != original.filter.as_bytes();
         let replaces = matches!(original.change, WriteAction::Replacement(_));
-        if is_version
-            && adds_condition
-            && replaces
-            && stored.is_changed_since_read(&name, original.filter, self.client.connection)
-        {
+        if is_version && replaces && stored.is_changed_since_read(&name, original.filter, self.client.connection) {
             return Matched::Not(ReportedOutcome::Conflict, CHANGED_SINCE);
         }
         match matching::matches(sent.filter, &document) {
-            Some(true) if adds_condition => Matched::Yes,
+            Some(true) => Matched::Yes,
             Some(false) if is_version => Matched::Not(ReportedOutcome::Conflict, OTHER_VERSION),
             Some(false) => Matched::Not(ReportedOutcome::NoMatch, NOT_SATISFIED),
-            _ => Matched::Unknown,
+            None => Matched::Unknown,
         }
     }
 
@@ -364,6 +434,8 @@ enum Matched {
     Yes,
     Not(ReportedOutcome, &'static str),
     Unknown,
+    /// The rules add no condition.
+    Unconditional,
 }
 
 /// Whether the bytes contain the name; can be true although the command does not use it.

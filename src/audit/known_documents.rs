@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use super::ReplySummary;
 use super::matching::matches;
 use super::write::{AuditedWrite, WriteAction, id_of};
-use crate::document::{Document, Element, Kind, OwnedValue, Path, PathLookup, Value, edit};
+use crate::document::{Document, Element, Kind, Path, PathLookup, Value, add_numbers, edit};
 use crate::fnv::hash_of;
 
 /// The most documents known of one collection; then the oldest are dropped.
@@ -100,6 +100,13 @@ impl<'s> KnownDocument<'s> {
         }
     }
 
+    /// Whether it has no other top-level fields than the known ones and those of this document.
+    pub(super) fn has_no_others(&self, document: Document<'_>) -> bool {
+        let KnownFields { whole, unknown, since, .. } = self.document;
+        let changed = self.collection.possibly_changed.iter().filter(|(_, at)| *at > since).map(|(field, _)| field);
+        *whole && unknown.iter().chain(changed).all(|field| document.get(field).is_some())
+    }
+
     /// Its top-level fields, as far as they are known.
     pub(super) fn elements(&self) -> impl Iterator<Item = Element<'s>> + use<'s> {
         Document::parse(&self.document.fields).unwrap_or(Document::EMPTY).elements()
@@ -170,6 +177,19 @@ impl KnownDocuments {
             Some(read) => changed.tick > read,
             None => changed.connection == connection,
         }
+    }
+
+    /// Whether no connection has read the document that a filter selects by `_id`, or any documents of the collection,
+    /// since this tick.
+    pub(super) fn is_unread_since(&self, namespace: &str, id: Value<'_>, tick: u64) -> bool {
+        let keys = [key(namespace, id), hash_of(namespace.as_bytes())];
+        let mut reads = self.reads.values().flatten();
+        !reads.any(|(read, at)| *at > tick && keys.contains(read))
+    }
+
+    /// The number of commands so far.
+    pub(super) fn tick(&self) -> u64 {
+        self.tick
     }
 
     /// Drops the documents of a collection, which a write of unknown content may have changed.
@@ -331,8 +351,7 @@ impl KnownFields {
             (b"$set", _) if !unknown || path.is_top_level() => Some(edit::set(fields, &path, element.value)),
             (b"$unset", _) if path.is_top_level() && self.whole => Some(edit::without(fields, path.as_str())),
             (b"$inc", PathLookup::Found(value)) if !unknown && value.kind != Kind::DateTime => {
-                let sum = value.as_integer()?.checked_add(element.value.as_integer()?)?;
-                Some(edit::set(fields, &path, OwnedValue::integer(sum).as_value()))
+                Some(edit::set(fields, &path, add_numbers(value, element.value)?.as_value()))
             }
             (b"$inc", PathLookup::Missing) if !unknown && self.whole => Some(edit::set(fields, &path, element.value)),
             _ => None,

@@ -1,11 +1,12 @@
 //! Reads mongod's structured log (4.4 and later): the "Slow query" lines, which contain commands.
 //!
 //! mongod 6.0 logs an update or delete in two parts: a WRITE line for each statement, then a COMMAND line with the
-//! rest of the command but without statements. The reader joins them by connection (`ctx`). The documents of an
-//! insert are never logged. Large commands are truncated, which `truncated` marks.
+//! rest of the command but without statements. The reader joins them by connection (`ctx` and `remote`). Logs that are
+//! merged by time can have the COMMAND line first. The documents of an insert are never logged. Large commands are
+//! truncated, which `truncated` marks; `redactClientLogData` masks all values.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use memchr::memmem;
 use serde::Deserialize;
@@ -13,9 +14,10 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::recorded::{
-    Client, CommandFilter, RecordedCommand, RecordedContent, TRUNCATED, Unreadable, comment, content_of, head, joined,
-    namespace_of, statement, unknown_statements,
+    Client, CommandFilter, MASK, MASKED, RecordedCommand, RecordedContent, TRUNCATED, Unreadable, comment, content_of,
+    head, is_masked, joined, namespace_of, statement, unknown_statements,
 };
+use super::reply_summary::{ExtendedNumber, ReplySummary};
 use crate::command::{CommandClass, Namespace, WriteForm};
 use crate::document::CowDocument;
 use crate::fnv::hash_of;
@@ -23,6 +25,8 @@ use crate::shell;
 
 /// The most statements of one command held until its COMMAND line arrives; a longer batch is released in parts.
 const MAX_HELD: usize = 1000;
+/// The most commands of one connection that are held.
+const MAX_PENDING: usize = 16;
 /// The most bytes held in total.
 const MAX_HELD_BYTES: usize = 32 << 20;
 
@@ -57,11 +61,29 @@ struct Attributes<'a> {
     ninserted: Option<u64>,
     #[serde(rename = "durationMillis")]
     took: Option<u64>,
+    #[serde(borrow, default)]
+    remote: Cow<'a, str>,
+    #[serde(rename = "nMatched")]
+    matched: Option<ExtendedNumber>,
+    #[serde(rename = "nUpserted")]
+    upserted: Option<ExtendedNumber>,
+    #[serde(rename = "ndeleted")]
+    deleted: Option<ExtendedNumber>,
+    #[serde(rename = "nModified")]
+    modified: Option<ExtendedNumber>,
+    #[serde(rename = "errCode")]
+    code: Option<ExtendedNumber>,
 }
 
 #[derive(Deserialize, Default)]
 struct Truncated {
     command: Option<IgnoredAny>,
+}
+
+/// Whether a line of a log has a command.
+#[must_use]
+pub fn is_command(line: &[u8]) -> bool {
+    memmem::find(line, b"\"Slow query\"").is_some()
 }
 
 /// Whether a line looks like one of mongod's structured log.
@@ -73,23 +95,36 @@ pub fn is_line(line: &[u8]) -> bool {
 /// Reads lines of a log.
 #[derive(Debug, Default)]
 pub struct LogReader {
-    held: HashMap<u64, PendingStatements>,
+    /// By connection. Lines of the same millisecond can have any order.
+    held: HashMap<u64, Vec<PendingStatements>>,
     held_bytes: usize,
 }
 
-/// Statements whose COMMAND line has not arrived yet.
+/// What the lines of a connection show of one command, until the command is complete.
 #[derive(Debug)]
 struct PendingStatements {
     client: Client,
     milliseconds: Option<i64>,
     took: Option<u64>,
+    reply: Option<ReplySummary>,
     namespace: (String, String),
     form: WriteForm,
     statements: Vec<CowDocument<'static>>,
     /// The comment of the command.
     comment: Option<CowDocument<'static>>,
-    truncated: u64,
+    /// Statements that their lines do not contain, by reason.
+    unknown: BTreeMap<&'static str, u64>,
+    /// The COMMAND line, if it came before the statements.
+    command: Option<CommandLine>,
     bytes: usize,
+}
+
+/// A COMMAND line whose statements may have lines of their own.
+#[derive(Debug)]
+struct CommandLine {
+    content: RecordedContent,
+    /// The command without statements, if it is known.
+    rest: Option<CowDocument<'static>>,
 }
 
 impl LogReader {
@@ -103,33 +138,41 @@ impl LogReader {
         wanted: &CommandFilter<'_>,
         out: &mut Vec<RecordedCommand>,
     ) -> Result<(), Unreadable> {
-        if memmem::find(line, b"\"Slow query\"").is_none() {
+        if !is_command(line) {
             return Ok(());
         }
         let line: LogLine<'_> = serde_json::from_slice(line).map_err(|error| Unreadable(error.to_string()))?;
-        let Some((namespace, command)) = namespace_of(&line.attr.ns).zip(line.attr.command) else { return Ok(()) };
+        let attr = line.attr;
+        let Some((namespace, command)) = namespace_of(&attr.ns).zip(attr.command) else { return Ok(()) };
+        // Logs of several servers have connections with the same number.
+        let connection = hash_of(&[line.ctx.as_bytes(), attr.remote.as_bytes()].concat());
         let read = LineContent {
-            client: Client { app: line.attr.app, users: None, connection: hash_of(line.ctx.as_bytes()) },
+            client: Client { app: attr.app, users: None, connection },
             milliseconds: line.t.and_then(|time| milliseconds(&time.date)),
-            took: line.attr.took,
+            took: attr.took,
+            reply: ReplySummary::of_counts([attr.matched, attr.upserted, attr.deleted, attr.modified, attr.code]),
             namespace,
             json: command.get(),
             truncated: line.truncated.command.is_some(),
         };
-        match &*line.attr.kind {
+        let done = match &*attr.kind {
             "update" => self.hold(read, WriteForm::Update, wanted, out),
             "remove" => self.hold(read, WriteForm::Delete, wanted, out),
-            "command" => self.command(read, line.attr.ninserted, wanted, out),
+            "command" => self.command(read, attr.ninserted, wanted, out),
             _ => Ok(()),
+        };
+        if self.held_bytes > MAX_HELD_BYTES {
+            self.finish(out);
         }
+        done
     }
 
     /// Adds all statements still held to `out`.
     pub fn finish(&mut self, out: &mut Vec<RecordedCommand>) {
-        let mut left: Vec<(u64, PendingStatements)> = self.held.drain().collect();
+        let mut left: Vec<(u64, Vec<PendingStatements>)> = self.held.drain().collect();
         left.sort_unstable_by_key(|(connection, _)| *connection);
         self.held_bytes = 0;
-        left.into_iter().for_each(|(_, held)| held.release(None, out));
+        left.into_iter().flat_map(|(_, held)| held).for_each(|held| held.release(None, out));
     }
 
     /// Handles a WRITE line.
@@ -142,37 +185,33 @@ impl LogReader {
     ) -> Result<(), Unreadable> {
         let class = class_of(form);
         let key = read.client.connection;
-        let same =
-            |held: &PendingStatements| held.belongs_to(class, read.namespace) && held.statements.len() < MAX_HELD;
-        if !self.held.get(&key).is_some_and(same) {
-            self.release(key, None, out);
-        }
-        if !wanted(read.namespace, class, read.json.as_bytes()) {
-            return Ok(());
-        }
-        let logged = read.parse_command()?;
-        let held = self.held.entry(key).or_insert_with(|| PendingStatements {
-            namespace: (read.namespace.database.to_owned(), read.namespace.collection.to_owned()),
-            client: read.client,
-            milliseconds: read.milliseconds,
-            took: read.took,
-            form,
-            statements: Vec::new(),
-            comment: None,
-            truncated: 0,
-            bytes: 0,
-        });
-        match logged {
-            None => held.truncated += 1,
-            Some(logged) => {
-                held.statements.push(statement(form, logged.as_document()));
-                held.comment = held.comment.take().or_else(|| comment(logged.as_document()));
+        let same = |held: &PendingStatements| {
+            let is_in_time = held.command.is_none() || read.milliseconds <= held.milliseconds;
+            is_in_time && held.belongs_to(class, Some(read.namespace))
+        };
+        let mut held = self.take(key, same);
+        self.release_earlier(key, read.milliseconds, out);
+        if wanted(read.namespace, class, read.json.as_bytes()) {
+            let logged = match read.parse_command() {
+                Ok(logged) => logged,
+                Err(error) => {
+                    held.into_iter().for_each(|held| self.hold_again(key, held));
+                    return Err(error);
+                }
+            };
+            let held = held.get_or_insert_with(|| read.pending(read.namespace, form, None));
+            match logged {
+                Err(reason) => *held.unknown.entry(reason).or_default() += 1,
+                Ok(logged) => {
+                    held.statements.push(statement(form, logged.as_document()));
+                    held.comment = held.comment.take().or_else(|| comment(logged.as_document()));
+                }
             }
+            held.bytes += read.json.len();
         }
-        held.bytes += read.json.len();
-        self.held_bytes += read.json.len();
-        if self.held_bytes > MAX_HELD_BYTES {
-            self.finish(out);
+        match held {
+            Some(full) if full.statements.len() >= MAX_HELD => full.release(None, out),
+            held => held.into_iter().for_each(|held| self.hold_again(key, held)),
         }
         Ok(())
     }
@@ -186,41 +225,69 @@ impl LogReader {
         out: &mut Vec<RecordedCommand>,
     ) -> Result<(), Unreadable> {
         let key = read.client.connection;
-        let Some((class, target)) = head(read.json) else {
-            self.release(key, None, out);
+        let Some((class, target)) = head(read.json)? else {
+            self.release_earlier(key, read.milliseconds, out);
             return Ok(());
         };
-        let namespace = Namespace { collection: target.unwrap_or(read.namespace.collection), ..read.namespace };
-        if self.held.get(&key).is_some_and(|held| held.belongs_to(class, namespace)) {
-            if !read.has_statements(class) {
-                let command = read.parse_command();
-                self.release(key, command.as_ref().ok().and_then(Option::as_ref), out);
+        let named = target.filter(|target| *target != MASK);
+        let namespace = Namespace { collection: named.unwrap_or(read.namespace.collection), ..read.namespace };
+        let is_named = target.is_none() || named.is_some();
+        let follows =
+            |held: &PendingStatements| held.command.is_none() && held.belongs_to(class, is_named.then_some(namespace));
+        let held = self.take(key, follows);
+        self.release_earlier(key, read.milliseconds, out);
+        if let Some(held) = held {
+            let command = read.parse_command();
+            if !command.as_ref().is_ok_and(|command| has_statements(class, command.as_ref().ok())) {
+                held.release(command.as_ref().ok().and_then(|command| command.as_ref().ok()), out);
                 return command.map(|_| ());
             }
-            self.forget(key);
         }
-        self.release(key, None, out);
+        if !is_named && namespace.collection.starts_with('$') && CommandClass::REACHING.contains(&class) {
+            return Err(Unreadable("the source masks the name of the collection".to_owned()));
+        }
         if !wanted(namespace, class, read.json.as_bytes()) {
             return Ok(());
         }
-        let content = match read.parse_command()? {
-            None => unknown_statements(namespace, class, inserted, TRUNCATED),
-            Some(document) => content_of(document.as_document(), namespace, class, inserted),
+        let (content, rest) = match read.parse_command()? {
+            Err(reason) => (unknown_statements(namespace, class, inserted, reason), None),
+            Ok(document) => (content_of(document.as_document(), namespace, class, inserted), Some(document)),
         };
-        let LineContent { client, milliseconds, took, .. } = read;
-        out.push(RecordedCommand { client, milliseconds, took, content, partial: false, reply: None });
+        match WriteForm::for_class(class) {
+            Some(form @ (WriteForm::Update | WriteForm::Delete)) => {
+                let pending = read.pending(namespace, form, Some(CommandLine { content, rest }));
+                self.hold_again(key, PendingStatements { bytes: read.json.len(), ..pending });
+            }
+            _ => {
+                let LineContent { client, milliseconds, took, reply, .. } = read;
+                out.push(RecordedCommand { client, milliseconds, took, content, partial: false, reply });
+            }
+        }
         Ok(())
     }
 
-    fn forget(&mut self, key: u64) -> Option<PendingStatements> {
-        let held = self.held.remove(&key)?;
-        self.held_bytes = self.held_bytes.saturating_sub(held.bytes);
-        Some(held)
+    /// Takes what a connection has of a command.
+    fn take(&mut self, key: u64, is_wanted: impl FnMut(&PendingStatements) -> bool) -> Option<PendingStatements> {
+        let held = self.held.get_mut(&key)?;
+        let taken = held.remove(held.iter().position(is_wanted)?);
+        self.held_bytes = self.held_bytes.saturating_sub(taken.bytes);
+        Some(taken)
     }
 
-    fn release(&mut self, key: u64, command: Option<&CowDocument<'static>>, out: &mut Vec<RecordedCommand>) {
-        if let Some(held) = self.forget(key) {
-            held.release(command, out);
+    fn hold_again(&mut self, key: u64, pending: PendingStatements) {
+        self.held_bytes += pending.bytes;
+        self.held.entry(key).or_default().push(pending);
+    }
+
+    /// Releases what a connection has from before the time of its next line.
+    fn release_earlier(&mut self, key: u64, milliseconds: Option<i64>, out: &mut Vec<RecordedCommand>) {
+        let is_full = self.held.get(&key).is_some_and(|held| held.len() >= MAX_PENDING);
+        let is_due = |held: &PendingStatements| is_full || milliseconds.is_none() || held.milliseconds < milliseconds;
+        while let Some(earlier) = self.take(key, is_due) {
+            earlier.release(None, out);
+        }
+        if self.held.get(&key).is_some_and(Vec::is_empty) {
+            self.held.remove(&key);
         }
     }
 }
@@ -230,64 +297,84 @@ struct LineContent<'l> {
     client: Client,
     milliseconds: Option<i64>,
     took: Option<u64>,
+    reply: Option<ReplySummary>,
     namespace: Namespace<'l>,
     json: &'l str,
     truncated: bool,
 }
 
 impl LineContent<'_> {
-    /// The command; `None` if it is truncated.
-    fn parse_command(&self) -> Result<Option<CowDocument<'static>>, Unreadable> {
+    /// The command; the inner error is the reason why the line does not contain it.
+    fn parse_command(&self) -> Result<Result<CowDocument<'static>, &'static str>, Unreadable> {
         if self.truncated {
-            return Ok(None);
+            return Ok(Err(TRUNCATED));
         }
-        shell::document(self.json).map(Some).map_err(|error| Unreadable(error.to_string()))
+        let command = shell::document(self.json).map_err(|error| Unreadable(error.to_string()))?;
+        Ok(if is_masked(command.as_document()) { Err(MASKED) } else { Ok(command) })
     }
 
-    /// Some drivers send statements in the body: mongod logs a single one again, and several only as their number.
-    fn has_statements(&self, class: CommandClass) -> bool {
-        let list = WriteForm::for_class(class).and_then(WriteForm::list);
-        !self.truncated && list.is_some_and(|list| self.json.contains(&format!("\"{list}\":[")))
+    fn pending(&self, namespace: Namespace<'_>, form: WriteForm, command: Option<CommandLine>) -> PendingStatements {
+        PendingStatements {
+            namespace: (namespace.database.to_owned(), namespace.collection.to_owned()),
+            client: self.client.clone(),
+            milliseconds: self.milliseconds,
+            took: self.took,
+            reply: self.reply.clone(),
+            form,
+            statements: Vec::new(),
+            comment: None,
+            unknown: BTreeMap::new(),
+            command,
+            bytes: 0,
+        }
     }
 }
 
+/// Some drivers send statements in the body: mongod logs a single one again, and several only as their number.
+fn has_statements(class: CommandClass, command: Option<&CowDocument<'static>>) -> bool {
+    let list = WriteForm::for_class(class).and_then(WriteForm::list);
+    let statements = list.zip(command).and_then(|(list, command)| command.as_document().get(list));
+    statements.is_some_and(|statements| statements.as_array().is_some())
+}
+
 impl PendingStatements {
-    /// Whether these statements can belong to a command of this class and namespace.
-    fn belongs_to(&self, class: CommandClass, namespace: Namespace<'_>) -> bool {
+    /// Whether these statements can belong to a command of this class and namespace. `None`: its name is masked.
+    fn belongs_to(&self, class: CommandClass, namespace: Option<Namespace<'_>>) -> bool {
         let (database, collection) = &self.namespace;
-        Some(self.form) == WriteForm::for_class(class)
-            && (database.as_str(), collection.as_str()) == (namespace.database, namespace.collection)
+        let is_same = |namespace: Namespace<'_>| {
+            (database.as_str(), collection.as_str()) == (namespace.database, namespace.collection)
+        };
+        Some(self.form) == WriteForm::for_class(class) && namespace.is_none_or(is_same)
     }
 
+    /// `command`: the COMMAND line that came after the statements.
     fn release(self, command: Option<&CowDocument<'static>>, out: &mut Vec<RecordedCommand>) {
-        let Self { client, milliseconds, took, form, .. } = self;
+        let Self { client, milliseconds, took, form, statements, unknown, .. } = self;
         let (database, collection) = self.namespace;
         let namespace = Namespace { database: &database, collection: &collection };
-        if self.truncated > 0 {
-            let content = unknown_statements(namespace, class_of(form), Some(self.truncated), TRUNCATED);
-            out.push(RecordedCommand {
-                client: client.clone(),
-                milliseconds,
-                took,
-                content,
-                partial: false,
-                reply: None,
-            });
+        let reply = self.reply.filter(|_| statements.len() <= 1);
+        let mut push = |content, partial, reply| {
+            out.push(RecordedCommand { client: client.clone(), milliseconds, took, content, partial, reply });
+        };
+        let rest = match self.command {
+            // What has the statements already, or has none of its own.
+            Some(CommandLine { content, .. })
+                if matches!(content, RecordedContent::Command(_)) || (statements.is_empty() && unknown.is_empty()) =>
+            {
+                return push(content, false, reply);
+            }
+            Some(CommandLine { rest, .. }) => rest,
+            None => command.cloned(),
+        };
+        for (reason, count) in unknown {
+            push(unknown_statements(namespace, class_of(form), Some(count), reason), false, None);
         }
-        if self.statements.is_empty() {
-            return;
+        if !statements.is_empty() {
+            let partial = rest.is_none();
+            let rest = rest.as_ref().or(self.comment.as_ref()).map(CowDocument::as_document);
+            let command = joined(form, namespace, rest, &statements);
+            command.into_iter().for_each(|command| push(RecordedContent::Command(command), partial, reply.clone()));
         }
-        let partial = command.is_none();
-        let rest = command.or(self.comment.as_ref()).map(CowDocument::as_document);
-        let command = joined(form, namespace, rest, &self.statements);
-        out.extend(command.map(|command| RecordedCommand {
-            client,
-            milliseconds,
-            took,
-            content: RecordedContent::Command(command),
-            partial,
-            reply: None,
-        }));
     }
 }
 
@@ -299,4 +386,22 @@ fn class_of(form: WriteForm) -> CommandClass {
 /// Parses RFC 3339 into milliseconds since 1970 UTC.
 pub(super) fn milliseconds(text: &str) -> Option<i64> {
     bson::DateTime::parse_rfc3339_str(text).ok().map(bson::DateTime::timestamp_millis)
+}
+
+/// The servers that a line about the start of mongod or the configuration of its replica set names, as `host:port`.
+#[must_use]
+pub fn servers(line: &[u8]) -> Vec<String> {
+    const IDS: [&[u8]; 3] = [b"MongoDB starting", b"Process Details", b"New replica set config in use"];
+    if !IDS.iter().any(|id| memmem::find(line, id).is_some()) {
+        return Vec::new();
+    }
+    let line: serde_json::Value = serde_json::from_slice(line).unwrap_or_default();
+    let text =
+        |value: &serde_json::Value, name: &str| value.get(name).and_then(|host| host.as_str().map(str::to_owned));
+    let Some(attr) = line.get("attr") else { return Vec::new() };
+    // Process Details has the port as a text.
+    let port = text(attr, "port").or_else(|| attr.get("port")?.as_u64().map(|port| port.to_string()));
+    let started = text(attr, "host").zip(port).map(|(host, port)| format!("{host}:{port}"));
+    let members = line.pointer("/attr/config/members").and_then(serde_json::Value::as_array);
+    started.into_iter().chain(members.into_iter().flatten().filter_map(|member| text(member, "host"))).collect()
 }

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use super::expression::is_true;
 use super::known_documents::{FieldKnowledge, KnownDocument};
 use super::write::has_operators;
 use crate::document::{Document, Element, Kind, Value, compare_numbers};
@@ -18,6 +19,11 @@ fn condition(element: Element<'_>, document: &KnownDocument<'_>) -> Option<bool>
         b"_id" => Some(true),
         b"$and" => all(branches().map(|branch| matches(branch, document))),
         b"$or" => any(branches().map(|branch| matches(branch, document))),
+        b"$expr" => is_true(element.value, &|path| match document.field(path) {
+            FieldKnowledge::Value(value) => Some(Some(value.into())),
+            FieldKnowledge::Missing => Some(None),
+            FieldKnowledge::Unknown => None,
+        }),
         key if key.starts_with(b"$") => None,
         key => value_matches(element.value, document.field(std::str::from_utf8(key).ok()?)),
     }

@@ -1,6 +1,6 @@
 //! Reads recorded traffic from mongod's log, `system.profile` and captures, and evaluates it with rules.
 //!
-//! [`log`], [`profile`] and [`capture`] read one entry at a time into a [`RecordedCommand`]. [`Audit`] evaluates it
+//! [`objects`] finds the entries of texts; [`log`], [`profile`] and [`capture`] read one entry at a time into a [`RecordedCommand`]. [`Audit`] evaluates it
 //! with `engine::dry_run` and counts the outcomes in a [`AuditTally`]. [`Habits`] counts what a rule could prevent, and
 //! [`CandidateRules`] proposes rules that do not break the recorded applications. This layer has no I/O, clock or threads: `crate::cli` reads the files and shows progress. Next layer: `crate::replay`.
 //!
@@ -9,12 +9,14 @@
 
 pub mod capture;
 mod evaluation;
+mod expression;
 mod reply_summary;
 
 mod habits;
 mod known_documents;
 pub mod log;
 mod matching;
+pub mod objects;
 pub mod profile;
 mod proposal;
 mod recorded;

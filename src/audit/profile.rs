@@ -9,9 +9,10 @@ use serde_json::value::RawValue;
 
 use super::log::milliseconds;
 use super::recorded::{
-    Client, CommandFilter, RecordedCommand, RecordedContent, TRUNCATED, Unreadable, comment, content_of, head, joined,
-    namespace_of, statement, unknown_statements,
+    Client, CommandFilter, MASKED, RecordedCommand, RecordedContent, TRUNCATED, Unreadable, comment, content_of, head,
+    is_masked, joined, namespace_of, statement, unknown_statements,
 };
+use super::reply_summary::{ExtendedNumber, ReplySummary};
 use crate::command::{CommandClass, Namespace, WriteForm, classify};
 use crate::document::{CowDocument, Document};
 use crate::fnv::hash_of;
@@ -29,8 +30,18 @@ struct ProfileEntry<'a> {
     #[serde(rename = "allUsers")]
     users: Option<Vec<ProfileUser>>,
     ts: Option<serde_json::Value>,
-    ninserted: Option<serde_json::Value>,
-    millis: Option<serde_json::Value>,
+    ninserted: Option<ExtendedNumber>,
+    millis: Option<ExtendedNumber>,
+    #[serde(rename = "nMatched")]
+    matched: Option<ExtendedNumber>,
+    #[serde(rename = "nUpserted")]
+    upserted: Option<ExtendedNumber>,
+    #[serde(rename = "ndeleted")]
+    deleted: Option<ExtendedNumber>,
+    #[serde(rename = "nModified")]
+    modified: Option<ExtendedNumber>,
+    #[serde(rename = "errCode")]
+    code: Option<ExtendedNumber>,
 }
 
 #[derive(Deserialize)]
@@ -55,17 +66,18 @@ pub fn parse_line(line: &[u8], wanted: &CommandFilter<'_>, out: &mut Vec<Recorde
     let Some((namespace, command)) = namespace_of(&entry.ns).zip(entry.command) else { return Ok(()) };
     let json = command.get();
     let form = form_of(&entry.op);
-    let Some((class, collection)) = target(form, json, namespace) else { return Ok(()) };
+    let Some((class, collection)) = target(form, json, namespace)? else { return Ok(()) };
     let namespace = Namespace { collection, ..namespace };
     if !wanted(namespace, class, json.as_bytes()) {
         return Ok(());
     }
-    let inserted = entry.ninserted.as_ref().and_then(number).and_then(|count| u64::try_from(count).ok());
+    let inserted = entry.ninserted.and_then(ExtendedNumber::unsigned);
     let content = if truncated_name(json).is_some() {
         unknown_statements(namespace, class, inserted, TRUNCATED)
     } else {
         let shown = shell::document(json).map_err(|error| Unreadable(error.to_string()))?;
         match form {
+            _ if is_masked(shown.as_document()) => unknown_statements(namespace, class, inserted, MASKED),
             None => content_of(shown.as_document(), namespace, class, inserted),
             Some(form) => match command_of(form, namespace, shown.as_document()) {
                 Some(command) => RecordedContent::Command(command),
@@ -78,10 +90,10 @@ pub fn parse_line(line: &[u8], wanted: &CommandFilter<'_>, out: &mut Vec<Recorde
     out.push(RecordedCommand {
         client,
         milliseconds: entry.ts.as_ref().and_then(date),
-        took: entry.millis.as_ref().and_then(number).and_then(|took| u64::try_from(took).ok()),
+        took: entry.millis.and_then(ExtendedNumber::unsigned),
         content,
         partial: form.is_some(),
-        reply: None,
+        reply: ReplySummary::of_counts([entry.matched, entry.upserted, entry.deleted, entry.modified, entry.code]),
     });
     Ok(())
 }
@@ -96,13 +108,20 @@ fn form_of(operation: &str) -> Option<WriteForm> {
 }
 
 /// The class and collection of an entry. If its `ns` is a database's `$cmd`, the command names the collection.
-fn target<'e>(form: Option<WriteForm>, json: &'e str, namespace: Namespace<'e>) -> Option<(CommandClass, &'e str)> {
-    match (form, truncated_name(json)) {
+///
+/// # Errors
+/// As [`head`].
+fn target<'e>(
+    form: Option<WriteForm>,
+    json: &'e str,
+    namespace: Namespace<'e>,
+) -> Result<Option<(CommandClass, &'e str)>, Unreadable> {
+    Ok(match (form, truncated_name(json)) {
         (Some(WriteForm::Delete), _) => Some((CommandClass::Delete, namespace.collection)),
         (Some(_), _) => Some((CommandClass::Update, namespace.collection)),
         (None, Some(name)) => Some((classify(name.as_bytes()), namespace.collection)),
-        (None, None) => head(json).map(|(class, target)| (class, target.unwrap_or(namespace.collection))),
-    }
+        (None, None) => head(json)?.map(|(class, target)| (class, target.unwrap_or(namespace.collection))),
+    })
 }
 
 /// The command of the one statement in an entry. Of its other fields the entry has only the comment.
@@ -119,13 +138,7 @@ fn truncated_name(json: &str) -> Option<&str> {
     Some(inside.split([':', ' ']).next().unwrap_or_default())
 }
 
-/// A number in any form of Extended JSON.
-fn number(value: &serde_json::Value) -> Option<i64> {
-    let wrapped = |key| value.get(key).and_then(serde_json::Value::as_str).and_then(|text| text.parse().ok());
-    value.as_i64().or_else(|| wrapped("$numberInt")).or_else(|| wrapped("$numberLong"))
-}
-
 fn date(value: &serde_json::Value) -> Option<i64> {
     let date = value.get("$date")?;
-    date.as_str().and_then(milliseconds).or_else(|| number(date))
+    date.as_str().and_then(milliseconds).or_else(|| ExtendedNumber::deserialize(date).ok()?.0)
 }

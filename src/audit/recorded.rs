@@ -2,7 +2,7 @@
 
 use super::ReplySummary;
 use crate::command::{CommandClass, Namespace, WriteForm, classify};
-use crate::document::{CowDocument, Document, Element, Value};
+use crate::document::{CowDocument, Document, Element, Kind, Value};
 
 /// One recorded command, or the part of it that the source contains.
 #[derive(Debug, Clone)]
@@ -62,10 +62,23 @@ pub type CommandFilter<'w> = dyn Fn(Namespace<'_>, CommandClass, &[u8]) -> bool 
 
 /// The reason for [`UnknownStatements`] if the source truncated the command.
 pub(super) const TRUNCATED: &str = "the source truncated it";
+/// The reason if the source masked its values.
+pub(super) const MASKED: &str = "the source masks its values";
+/// What `redactClientLogData` logs instead of a value.
+pub(super) const MASK: &str = "###";
 /// The reason if a rule needs a field that a [`RecordedCommand::partial`] command lacks.
 pub(super) const REST_UNKNOWN: &str = "the source has only the statements of the command";
 /// The reason if the source never contains it.
 const OMITTED: &str = "the source does not contain its documents or statements";
+
+/// Whether a value of a logged command is not what the client sent: the source masked or shortened it.
+pub(super) fn is_masked(logged: Document<'_>) -> bool {
+    logged.elements().any(|element| match element.value.kind {
+        Kind::Document | Kind::Array => element.value.as_document_or_array().is_some_and(is_masked),
+        Kind::String => matches!(element.value.as_str(), Some(MASK | "...")) || element.key == b"$truncated",
+        _ => false,
+    })
+}
 
 /// Whether a field belongs to the session and does not change what the command does.
 pub(super) fn is_of_session(key: &[u8]) -> bool {
@@ -173,9 +186,17 @@ pub(super) fn namespace_of(ns: &str) -> Option<Namespace<'_>> {
 }
 
 /// The class of a command and the collection it names, from its JSON: `{"update":"orders",…`.
-pub(super) fn head(json: &str) -> Option<(CommandClass, Option<&str>)> {
-    let (name, rest) = json.trim_start().strip_prefix('{')?.trim_start().strip_prefix('"')?.split_once('"')?;
-    let value = rest.trim_start().strip_prefix(':')?.trim_start();
-    let target = value.strip_prefix('"').and_then(|text| text.split_once('"')).map(|(target, _)| target);
-    Some((classify(name.as_bytes()), target))
+///
+/// # Errors
+/// Its fields are sorted, so its name is not the first.
+pub(super) fn head(json: &str) -> Result<Option<(CommandClass, Option<&str>)>, Unreadable> {
+    let first = json.trim_start().strip_prefix('{').and_then(|rest| rest.trim_start().strip_prefix('"'));
+    let Some((name, rest)) = first.and_then(|text| text.split_once('"')) else { return Ok(None) };
+    if name.starts_with('$') {
+        let reason = "the fields of its command are sorted, but their order has a meaning: export it without sorting";
+        return Err(Unreadable(reason.to_owned()));
+    }
+    let value = rest.trim_start().strip_prefix(':').map(str::trim_start);
+    let target = value.and_then(|value| value.strip_prefix('"')?.split_once('"')).map(|(target, _)| target);
+    Ok(Some((classify(name.as_bytes()), target)))
 }

@@ -1,5 +1,8 @@
 //! What a server answered to a command, as far as a replay compares it: errors, counts, and the cursor that it opened.
 
+use serde::{Deserialize, Deserializer};
+use serde_json::Value as JsonValue;
+
 use crate::command::Reply;
 use crate::document::{Document, Value, Writer};
 
@@ -93,6 +96,35 @@ impl From<&Reply<'_>> for ReplySummary {
             cursor: reply.cursor_id().unwrap_or_default(),
             rules,
         }
+    }
+}
+
+impl ReplySummary {
+    /// What mongod's log and profile have of the reply to one statement; `None` if an entry has none of it.
+    pub(super) fn of_counts([matched, upserted, deleted, modified, code]: [Option<ExtendedNumber>; 5]) -> Option<Self> {
+        let of = |count: Option<ExtendedNumber>| count.and_then(|count| count.0);
+        let n = of(matched).map(|matched| matched.saturating_add(of(upserted).unwrap_or_default())).or(of(deleted));
+        let code = of(code).map(|code| i32::try_from(code).unwrap_or_default());
+        let reply = Self { code, n, modified: of(modified), ..Self::default() };
+        (reply != Self::default()).then_some(reply)
+    }
+}
+
+/// A number in any form of Extended JSON; `None` if it is none.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ExtendedNumber(pub(super) Option<i64>);
+
+impl<'d> Deserialize<'d> for ExtendedNumber {
+    fn deserialize<D: Deserializer<'d>>(value: D) -> Result<Self, D::Error> {
+        let value = JsonValue::deserialize(value)?;
+        let wrapped = |key| value.get(key).and_then(JsonValue::as_str).and_then(|text| text.parse().ok());
+        Ok(Self(value.as_i64().or_else(|| wrapped("$numberInt")).or_else(|| wrapped("$numberLong"))))
+    }
+}
+
+impl ExtendedNumber {
+    pub(super) fn unsigned(self) -> Option<u64> {
+        self.0.and_then(|number| u64::try_from(number).ok())
     }
 }
 

@@ -16,24 +16,35 @@ const SHOWN: usize = 5;
 #[derive(Debug, Clone, Default)]
 pub struct TrafficFile {
     pub name: String,
-    /// "mongod log", "system.profile", "capture"
+    /// "mongod log", "system.profile", "mongod log, system.profile", "capture"
     pub kind: &'static str,
     pub bytes: u64,
     /// Entries that could not be read.
     pub unreadable: u64,
+    /// Lines with other content than entries.
+    pub skipped: u64,
     /// What is wrong with the file, or with its first unreadable entry.
     pub note: Option<String>,
 }
 
 impl TrafficFile {
-    /// "2 entries cannot be read"; `None` if all can be.
+    /// "2 entries cannot be read, 1 line with other content was skipped: the entry at byte 5 is cut off"; empty if
+    /// nothing is wrong.
     #[must_use]
-    pub fn unreadable(&self) -> Option<String> {
-        match self.unreadable {
+    pub fn flaws(&self) -> String {
+        let unreadable = match self.unreadable {
             0 => None,
             1 => Some("1 entry cannot be read".to_owned()),
             count => Some(format!("{count} entries cannot be read")),
-        }
+        };
+        let skipped = match self.skipped {
+            0 => None,
+            1 => Some("1 line with other content was skipped".to_owned()),
+            count => Some(format!("{count} lines with other content were skipped")),
+        };
+        let counts: Vec<String> = unreadable.into_iter().chain(skipped).collect();
+        let parts: Vec<String> = [counts.join(", ")].into_iter().chain(self.note.clone()).collect();
+        one_line(&parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": "))
     }
 }
 
@@ -47,6 +58,7 @@ pub fn to_json(tally: &AuditTally, rules: &RuleSet, sources: &[TrafficFile]) -> 
             "kind": source.kind,
             "bytes": source.bytes,
             "unreadable": source.unreadable,
+            "skipped": source.skipped,
             "note": source.note,
         })
     };
@@ -56,7 +68,7 @@ pub fn to_json(tally: &AuditTally, rules: &RuleSet, sources: &[TrafficFile]) -> 
         "to": tally.times.and_then(|(_, last)| time(last)),
         "commands": tally.commands,
         "rules": active(rules, tally).map(|(rule, tally)| rule_json(rule, tally)).collect::<Vec<_>>(),
-        "notes": notes(tally, rules),
+        "notes": notes(tally, rules, sources),
     })
 }
 
@@ -76,16 +88,16 @@ fn rule_json(rule: &Rule, tally: &RuleTally) -> Value {
 pub fn to_text(tally: &AuditTally, rules: &RuleSet, sources: &[TrafficFile]) -> String {
     let mut out = String::new();
     for source in sources {
-        let unreadable = source.unreadable().map(|text| format!(", {text}")).unwrap_or_default();
-        let note = source.note.as_ref().map(|note| format!(": {}", one_line(note))).unwrap_or_default();
-        line(&mut out, format_args!("{} ({}){unreadable}{note}", source.name, source.kind));
+        let flaws = source.flaws();
+        let flaws = if flaws.is_empty() { flaws } else { format!(": {flaws}") };
+        line(&mut out, format_args!("{} ({}){flaws}", source.name, source.kind));
     }
     line(&mut out, format_args!("{} commands on the rules' collections\n", tally.commands));
     out.push_str(&table(&active(rules, tally).collect::<Vec<_>>()));
     for (rule, tally) in active(rules, tally) {
         write_details(rule, tally, &mut out);
     }
-    for note in notes(tally, rules) {
+    for note in notes(tally, rules, sources) {
         line(&mut out, format_args!("\nnote: {note}"));
     }
     out
@@ -178,13 +190,20 @@ fn words(outcome: ReportedOutcome) -> &'static str {
 }
 
 /// Notes on the limits of the counts.
-fn notes(tally: &AuditTally, rules: &RuleSet) -> Vec<String> {
+fn notes(tally: &AuditTally, rules: &RuleSet, sources: &[TrafficFile]) -> Vec<String> {
     let mut notes = Vec::new();
     let by_user = active(rules, tally).any(|(rule, _)| !rule.except.users.is_empty());
     if tally.users_unknown && by_user {
         notes.push(
             "a rule exempts users (except: users), but some sources do not contain the authenticated user; for them \
              the audit assumes no user"
+                .to_owned(),
+        );
+    }
+    if tally.commands == 0 && sources.iter().any(|source| source.kind != "capture") {
+        notes.push(
+            "there is no command on the rules' collections. mongod logs only slow commands; all are logged after \
+             db.setProfilingLevel(0, {slowms: -1})"
                 .to_owned(),
         );
     }

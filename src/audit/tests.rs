@@ -55,7 +55,7 @@ fn statements_and_their_command_are_joined_by_connection() {
                          at: ISODate(\"2026-01-01T00:00:00.005Z\")}}}])";
     let write = |context| line(context, "update", "d.c", Q, "");
     let rest = |context| line(context, "command", "d.$cmd", UPDATE, "");
-    let find = line("a", "command", "d.c", r#"{"find":"c","filter":{},"$db":"d"}"#, "");
+    let find = line("a", "command", "d.c", r#"{"find":"c","filter":{},"$db":"d"}"#, "").replace("04.874", "04.875");
     let remove = line("a", "remove", "d.c", r#"{"q":{"x":{"$gt":2}},"limit":0}"#, "");
     let cut = line(
         "a",
@@ -82,6 +82,98 @@ fn statements_and_their_command_are_joined_by_connection() {
         (vec![cut, rest("a")], vec!["Update of 1 on c: the source truncated it"]),
     ] {
         assert_eq!(read_commands(&lines), expected, "{lines:#?}");
+    }
+}
+
+#[test]
+fn a_command_line_can_come_before_its_statements() {
+    let at = |line: String, time: &str| line.replace("03:50:04.874", time);
+    let early = |line| at(line, "03:50:04.870");
+    let late = |line| at(line, "03:50:05.000");
+    let write = || line("a", "update", "d.c", Q, "");
+    let rest = || line("a", "command", "d.$cmd", UPDATE, "");
+    let body = || {
+        let command = format!(r#"{{"update":"c","updates":[{Q}],"$db":"d"}}"#);
+        line("a", "command", "d.$cmd", &command, "")
+    };
+    let other_server = |line: String| line.replace(r#""appName""#, r#""remote":"10.0.0.2:5","appName""#);
+    let cut = || {
+        let truncated = r#","truncated":{"command":{"u":{"a":{"type":"string"}}}}"#;
+        line("a", "update", "d.c", r#"{"q":{"_id":1},"u":{}}"#, truncated)
+    };
+    let delete = || line("a", "remove", "d.c", r#"{"q":{"x":2},"limit":1}"#, "");
+    let delete_rest = || line("a", "command", "d.$cmd", r#"{"delete":"c","ordered":true,"$db":"d"}"#, "");
+    let deleted = "db.c.deleteOne({x: 2})".to_owned();
+    let unknown = "Update of 1 on c: the source does not contain its documents or statements".to_owned();
+    let whole = &read_commands(&[write(), rest()])[0];
+    let plain = &read_commands(&[body()])[0];
+    let part = &read_commands(&[write()])[0];
+    for (lines, expected) in [
+        (vec![rest(), write()], vec![whole]),
+        (vec![rest(), early(write())], vec![whole]),
+        (vec![rest(), cut()], vec![&"Update of 1 on c: the source truncated it".to_owned()]),
+        (vec![body(), write()], vec![plain]),
+        // The statement is one of a later command.
+        (vec![rest(), late(write())], vec![&unknown, part]),
+        (vec![rest(), late(write()), late(rest())], vec![&unknown, whole]),
+        // Lines of one millisecond, sorted by their texts.
+        (vec![delete_rest(), rest(), delete(), write()], vec![whole, &deleted]),
+        // Another server's connection has the same number.
+        (vec![rest(), other_server(write())], vec![&unknown, part]),
+        (vec![write(), other_server(write()), rest(), other_server(rest())], vec![whole, whole]),
+    ] {
+        let (mut read, mut expected): (Vec<String>, Vec<&String>) = (read_commands(&lines), expected);
+        read.sort();
+        expected.sort();
+        assert_eq!(read.iter().collect::<Vec<_>>(), expected, "{lines:#?}");
+    }
+}
+
+#[test]
+fn masked_values_are_not_values() {
+    const MASKED: &str = "Update of 1 on c: the source masks its values";
+    let write = || {
+        let statement = r####"{"q":{"_id":"###"},"u":{"$set":{"a":"###"}},"multi":"###","upsert":"###"}"####;
+        line("a", "update", "d.c", statement, "")
+    };
+    let command = |namespace: &str, command: &str| line("a", "command", namespace, command, "");
+    let rest = || command("d.$cmd", r####"{"update":"###","ordered":"###","$db":"###"}"####);
+    let find = command("d.c", r####"{"find":"###","filter":{"_id":"###"},"$db":"###"}"####);
+    let nested = command("d.c", r####"{"find":"c","filter":{"a":{"$in":[1,{"ssn":"###"}]}},"$db":"d"}"####);
+    let shortened = line("a", "update", "d.c", r#"{"q":{"_id":1},"u":{"text":"..."}}"#, "");
+    for (lines, expected) in [
+        (vec![write(), rest()], MASKED),
+        (vec![write()], MASKED),
+        (vec![find], "Find of 1 on c: the source masks its values"),
+        (vec![nested], "Find of 1 on c: the source masks its values"),
+        (vec![shortened], MASKED),
+    ] {
+        assert_eq!(read_commands(&lines), [expected], "{lines:#?}");
+    }
+    let (mut reader, mut out) = (LogReader::default(), Vec::new());
+    let read = reader.parse_line(rest().as_bytes(), &everything, &mut out);
+    assert_eq!(read, Err(Unreadable("the source masks the name of the collection".to_owned())));
+    let sorted = command("d.c", r#"{"$db":"d","filter":{},"find":"c"}"#);
+    let read = reader.parse_line(sorted.as_bytes(), &everything, &mut out);
+    assert!(read.is_err_and(|Unreadable(reason)| reason.contains("are sorted")));
+    let hello = command("admin.$cmd", r####"{"hello":"###","$db":"###"}"####);
+    assert_eq!(reader.parse_line(hello.as_bytes(), &|_, _, _| false, &mut out), Ok(()));
+    let profile = r####"{"op":"update","ns":"d.c","command":{"q":{"_id":"###"},"u":{"$set":{"a":1}}}}"####;
+    profile::parse_line(profile.as_bytes(), &everything, &mut out).unwrap();
+    assert_eq!(out.iter().map(describe).collect::<Vec<_>>(), [MASKED]);
+}
+
+#[test]
+fn a_log_names_its_server() {
+    let starting = r#"{"t":{},"c":"CONTROL","ctx":"initandlisten","msg":"MongoDB starting","attr":{"pid":5,"port":27018,"host":"db1"}}"#;
+    let rotated =
+        r#"{"t":{},"ctx":"initandlisten","msg":"Process Details","attr":{"pid":"5","port":"27018","host":"db1"}}"#;
+    let config = r#"{"t":{},"ctx":"conn2","msg":"New replica set config in use","attr":{"config":{"_id":"rs0","members":[{"_id":0,"host":"a:1"},{"_id":1,"host":"b:2"}]}}}"#;
+    let other = r#"{"t":{},"ctx":"conn2","msg":"client metadata","attr":{"host":"db1","port":1}}"#;
+    for (line, expected) in
+        [(starting, &["db1:27018"][..]), (rotated, &["db1:27018"]), (config, &["a:1", "b:2"]), (other, &[])]
+    {
+        assert_eq!(super::log::servers(line.as_bytes()), expected, "{line}");
     }
 }
 
@@ -429,11 +521,66 @@ fn a_rule_that_breaks_the_application_is_not_proposed() {
         let text = proposed(&sold(stock).iter().map(String::as_str).collect::<Vec<_>>());
         assert!(text.contains(expected) && text.contains("No rule proposed") == (stock == 3), "{text}");
     }
+    for (amount, lost) in [("NumberLong(-1)", 3), ("-1.5", 4), ("NumberDecimal('-1.5')", 4)] {
+        let update = format!("db.c.updateOne({{_id: 1}}, {{$inc: {{n: {amount}}}}})");
+        let sold = [vec!["db.c.insertOne({_id: 1, n: 2})"], vec![&update; 5]].concat();
+        let text = proposed(&sold);
+        assert!(text.contains(&format!("{lost} of 5 statements would change nothing")), "{amount}\n{text}");
+    }
     // A pipeline cannot be analysed.
     let pipeline =
         ["db.c.updateOne({_id: 1}, {$inc: {n: -1}})", "db.c.updateOne({_id: 1}, [{$set: {n: {$max: ['$n', 0]}}}])"];
     let text = proposed(&pipeline);
     assert!(text.contains("    unsupported: allow\n    bounds:") && text.contains("# Not proposed: bounds"), "{text}");
+}
+
+#[test]
+fn a_proposal_is_contradicted_by_the_traffic_that_it_comes_from() {
+    let numbered = |n: i32| {
+        ["db.c.find().sort({no: -1}).limit(1)".to_owned(), format!("db.c.insertOne({{_id: 'n{n}', no: {n}}})")]
+    };
+    let numbers: Vec<String> = (1..=6).flat_map(numbered).collect();
+    let imported = "db.c.insertMany([{_id: 'i', no: 900}, {_id: 'j', no: 850}])".to_owned();
+    let before_import = [numbers.clone(), vec![imported.clone()]].concat();
+    let pushes = vec!["db.c.updateOne({o: 1}, {$push: {l: 1}}, {upsert: true})".to_owned(); 25];
+    let renamed = [pushes.clone(), vec!["db.c.updateOne({o: 1}, {$set: {title: 'x'}})".to_owned()]].concat();
+    let at = |set: &str, time: &str| {
+        format!("db.c.updateOne({{_id: 1}}, {{$set: {{{set}, updated_at: ISODate('2026-01-01T00:00:{time}Z')}}}})")
+    };
+    let sensors = vec![at("t: 1", "00"), at("t: 2", "30"), at("h: 1", "10"), at("t: 3", "50"), at("h: 2", "40")];
+    let editor = [at("t: 1", "30"), READ.to_owned(), at("t: 2", "10"), READ.to_owned(), at("t: 3", "05")].to_vec();
+    let replaced = vec!["db.c.replaceOne({_id: 1}, {a: 1})".to_owned()];
+    let compared = [vec!["db.c.insertOne({_id: 1, a: 0})".to_owned()], replaced.clone()].concat();
+    let both = [compared.clone(), vec!["db.c.replaceOne({_id: 7}, {a: 1})".to_owned()]].concat();
+    for (commands, expected, absent) in [
+        (numbers, "    sequence: { field: no,", "Not proposed"),
+        (before_import, "2 of 8 inserts have another number than the next one", "\n    sequence:"),
+        (pushes, "    bucket:", "    limits:"),
+        (renamed, "    limits:", "bucket:"),
+        (sensors, "    timestamps: { source: updated_at, without_source: pass }", "per: document"),
+        (editor, "the application sets it back on purpose", "\n    timestamps:"),
+        (replaced, "The traffic does not show whether the recorded ones remove a field", "remove no field"),
+        (compared, "The recorded ones remove no field.", "does not show"),
+        (both, "1 of the 2 recorded ones remove no field; the traffic does not show it of the others", "The recorded"),
+        (
+            vec!["db.c.updateOne({_id: 1}, {$inc: {n: -1}})".to_owned()],
+            "1 rewritten with a condition that the traffic cannot confirm",
+            "Not proposed",
+        ),
+    ] {
+        let text = proposed(&commands.iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(text.contains(expected) && !text.contains(absent), "{commands:#?}\n{text}");
+    }
+}
+
+#[test]
+fn a_proposal_counts_what_the_source_does_not_contain() {
+    let (mut reader, mut out) = (LogReader::default(), Vec::new());
+    let masked = line("a", "update", "d.c", r####"{"q":{"_id":"###"},"u":{"a":"###"}}"####, "");
+    reader.parse_line(masked.as_bytes(), &everything, &mut out).unwrap();
+    reader.finish(&mut out);
+    let text = proposed_for(&out);
+    assert!(text.contains("# 1 statement could not be considered: the source masks its values.\n"), "{text}");
 }
 
 #[test]

@@ -73,6 +73,20 @@ impl<'c> AuditedWrite<'c> {
         fields.flat_map(Document::elements).map(|element| element.key)
     }
 
+    /// What it writes into a top-level field: the operator, or nothing for a whole document, and the value.
+    pub(super) fn written(&self, field: &str) -> Option<(&'c [u8], Value<'c>)> {
+        match self.change {
+            WriteAction::Insert(document) | WriteAction::Replacement(document) => {
+                document.get(field).map(|value| (&b""[..], value))
+            }
+            WriteAction::Operators(operators) => operators.elements().find_map(|operator| {
+                let value = operator.value.as_document()?.get(field)?;
+                Some((operator.key, value))
+            }),
+            WriteAction::Other | WriteAction::Delete => None,
+        }
+    }
+
     /// The fields of one operator.
     pub(super) fn operator(&self, name: &str) -> impl Iterator<Item = crate::document::Element<'c>> {
         let fields = match self.change {

@@ -21,7 +21,7 @@ pub struct Arguments {
     /// Text, or JSON for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// mongod's log, system.profile as JSON lines, or a capture; gzip is detected.
+    /// mongod's log, system.profile as JSON, or a capture; gzip is detected.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 }

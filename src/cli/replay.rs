@@ -14,7 +14,7 @@ use clap::Args;
 use tokio::runtime::Builder;
 
 use self::progress::ProgressDisplay;
-use self::source::ActionReader;
+use self::source::{ActionReader, RecordedDeployment};
 use super::output::print;
 use super::typed::Unquoted;
 use super::{EXIT_USAGE, Format, fail, logging, values};
@@ -32,7 +32,7 @@ const EXTENSION: u64 = 1_000;
 
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Captures of docward record; also mongod's log, or system.profile as JSON lines. gzip is detected.
+    /// Captures of docward record; also mongod's log, or system.profile as JSON. gzip is detected.
     #[arg(value_name = "CAPTURE", required = true)]
     files: Vec<PathBuf>,
     /// Connection string of the deployment, or of a docward, that the traffic is sent to. Its data are changed.
@@ -54,7 +54,7 @@ pub struct Arguments {
     /// Format of the result: text, or JSON for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Also replay to the deployment that was recorded.
+    /// Also replay to the deployment that was recorded, or if the files do not show which one that was.
     #[arg(long)]
     allow_same_deployment: bool,
     /// Name server for mongodb+srv:// names [default: the system's].
@@ -116,14 +116,19 @@ async fn replay(arguments: &Arguments) -> Result<ReplayReport, ReplayFailure> {
     let total = survey.recorded().commands;
     if total == 0 {
         let files: Vec<String> = arguments.files.iter().map(|file| file.display().to_string()).collect();
-        return Err(ReplayFailure::Usage(format!("{}: no command in it can be replayed", files.join(", "))));
+        let not_sent = survey.planner().not_sent().iter();
+        let reasons = not_sent.map(|(one, count)| format!("{}: {}", counted(*count, "command"), one.reason()));
+        let reasons: Vec<String> = survey.flaws().iter().cloned().chain(reasons).collect();
+        let reasons = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
+        let files = files.join(", ");
+        return Err(ReplayFailure::Usage(format!("{files}: no command in it can be replayed{reasons}")));
     }
     let uris = [("--to", Some(&arguments.to)), ("--compare", arguments.compare.as_ref())];
     let (mut players, mut data) = (Vec::new(), Vec::new());
     for (flag, uri) in uris {
         let Some(uri) = uri else { continue };
         let target = ReplayTarget::parse(uri, arguments.resolver).await.context(flag)?;
-        check_deployment(flag, &target, survey.servers(), arguments.allow_same_deployment).await?;
+        check_deployment(flag, &target, survey.deployment(), arguments.allow_same_deployment).await?;
         if arguments.compare.is_some() {
             data.push(target.data_id().await.context(flag)?);
         }
@@ -147,30 +152,46 @@ async fn replay(arguments: &Arguments) -> Result<ReplayReport, ReplayFailure> {
     Ok(replay.finish(arguments, stopped, &survey).await?)
 }
 
-/// Returns an error if the target is not the replica set that its connection string names, or is the deployment that was
-/// recorded: a replay writes.
+/// Returns an error if the target is not the replica set that its connection string names, or may be the deployment that
+/// was recorded: a replay writes.
 async fn check_deployment(
     flag: &str,
     target: &ReplayTarget,
-    recorded: &[String],
+    recorded: &RecordedDeployment,
     allowed: bool,
 ) -> Result<(), ReplayFailure> {
     if let Some(other) = target.other_set().await {
         return Err(ReplayFailure::Usage(format!("{flag}: {other}")));
     }
-    let names: BTreeSet<String> = target.identity().await.context(flag.to_owned())?;
-    match recorded.iter().find(|server| names.contains(*server)) {
-        Some(_) if !allowed => Err(ReplayFailure::Usage(format!(
-            "{flag}: the traffic was recorded from this deployment ({}), and a replay would write it there again; use a \
-             copy, or add --allow-same-deployment",
-            target.name()
-        ))),
-        _ => Ok(()),
+    if allowed {
+        return Ok(());
     }
+    let mut names: BTreeSet<String> = target.identity().await.context(flag.to_owned())?;
+    let own = if recorded.has_log_names { target.own_name().await.context(flag.to_owned())? } else { None };
+    let is_nameless = recorded.has_log_names && own.is_none();
+    names.extend(own);
+    let name = target.name();
+    let unknown = "and a replay would write the traffic there again; if it is another one, add --allow-same-deployment";
+    Err(ReplayFailure::Usage(if recorded.servers.iter().any(|server| names.contains(server)) {
+        format!(
+            "{flag}: the traffic was recorded from this deployment ({name}), and a replay would write it there again; use \
+             a copy, or add --allow-same-deployment"
+        )
+    } else if let [unnamed, ..] = recorded.unnamed.as_slice() {
+        format!("{flag}: {unnamed} does not show whether it was recorded from this deployment ({name}), {unknown}")
+    } else if is_nameless {
+        format!(
+            "{flag}: docward cannot see whether this deployment ({name}) was recorded, because its user may not run \
+             serverStatus, {unknown}"
+        )
+    } else {
+        return Ok(());
+    }))
 }
 
 /// Prints what will be done.
 fn announce(arguments: &Arguments, survey: &ActionReader, players: &[Player]) {
+    survey.flaws().iter().for_each(|flaws| logging::print_progress(flaws));
     let Recorded { commands, connections, .. } = survey.recorded();
     let targets: Vec<&str> = players.iter().map(|player| player.target().name()).collect();
     let seconds = survey.recorded().seconds();

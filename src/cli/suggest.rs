@@ -14,7 +14,7 @@ use crate::command::{CommandClass, Namespace};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// mongod's log, system.profile as JSON lines, or a capture; gzip is detected.
+    /// mongod's log, system.profile as JSON, or a capture; gzip is detected.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 }
@@ -41,9 +41,9 @@ fn proposal(files: &[PathBuf]) -> Result<String> {
     }
     let (habits, sources) = traffic::read_files(files, Habits::default())?;
     for source in &sources {
-        let flaws: Vec<String> = source.unreadable().into_iter().chain(source.note.clone()).collect();
+        let flaws = source.flaws();
         if !flaws.is_empty() {
-            logging::print_progress(&format!("docward: {}: {}", source.name, flaws.join(": ")));
+            logging::print_progress(&format!("docward: {}: {flaws}", source.name));
         }
     }
     let candidates = CandidateRules::from_habits(&habits);

@@ -12,11 +12,11 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use self::entries::{CaptureDamage, FileKind, TrafficEntries};
+use self::entries::{CaptureDamage, EntryKind, TrafficEntries};
 use crate::audit::capture::CaptureReader;
 use crate::audit::log::LogReader;
 use crate::audit::report::TrafficFile;
-use crate::audit::{RecordedCommand, Unreadable, profile};
+use crate::audit::{RecordedCommand, Unreadable, log, profile};
 use crate::command::{CommandClass, Namespace};
 
 /// The size of a batch in bytes.
@@ -32,13 +32,18 @@ pub(super) trait TrafficConsumer: Send {
     fn add_command(&mut self, recorded: &RecordedCommand);
 }
 
-/// Entries of one file: lines with their line breaks, or BSON documents.
+/// Entries of one file: JSON objects, or BSON documents.
 struct EntryBatch {
     source: usize,
-    kind: FileKind,
     bytes: Vec<u8>,
-    /// Where each entry begins in the decompressed file.
-    positions: Vec<u64>,
+    entries: Vec<BatchEntry>,
+}
+
+struct BatchEntry {
+    kind: EntryKind,
+    /// Where it begins in the decompressed file.
+    position: u64,
+    length: usize,
 }
 
 /// What was read of the entries of one file.
@@ -102,31 +107,32 @@ fn read_file(
     progress: &ProgressBar,
 ) -> Result<TrafficFile> {
     let entries = TrafficEntries::open(path, |file| Box::new(progress.wrap_read(file)))?;
-    let kind = entries.kind;
-    let (mut batch, mut positions) = (Vec::new(), Vec::new());
-    let send = |bytes: &mut Vec<u8>, positions: &mut Vec<u64>| {
-        let (bytes, positions) = (std::mem::take(bytes), std::mem::take(positions));
-        queue.send(EntryBatch { source, kind, bytes, positions }).ok().context("the worker thread failed")
+    let mut batch = EntryBatch { source, bytes: Vec::new(), entries: Vec::new() };
+    let send = |batch: &mut EntryBatch| {
+        let empty = EntryBatch { source, bytes: Vec::new(), entries: Vec::new() };
+        queue.send(std::mem::replace(batch, empty)).ok().context("the worker thread failed")
     };
-    let mut found = entries.describe(path)?;
-    let read = entries.read_all(&mut |position, entry| {
-        if kind == FileKind::Log && memchr::memmem::find(entry, b"\"Slow query\"").is_none() {
+    let read = entries.read_all(&mut |kind, position, entry| {
+        if kind == EntryKind::Log && !log::is_command(entry) {
             return Ok(());
         }
-        positions.push(position);
-        batch.extend_from_slice(entry);
-        if kind != FileKind::Capture {
-            batch.push(b'\n');
-        }
-        if batch.len() >= BATCH { send(&mut batch, &mut positions) } else { Ok(()) }
+        batch.entries.push(BatchEntry { kind, position, length: entry.len() });
+        batch.bytes.extend_from_slice(entry);
+        if batch.bytes.len() >= BATCH { send(&mut batch) } else { Ok(()) }
     })?;
-    send(&mut batch, &mut positions)?;
-    found.unreadable = read.too_long;
-    match read.flaw {
+    send(&mut batch)?;
+    let note = match read.flaw {
         Some(damage @ CaptureDamage::Damaged { .. }) => bail!("{damage}"),
-        cut => found.note = cut.map(|cut| cut.to_string()),
-    }
-    Ok(found)
+        cut => cut.map(|cut| cut.to_string()).or(read.first),
+    };
+    Ok(TrafficFile {
+        name: path.display().to_string(),
+        kind: read.kinds.name(),
+        bytes: std::fs::metadata(path)?.len(),
+        unreadable: read.unreadable,
+        skipped: read.other,
+        note,
+    })
 }
 
 /// Runs the consumer until the traffic ends.
@@ -143,15 +149,15 @@ fn work<W: TrafficConsumer>(mut consumer: W, batches: &Receiver<EntryBatch>, sou
         }
         let Some(counts) = counts.get_mut(batch.source) else { continue };
         let mut rest = batch.bytes.as_slice();
-        for position in batch.positions {
-            let (entry, after) = split(rest, batch.kind);
+        for BatchEntry { kind, position, length } in batch.entries {
+            let Some((entry, after)) = rest.split_at_checked(length) else { break };
             rest = after;
             let wanted =
                 |namespace: Namespace<'_>, class, command: &[u8]| consumer.is_relevant(namespace, class, command);
-            let read = match batch.kind {
-                FileKind::Log => logs.parse_line(entry, &wanted, &mut out),
-                FileKind::Profile => profile::parse_line(entry, &wanted, &mut out),
-                FileKind::Capture => captures.parse_record(entry, &wanted, &mut out),
+            let read = match kind {
+                EntryKind::Log => logs.parse_line(entry, &wanted, &mut out),
+                EntryKind::Profile => profile::parse_line(entry, &wanted, &mut out),
+                EntryKind::Capture => captures.parse_record(entry, &wanted, &mut out),
             };
             match read {
                 Ok(()) => counts.readable += 1,
@@ -167,13 +173,4 @@ fn work<W: TrafficConsumer>(mut consumer: W, batches: &Receiver<EntryBatch>, sou
     captures.finish(&mut out);
     out.iter().for_each(|recorded| consumer.add_command(recorded));
     (consumer, counts)
-}
-
-/// The first entry of a batch, and the rest.
-fn split(batch: &[u8], kind: FileKind) -> (&[u8], &[u8]) {
-    let end = match kind {
-        FileKind::Capture => batch.first_chunk().map_or(batch.len(), |bytes| u32::from_le_bytes(*bytes) as usize),
-        FileKind::Log | FileKind::Profile => memchr::memchr(b'\n', batch).map_or(batch.len(), |end| end + 1),
-    };
-    batch.split_at(end.clamp(1, batch.len()))
 }

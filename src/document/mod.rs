@@ -20,7 +20,7 @@ mod writer;
 pub use check::{Checked, MAX_DEPTH, Malformed};
 pub use cursor::{AmbiguousName, Document, Element, Elements, peek};
 pub use excerpt::excerpt;
-pub use number::{as_double, compare_numbers, compare_sum, is_finite, may_overflow};
+pub use number::{add_numbers, as_double, compare_numbers, compare_sum, is_finite, may_overflow};
 pub use owned::CowDocument;
 pub use path::{Path, PathLookup, is_at_or_below, parents, paths_overlap, rest_below};
 pub use value::{Kind, OwnedValue, Value};

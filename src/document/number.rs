@@ -19,6 +19,19 @@ pub fn compare_numbers(one: Value<'_>, other: Value<'_>) -> Option<Ordering> {
     }
 }
 
+/// Returns the sum of two numbers, as `$inc` computes it; `None` if one of them is not a number, or the sum is NaN. The
+/// sum of two integers can have another type.
+pub fn add_numbers(one: Value<'_>, other: Value<'_>) -> Option<OwnedValue> {
+    if one.kind == Kind::Decimal128 || other.kind == Kind::Decimal128 {
+        return Exact::as_decimal(one)?.plus(&Exact::as_decimal(other)?)?.to_decimal();
+    }
+    let integers = one.as_integer().zip(other.as_integer());
+    Some(match integers.and_then(|(one, other)| one.checked_add(other)) {
+        Some(sum) => OwnedValue::integer(sum),
+        None => OwnedValue::double(as_double(one)? + as_double(other)?),
+    })
+}
+
 /// Compares the sum of two numbers, as `$inc` computes it, with a third number. Returns `None` if one of them is not a
 /// number, or is NaN.
 pub fn compare_sum(one: Value<'_>, other: Value<'_>, third: Value<'_>) -> Option<Ordering> {
@@ -26,12 +39,7 @@ pub fn compare_sum(one: Value<'_>, other: Value<'_>, third: Value<'_>) -> Option
         let sum = Exact::as_decimal(one)?.plus(&Exact::as_decimal(other)?)?;
         return Some(sum.cmp(&Exact::from_value(third)?));
     }
-    let integers = one.as_integer().zip(other.as_integer());
-    let sum = match integers.and_then(|(one, other)| one.checked_add(other)) {
-        Some(sum) => OwnedValue::int64(sum),
-        None => OwnedValue::double(as_double(one)? + as_double(other)?),
-    };
-    compare_numbers(sum.as_value(), third)
+    compare_numbers(add_numbers(one, other)?.as_value(), third)
 }
 
 /// Returns an integer or a double as a double, rounded if it is a large integer; `None` for other types.
@@ -152,6 +160,18 @@ impl Exact {
             }
         }
         Self::normal(self.negative, digits, point)
+    }
+
+    /// Returns `None` if a Decimal128 cannot represent it.
+    fn to_decimal(&self) -> Option<OwnedValue> {
+        let sign = if self.negative { "-" } else { "" };
+        let text = match std::str::from_utf8(&self.digits).ok()? {
+            _ if self.is_infinite => format!("{sign}Infinity"),
+            "" => "0".to_owned(),
+            digits => format!("{sign}{digits}E{}", self.last_place()),
+        };
+        let decimal: bson::Decimal128 = text.parse().ok()?;
+        Some(Value { kind: Kind::Decimal128, bytes: &decimal.bytes() }.into())
     }
 
     fn last_place(&self) -> i64 {

@@ -128,6 +128,19 @@ impl ReplayTarget {
         Err(failure.unwrap_or_else(|| TargetError::NoPrimary(self.name.clone())))
     }
 
+    /// Returns the name by which the primary calls itself in its log, as `host:port`; `None` if the user may not ask for it.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub async fn own_name(&self) -> Result<Option<String>, TargetError> {
+        let mut connection = self.connect(None).await?;
+        let reply = connection.command("admin", |w| w.int32("serverStatus", 1)).await?;
+        let reply = Reply::parse(&reply).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+        let host = reply.body.get("host").and_then(Value::as_str);
+        // The port is missing if it is the default.
+        Ok(host.map(|host| if host.contains(':') { host.to_owned() } else { format!("{host}:27017") }))
+    }
+
     async fn identify(&self, address: &Address) -> io::Result<BTreeSet<String>> {
         let reply = timeout(HANDSHAKE, async {
             let mut connection = PlayerConnection::new(self.upstream.connect(address).await?);

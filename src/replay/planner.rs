@@ -27,6 +27,7 @@ pub enum NotSent {
     Server,
     Cursor,
     Session,
+    Time,
 }
 
 impl NotSent {
@@ -34,11 +35,12 @@ impl NotSent {
     #[must_use]
     pub fn reason(self) -> &'static str {
         match self {
-            Self::Incomplete => "the recording does not contain the whole command",
+            Self::Incomplete => "the recording does not contain the whole command with its values",
             Self::Unknown => "docward does not know the command, and records only its name",
             Self::Server => "it is about servers, users or connections, or a database of the server itself",
             Self::Cursor => "it names a cursor that was opened before the recording, or that is closed",
             Self::Session => "the recording does not contain its session",
+            Self::Time => "the recording does not contain its time",
         }
     }
 }
@@ -159,6 +161,11 @@ impl ReplayPlanner {
     /// Notes a recorded command whose statements the recording does not contain.
     pub fn unknown_statements(&mut self, stream: u64) -> PlannedCommand {
         self.skip(stream, NotSent::Incomplete)
+    }
+
+    /// Notes a recorded command whose time the recording does not contain.
+    pub fn without_time(&mut self) {
+        *self.not_sent.entry(NotSent::Time).or_default() += 1;
     }
 
     /// Notes the recorded reply to the last command of a connection.

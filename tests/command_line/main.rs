@@ -15,4 +15,5 @@ mod schema;
 mod shell_traffic;
 mod stored_data;
 mod suggested;
+mod traffic_files;
 mod unreachable_server;

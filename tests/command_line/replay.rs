@@ -370,7 +370,31 @@ fn a_log_is_played_as_far_as_it_contains_commands() {
     let played = &report["targets"][0]["latencies"];
     assert_eq!((&played["update"]["count"], &played["getMore"]["count"]), (&10.into(), &2.into()), "{report:#}");
     let reasons = report["not_sent"].to_string();
-    assert!(reasons.contains("the recording does not contain the whole command"), "the insert: {reasons}");
+    assert!(
+        reasons.contains("the recording does not contain the whole command with its values"),
+        "the insert: {reasons}"
+    );
+}
+
+#[test]
+fn a_log_is_not_played_to_the_deployment_that_wrote_it() {
+    let folder = tempfile::tempdir().unwrap();
+    for kind in [Kind::Standalone, Kind::ReplicaSet] {
+        let recorded = Mongod::start_with(kind, &["--slowms", "0"]);
+        recorded.command("shop", doc! {"update": "orders", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"n": 1}}}]});
+        let log = std::fs::read_to_string(recorded.log_file()).unwrap();
+        let commands: String =
+            log.lines().filter(|line| line.contains("Slow query")).map(|line| format!("{line}\n")).collect();
+        let part = folder.path().join("part.log");
+        std::fs::write(&part, commands).unwrap();
+        for (file, words) in [
+            (recorded.log_file(), "was recorded from this deployment"),
+            (part, "part.log does not show whether it was recorded from this deployment"),
+        ] {
+            let done = docward(&["replay", file.to_str().unwrap(), "--to", &direct(&recorded.address())]);
+            assert!(done.status.code() == Some(64) && text(&done).contains(words), "{kind:?}: {}", text(&done));
+        }
+    }
 }
 
 #[test]
@@ -405,7 +429,11 @@ fn a_profile_is_played_as_far_as_it_contains_commands() {
     recorded.command("shop", doc! {"delete": "orders", "deletes": [{"q": {"_id": 10}, "limit": 1}]});
     let rules = "version: 1\nrules:\n  - { name: whole, namespace: shop.orders, except: { apps: [warehouse] }, replacement: {} }\n";
     let proxy = Docward::before(&target.uri()).rules(rules).start();
-    let report = replay(&[&profile], &direct(&proxy.address()), &["--speed", "max"], 0);
+    let refused = docward(&["replay", profile.to_str().unwrap(), "--to", &direct(&proxy.address())]);
+    let words = "does not show whether it was recorded from this deployment";
+    assert!(refused.status.code() == Some(64) && text(&refused).contains(words), "{}", text(&refused));
+    let confirmed = ["--speed", "max", "--allow-same-deployment"];
+    let report = replay(&[&profile], &direct(&proxy.address()), &confirmed, 0);
     let hash = |mongod: &Mongod| {
         let reply = mongod.command("shop", doc! {"dbHash": 1, "collections": ["orders"]});
         reply.get_document("collections").unwrap().get_str("orders").unwrap().to_owned()
@@ -417,7 +445,10 @@ fn a_profile_is_played_as_far_as_it_contains_commands() {
     assert_eq!(counts, [9, 1, 1, 1, 2, 0], "{report:#}");
     assert_eq!(played["failed"], 0, "the application's name is kept: {report:#}");
     let reasons = report["not_sent"].to_string();
-    assert!(reasons.contains("the recording does not contain the whole command"), "the insert: {reasons}");
+    assert!(
+        reasons.contains("the recording does not contain the whole command with its values"),
+        "the insert: {reasons}"
+    );
     let recorded = &report["recorded"]["latencies"]["update"];
     assert!(recorded["count"] == 9, "a profile has the latencies: {report:#}");
 }

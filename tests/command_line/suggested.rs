@@ -236,6 +236,94 @@ async fn copied_names_become_copies() {
     assert_proposed(&text.await, "copies: [{ into:");
 }
 
+/// A wiki that edits two pages.
+async fn edits(database: &Database, keep: impl AsyncFn(&Database, &Document)) {
+    let pages = collection(database, "pages");
+    for id in ["home", "help"] {
+        pages
+            .insert_one(doc! {"_id": id, "title": format!("{id} 0"), "text": format!("text of {id} 0")})
+            .await
+            .unwrap();
+    }
+    for edit in 1..=4 {
+        for id in ["home", "help"] {
+            let page = pages.find_one(doc! {"_id": id}).await.unwrap().unwrap();
+            keep(database, &page).await;
+            let title = format!("{id} {edit}");
+            let set = doc! {"$set": {"title": &title, "text": format!("text of {title}")}};
+            pages.update_one(doc! {"_id": id}, set).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_states_are_no_copies() {
+    let text = suggested(async |database| {
+        edits(database, async |database, page| {
+            let versions = collection(database, "pages_versions");
+            let rev = versions.count_documents(doc! {}).await.unwrap() as i64;
+            let version =
+                doc! {"page": page.get_str("_id").unwrap(), "title": page.get_str("title").unwrap(), "rev": rev};
+            versions.insert_one(version).await.unwrap();
+        })
+        .await;
+        let versions = collection(database, "pages_versions");
+        assert!(versions.find_one(doc! {"page": "home", "title": "home 0"}).await.unwrap().is_some());
+    });
+    assert_not_proposed(
+        &text.await,
+        "copies",
+        "6 inserts have other values of 'title' than the newest one for the same 'page'",
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_that_the_application_updates_become_one_rule_for_all_fields() {
+    let text = suggested(async |database| {
+        let links = collection(database, "links");
+        edits(database, async |_, page| {
+            let id = page.get_str("_id").unwrap();
+            let set = doc! {"page_title": page.get_str("title").unwrap(), "page_text": page.get_str("text").unwrap()};
+            links.update_many(doc! {"page": id}, doc! {"$set": set.clone()}).await.unwrap();
+            let mut link = doc! {"page": id};
+            link.extend(set);
+            links.insert_one(link).await.unwrap();
+        })
+        .await;
+    });
+    let text = text.await;
+    let rule = "copies: [{ into: app.links, key: page, fields: { text: page_text, title: page_title } }]";
+    let other = "copies: [{ into: app.links, key: page, fields: { title: page_title, text: page_text } }]";
+    assert!(proposed(&text).iter().any(|line| [rule, other].contains(line)), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_that_the_application_counts_and_checks_is_not_changed() {
+    // What Mongoose sends: __v is incremented with $push, and required where an element is set by its position. The
+    // document stays in the memory of the process.
+    let text = suggested(async |database| {
+        let posts = collection(database, "posts");
+        for id in 0..4 {
+            posts.insert_one(doc! {"_id": id, "title": "a", "comments": [], "__v": 0}).await.unwrap();
+            let push = doc! {"$push": {"comments": {"n": 1}}, "$inc": {"__v": 1}};
+            posts.update_one(doc! {"_id": id}, push).await.unwrap();
+            posts.update_one(doc! {"_id": id}, doc! {"$set": {"title": "b"}}).await.unwrap();
+            let set = doc! {"$set": {"comments.0.n": 2}, "$inc": {"__v": 1}};
+            let done = posts.update_one(doc! {"_id": id, "__v": 1}, set).await.unwrap();
+            assert_eq!(done.matched_count, 1, "its next save");
+            // Another program saves whole documents.
+            let mut post = posts.find_one(doc! {"_id": id}).await.unwrap().unwrap();
+            post.insert("seen", true);
+            assert_eq!(posts.replace_one(doc! {"_id": id}, post).await.unwrap().matched_count, 1);
+        }
+    });
+    let text = text.await;
+    let reason = "would match nothing, because the rule changes the version between the application's reads";
+    assert_not_proposed(&text, "replacement: { policy: check_version", reason);
+    assert_proposed(&text, "replacement: { policy: merge }");
+    assert!(text.contains("The recorded ones remove no field."), "{text}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_array_that_grows_gets_a_limit() {
     let text = suggested(async |database| {
@@ -322,6 +410,15 @@ async fn a_balance_below_zero_is_not_broken() {
         }
     });
     assert_not_proposed(&text.await, "bounds", "3 of 5 statements would change nothing");
+    let text = suggested(async |database| {
+        let accounts = collection(database, "accounts");
+        accounts.insert_one(doc! {"_id": 1, "balance": 20.5}).await.unwrap();
+        for amount in [-10.25, 5.0, -7.5, -9.75, 12.5, -20.0, 30.0, -1.25, -9.0, -15.5] {
+            let done = accounts.update_one(doc! {"_id": 1}, doc! {"$inc": {"balance": amount}}).await.unwrap();
+            assert_eq!(done.matched_count, 1);
+        }
+    });
+    assert_not_proposed(&text.await, "bounds", "3 of 7 statements would change nothing");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,9 +1,11 @@
 //! Values of one collection's documents that inserts into another collection repeat beside a reference.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::{Evidence, SeenWrite};
-use crate::document::{Document, Element, Kind, Value};
+use super::{Evidence, MAX_DOCUMENTS, SeenWrite};
+use crate::audit::known_documents::KnownDocuments;
+use crate::audit::write::AuditedWrite;
+use crate::document::{Document, Element, Kind, OwnedValue, Value};
 use crate::fnv::hash_of;
 
 /// The most kinds of copies that are counted.
@@ -42,12 +44,47 @@ pub(in crate::audit) struct CopiedValues {
     /// Inserts with another value.
     pub(in crate::audit) different: u64,
     values: HashSet<u64>,
+    /// By the reference, as a hash.
+    by_reference: HashMap<u64, CopiesOfOne>,
+    /// Updates of copies.
+    updates: u64,
+}
+
+/// The copies of one original.
+#[derive(Debug)]
+struct CopiesOfOne {
+    reference: OwnedValue,
+    /// By value, as a hash: the number of inserts.
+    inserts: BTreeMap<u64, u64>,
+    /// The value of the last insert.
+    last: u64,
+}
+
+impl CopiesOfOne {
+    fn other_than(&self, value: u64) -> u64 {
+        self.inserts.iter().filter(|(one, _)| **one != value).map(|(_, count)| count).sum()
+    }
 }
 
 impl CopiedValues {
     /// The number of different values that were copied.
     pub(in crate::audit) fn distinct(&self) -> usize {
         self.values.len()
+    }
+
+    /// Copies that the application never updated although it inserted later copies of the same original with another
+    /// value: it may keep old states.
+    pub(in crate::audit) fn old_states(&self) -> u64 {
+        if self.updates > 0 { 0 } else { self.by_reference.values().map(|one| one.other_than(one.last)).sum() }
+    }
+
+    /// Copies with another value than their original has at the end of the traffic.
+    pub(in crate::audit) fn outdated(&self, kind: &CopyKind, stored: &KnownDocuments) -> u64 {
+        let of = |copies: &CopiesOfOne| {
+            let original = stored.document(&kind.from, copies.reference.as_value())?;
+            Some(copies.other_than(hash_of(original.field(&kind.original).value()?.bytes)))
+        };
+        if self.updates > 0 { 0 } else { self.by_reference.values().filter_map(of).sum() }
     }
 }
 
@@ -63,6 +100,18 @@ impl Copied {
             let elements = element.value.as_array().unwrap_or(Document::EMPTY);
             let nested = elements.values().take(MAX_ELEMENTS).filter_map(Value::as_document);
             nested.for_each(|nested| self.references(nested, &prefix, seen));
+        }
+    }
+
+    /// Counts an update of copies.
+    pub(super) fn update(&mut self, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
+        let is_position = |part: &&[u8]| part.starts_with(b"$") || part.iter().all(u8::is_ascii_digit);
+        for (kind, copies) in self.kinds.iter_mut().filter(|(kind, _)| kind.into == seen.namespace) {
+            let updates = write.paths().filter(|path| {
+                let parts: Vec<&[u8]> = path.split(|byte| *byte == b'.').filter(|part| !is_position(part)).collect();
+                is_at_or_below(kind.copy.as_bytes(), &parts.join(&b'.'))
+            });
+            copies.updates += updates.count() as u64;
         }
     }
 
@@ -88,26 +137,53 @@ impl Copied {
                         original: text(of.key, ""),
                         copy: text(copy.key, prefix),
                     };
-                    self.count(kind, copy.value, of.value, seen);
+                    self.count(kind, key.value, copy.value, of.value, seen);
                 }
             }
         }
     }
 
-    fn count(&mut self, kind: CopyKind, copy: Value<'_>, original: Value<'_>, seen: &SeenWrite<'_>) {
+    fn count(
+        &mut self,
+        kind: CopyKind,
+        reference: Value<'_>,
+        copy: Value<'_>,
+        original: Value<'_>,
+        seen: &SeenWrite<'_>,
+    ) {
         let is_full = self.kinds.len() >= MAX_KINDS;
-        match self.kinds.get_mut(&kind) {
-            Some(copies) if copy != original => copies.different += 1,
-            None if copy != original || is_full => {}
-            _ => {
-                let copies = self.kinds.entry(kind).or_default();
-                seen.count(&mut copies.evidence);
-                if copies.values.len() < MAX_DISTINCT {
-                    copies.values.insert(hash_of(copy.bytes));
-                }
+        let copies = match self.kinds.get_mut(&kind) {
+            Some(copies) => copies,
+            None if copy != original || is_full => return,
+            None => self.kinds.entry(kind).or_default(),
+        };
+        let value = hash_of(copy.bytes);
+        if copy == original {
+            seen.count(&mut copies.evidence);
+            if copies.values.len() < MAX_DISTINCT {
+                copies.values.insert(value);
+            }
+        } else {
+            copies.different += 1;
+        }
+        let key = hash_of(reference.bytes);
+        if copies.by_reference.len() < MAX_DOCUMENTS || copies.by_reference.contains_key(&key) {
+            let one = copies.by_reference.entry(key).or_insert_with(|| CopiesOfOne {
+                reference: reference.into(),
+                inserts: BTreeMap::new(),
+                last: value,
+            });
+            one.last = value;
+            if one.inserts.len() < MAX_DISTINCT || one.inserts.contains_key(&value) {
+                *one.inserts.entry(value).or_default() += 1;
             }
         }
     }
+}
+
+/// Whether a path is another one, or below it.
+fn is_at_or_below(path: &[u8], other: &[u8]) -> bool {
+    path.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"."))
 }
 
 fn is_text(value: Value<'_>) -> bool {

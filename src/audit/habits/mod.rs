@@ -8,6 +8,7 @@ mod jobs;
 mod numbers;
 mod paths;
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 pub(super) use arrays::{Arrays, Pushes};
@@ -25,7 +26,7 @@ use super::shape;
 use super::tally::{CountedOutcome, ExampleText, ReportedOutcome, RuleTally};
 use super::write::{AuditedWrite, WriteAction, has_operators};
 use crate::command::{CommandClass, Namespace, classify};
-use crate::document::{CowDocument, Document, Value};
+use crate::document::{CowDocument, Document, Element, OwnedValue, Value, compare_numbers};
 use crate::fnv::hash_of;
 
 /// The most collections counted; further ones are ignored.
@@ -44,13 +45,15 @@ const MAX_SKEW: i64 = 1000;
 #[derive(Debug, Default)]
 pub struct Habits {
     pub(super) counts: HabitCounts,
-    stored: KnownDocuments,
+    pub(super) stored: KnownDocuments,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct HabitCounts {
     pub(super) collections: BTreeMap<String, CollectionCounts>,
     pub(super) copied: Copied,
+    /// By reason: statements that the source does not contain.
+    pub(super) unknown: BTreeMap<&'static str, u64>,
     /// By application: the collection and field of which it last read the largest number.
     largest_reads: HashMap<u64, (String, String)>,
 }
@@ -68,6 +71,10 @@ pub(super) struct CollectionCounts {
     pub(super) removing: u64,
     /// Fields that they remove.
     pub(super) removed: BTreeSet<String>,
+    /// Replacements of which it is known whether they remove a field.
+    pub(super) compared: u64,
+    /// Inserts, and writes that have no `$push` or `$addToSet`.
+    pub(super) other_writes: u64,
     /// By version field: upserts of whole documents that contain it and can have inserted them.
     pub(super) inserting: BTreeMap<String, u64>,
     /// By field: decrements without a lower bound in the filter.
@@ -76,7 +83,7 @@ pub(super) struct CollectionCounts {
     /// By field: writes that contain it.
     pub(super) fields: BTreeMap<(FieldPurpose, String), Evidence>,
     /// By field with a time: writes with an older time than the stored one.
-    pub(super) late: BTreeMap<String, Evidence>,
+    pub(super) late: BTreeMap<String, LateWrites>,
     /// Updates with an empty filter.
     pub(super) empty_updates: Evidence,
     /// Deletes with an empty filter.
@@ -88,6 +95,16 @@ pub(super) struct CollectionCounts {
 
 /// Counts by application, with example shapes.
 pub(super) type Evidence = RuleTally;
+
+/// Writes with an older time than the stored one.
+#[derive(Debug, Default)]
+pub(super) struct LateWrites {
+    pub(super) evidence: Evidence,
+    /// Replacements of whole documents.
+    pub(super) replacements: u64,
+    /// Writes of a connection that had read the newer time: they set it back on purpose.
+    pub(super) deliberate: u64,
+}
 
 /// A write, and what is known about its document.
 pub(super) struct SeenWrite<'s> {
@@ -171,7 +188,10 @@ impl Habits {
         };
         stored.evaluate_and_apply(recorded, |part, stored| match part {
             AuditedCommand::Command(command) => counts.command(command, recorded, stored, is_single),
-            AuditedCommand::UnknownStatements(_) => {}
+            AuditedCommand::UnknownStatements(unknown) => {
+                let count = counts.unknown.entry(unknown.reason).or_default();
+                *count = count.saturating_add(unknown.statements);
+            }
         });
     }
 }
@@ -226,6 +246,7 @@ impl HabitCounts {
             WriteAction::Insert(document) => {
                 let read = self.largest_reads.remove(&sender).filter(|(of, _)| *of == namespace);
                 habits.numbers.insert(document, read.as_ref().map(|(_, field)| field.as_str()), &seen);
+                habits.other_writes += 1;
                 if !failed {
                     habits.paths.insert(document, &seen);
                     self.copied.insert(document, &seen);
@@ -239,7 +260,10 @@ impl HabitCounts {
                 habits.write(&write, &seen);
             }
             _ if failed => {}
-            _ => habits.write(&write, &seen),
+            _ => {
+                habits.write(&write, &seen);
+                self.copied.update(&write, &seen);
+            }
         }
     }
 }
@@ -250,13 +274,15 @@ impl CollectionCounts {
         if write.filter.is_empty() {
             seen.count(if is_delete { &mut self.empty_deletes } else { &mut self.empty_updates });
         }
+        let pushes = ["$push", "$addToSet"].iter().any(|operator| write.operator(operator).next().is_some());
+        self.other_writes += u64::from(!pushes);
         self.jobs.write(write, seen);
         self.arrays.write(write, seen);
         match write.change {
             WriteAction::Operators(_) => {
                 self.paths.update(write, seen);
                 self.decrements(write, seen);
-                write.operator("$set").for_each(|element| self.purpose(element.key, element.value, seen));
+                write.operator("$set").for_each(|element| self.purpose(element, write.change, seen));
                 if seen.was_read {
                     self.numbers.update(write, seen);
                 }
@@ -271,7 +297,7 @@ impl CollectionCounts {
     }
 
     fn replacement(&mut self, document: Document<'_>, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
-        document.elements().for_each(|element| self.purpose(element.key, element.value, seen));
+        document.elements().for_each(|element| self.purpose(element, write.change, seen));
         if seen.may_insert(write) {
             self.inserting(document);
         }
@@ -288,6 +314,7 @@ impl CollectionCounts {
             .filter(|name| seen.before.is_some_and(|before| matches!(before.field(name), FieldKnowledge::Value(_))))
             .peekable();
         let removes = !seen.is_changed_since_read() && removed.peek().is_some();
+        self.compared += u64::from(seen.before.is_some_and(|before| before.has_no_others(document)));
         self.removing += u64::from(removes);
         for name in removed.filter(|_| removes) {
             if self.removed.len() < MAX_FIELDS {
@@ -308,7 +335,8 @@ impl CollectionCounts {
 
     fn decrements(&mut self, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
         for element in write.operator("$inc") {
-            let down = element.value.as_f64().or(element.value.as_integer().map(|n| n as f64)).is_some_and(|n| n < 0.0);
+            let zero = OwnedValue::int32(0);
+            let down = compare_numbers(element.value, zero.as_value()).is_some_and(Ordering::is_lt);
             let Ok(field) = std::str::from_utf8(element.key) else { continue };
             if down && !write.filter.get(field).is_some_and(has_lower_bound) {
                 seen.count_field(&mut self.decrements, field.to_owned());
@@ -316,15 +344,19 @@ impl CollectionCounts {
         }
     }
 
-    fn purpose(&mut self, field: &[u8], value: Value<'_>, seen: &SeenWrite<'_>) {
+    fn purpose(&mut self, element: Element<'_>, change: WriteAction<'_>, seen: &SeenWrite<'_>) {
+        let Element { key: field, value, .. } = element;
         let Ok(name) = std::str::from_utf8(field) else { return };
         let Some(purpose) = purpose(name, value) else { return };
         seen.count_field(&mut self.fields, (purpose, name.to_owned()));
         let stored = seen.before.and_then(|before| before.field(name).value()?.as_date());
         let is_late =
             value.as_date().zip(stored).is_some_and(|(written, stored)| stored.saturating_sub(written) > MAX_SKEW);
-        if purpose == FieldPurpose::Time && is_late {
-            seen.count_field(&mut self.late, name.to_owned());
+        if purpose == FieldPurpose::Time && is_late && (self.late.len() < MAX_FIELDS || self.late.contains_key(name)) {
+            let late = self.late.entry(name.to_owned()).or_default();
+            seen.count(&mut late.evidence);
+            late.replacements += u64::from(matches!(change, WriteAction::Replacement(_)));
+            late.deliberate += u64::from(seen.was_read && !seen.is_changed_since_read());
         }
     }
 }

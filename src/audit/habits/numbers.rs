@@ -13,6 +13,8 @@ use crate::document::{Document, Kind, Value};
 pub(in crate::audit) struct NumberHabits {
     /// By field: the largest number that was inserted.
     largest: BTreeMap<String, i64>,
+    /// By field: inserts with another number than the next one, by senders that had not read the largest.
+    unread: BTreeMap<String, u64>,
     pub(in crate::audit) numbered: BTreeMap<String, Numbered>,
     pub(in crate::audit) counted: BTreeMap<String, CountedUpdates>,
 }
@@ -50,6 +52,11 @@ pub(super) fn largest_read(find: Document<'_>) -> Option<&str> {
 }
 
 impl NumberHabits {
+    /// Inserts with another number than the next one, by senders that had not read the largest.
+    pub(in crate::audit) fn unread(&self, field: &str) -> u64 {
+        self.unread.get(field).copied().unwrap_or_default()
+    }
+
     /// Counts an insert. `field`: the field of which the sender had read the largest number.
     pub(super) fn insert(&mut self, document: Document<'_>, field: Option<&str>, seen: &SeenWrite<'_>) {
         const DUPLICATE_KEY: i32 = 11000;
@@ -68,10 +75,20 @@ impl NumberHabits {
                 Some(_) => numbered.other += 1,
                 None => {}
             }
-            self.largest.entry(field.to_owned()).or_insert(number);
         }
-        for (field, largest) in &mut self.largest {
-            *largest = (*largest).max(number_in(field).unwrap_or(*largest));
+        for element in document.elements().filter(|element| element.value.kind.is_number()) {
+            let (Ok(name), Some(number)) = (std::str::from_utf8(element.key), element.value.as_integer()) else {
+                continue;
+            };
+            let largest = self.largest.get(name).copied();
+            if largest.is_none() && self.largest.len() >= MAX_FIELDS {
+                continue;
+            }
+            if field != Some(name) && largest.is_some_and(|largest| !(0..=1).contains(&number.saturating_sub(largest)))
+            {
+                *self.unread.entry(name.to_owned()).or_default() += 1;
+            }
+            self.largest.insert(name.to_owned(), largest.map_or(number, |largest| largest.max(number)));
         }
     }
 

@@ -1,5 +1,6 @@
 //! Whether a rule would break the application whose traffic gave the reason for it.
 
+use crate::audit::evaluation::RuleKnowledge;
 use crate::audit::tally::{AuditTally, Example, OutcomeCounts, ReportedOutcome};
 use crate::text::counted;
 
@@ -11,13 +12,12 @@ const RARE: u64 = 5;
 #[derive(Debug)]
 pub(super) struct CandidateTally {
     tally: AuditTally,
-    /// Rewritten statements of which it is known that they would have matched.
-    confirmed: u64,
+    known: RuleKnowledge,
 }
 
 impl CandidateTally {
-    pub(super) fn new((tally, confirmed): (AuditTally, Vec<u64>)) -> Self {
-        Self { tally, confirmed: confirmed.into_iter().sum() }
+    pub(super) fn new((tally, known): (AuditTally, Vec<RuleKnowledge>)) -> Self {
+        Self { tally, known: known.first().copied().unwrap_or_default() }
     }
 
     fn counts(&self) -> OutcomeCounts {
@@ -43,6 +43,14 @@ impl CandidateTally {
         if reject > 0 {
             return with(&[ReportedOutcome::Reject], format!("it would reject {reject} of {total} statements"));
         }
+        if self.known.broken > 0 {
+            let clause = format!(
+                "{} of {total} statements would match nothing, because the rule changes the version between the \
+                 application's reads and its own versioned writes",
+                self.known.broken
+            );
+            return with(&[ReportedOutcome::NoMatch], clause);
+        }
         if conflict * RARE > lost + rewrite {
             let clause = format!("{conflict} of {} statements would meet a version conflict", lost + rewrite);
             return with(&[ReportedOutcome::Conflict], clause);
@@ -53,7 +61,7 @@ impl CandidateTally {
                 format!("{lost} of {} statements would change nothing", lost + rewrite),
             );
         }
-        let unknown = needs_confirmation && self.confirmed == 0;
+        let unknown = needs_confirmation && self.known.confirmed == 0;
         unknown.then(|| "the traffic does not show the versions of the stored documents".to_owned())
     }
 
@@ -69,6 +77,7 @@ impl CandidateTally {
         for (count, words) in [
             (conflict, "version conflicts, which are lost updates today"),
             (no_match, "would change nothing, because the condition would not be satisfied"),
+            (self.known.unknown, "rewritten with a condition that the traffic cannot confirm"),
             (except, "exempt"),
             (cannot_tell, "cannot be decided, because the traffic does not show the data"),
         ] {

@@ -1,9 +1,11 @@
 //! The rules that habits give a reason for, with their evidence.
 
+use std::collections::HashSet;
+
 use super::{CandidateRule, quoted, times};
 use crate::audit::habits::{
-    Claims, CollectionCounts, CopiedValues, CopyKind, CountedUpdates, Evidence, FieldPurpose, Habits, Nodes, Numbered,
-    Pushes,
+    Claims, CollectionCounts, CopiedValues, CopyKind, CountedUpdates, Evidence, FieldPurpose, Habits, LateWrites,
+    Nodes, Numbered, Pushes,
 };
 
 /// The fewest pushes to one array of one document for a proposal.
@@ -23,7 +25,13 @@ pub(super) fn candidates(habits: &Habits) -> Vec<CandidateRule> {
     for (namespace, habits) in &habits.counts.collections {
         found.extend(replacement(namespace, habits));
         found.extend(habits.decrements.iter().map(|(field, evidence)| bounds(namespace, field, evidence)));
-        found.extend(habits.numbers.numbered.iter().filter_map(|(field, one)| sequence(namespace, field, one)));
+        found.extend(
+            habits
+                .numbers
+                .numbered
+                .iter()
+                .filter_map(|(field, one)| sequence(namespace, field, one, habits.numbers.unread(field))),
+        );
         found.extend(habits.numbers.counted.iter().filter_map(|(field, one)| counter(namespace, field, one)));
         found.extend(habits.jobs.claims.iter().filter_map(|(field, claims)| queue(namespace, field, claims)));
         found.extend(habits.paths.found.iter().filter_map(|((path, parent), one)| tree(namespace, path, parent, one)));
@@ -31,20 +39,10 @@ pub(super) fn candidates(habits: &Habits) -> Vec<CandidateRule> {
         let growing = habits.arrays.pushes.iter().filter(|(array, pushes)| {
             pushes.most >= MANY_PUSHES && habits.arrays.only_grows(array) && !array.contains('$')
         });
-        found.extend(growing.map(|(array, pushes)| array_rule(namespace, array, pushes)));
+        found.extend(growing.map(|(array, pushes)| array_rule(namespace, array, pushes, habits.other_writes)));
         found.extend(empty_filters(namespace, habits));
     }
-    let mut copies: Vec<(&CopyKind, &CopiedValues)> =
-        habits.counts.copied.kinds.iter().filter(|(_, one)| is_copied(one)).collect();
-    // One copied field has one original: the most frequent.
-    copies.sort_by_key(|(_, one)| std::cmp::Reverse(one.evidence.counts.total()));
-    let mut taken = Vec::new();
-    for (kind, one) in copies {
-        if !taken.contains(&(&kind.into, &kind.copy)) {
-            taken.push((&kind.into, &kind.copy));
-            found.push(copied(kind, one));
-        }
-    }
+    found.extend(copies(habits));
     found
 }
 
@@ -88,8 +86,16 @@ fn replacement(namespace: &str, habits: &CollectionCounts) -> Option<CandidateRu
         );
     }
     if habits.removing == 0 {
-        let note = "With merge, a replacement keeps the fields that it does not contain, and still overwrites the others. The recorded ones remove no field.";
-        candidate.add("replacement: { policy: merge }".to_owned(), note.to_owned());
+        let shown = match habits.compared.min(replaced) {
+            0 => "The traffic does not show whether the recorded ones remove a field.".to_owned(),
+            all if all == replaced => "The recorded ones remove no field.".to_owned(),
+            some => format!(
+                "{some} of the {replaced} recorded ones remove no field; the traffic does not show it of the others."
+            ),
+        };
+        let note =
+            "With merge, a replacement keeps the fields that it does not contain, and still overwrites the others.";
+        candidate.add("replacement: { policy: merge }".to_owned(), format!("{note} {shown}"));
     } else {
         let removed: Vec<String> = habits.removed.iter().take(SHOWN).map(|name| format!("'{name}'")).collect();
         candidate.exclude(
@@ -120,7 +126,8 @@ fn bounds(namespace: &str, field: &str, counted: &Evidence) -> CandidateRule {
     candidate
 }
 
-fn sequence(namespace: &str, field: &str, numbered: &Numbered) -> Option<CandidateRule> {
+/// `unread`: inserts with a number of their own.
+fn sequence(namespace: &str, field: &str, numbered: &Numbered, unread: u64) -> Option<CandidateRule> {
     let Numbered { next, duplicates, other, .. } = *numbered;
     let total = numbered.evidence.counts.total();
     if total < SOME || next < SOME - 1 {
@@ -154,8 +161,12 @@ fn sequence(namespace: &str, field: &str, numbered: &Numbered) -> Option<Candida
              (docs/patterns/sequence.md), or retry after E11000."
                 .to_owned(),
         );
-    } else if other > 0 {
-        candidate.exclude(&pattern, format!("{other} of {total} inserts have another number than the next one"));
+    } else if other + unread > 0 {
+        let (other, total) = (other + unread, total + unread);
+        candidate.exclude(
+            &pattern,
+            format!("{other} of {total} inserts have another number than the next one, and the rule would replace it"),
+        );
     } else {
         let note = "docward's number replaces the application's. Without a race the two are the same; an application \
                     that uses its number later must read the stored one. A unique index on the field keeps writers \
@@ -251,12 +262,51 @@ fn tree(namespace: &str, path: &str, parent: &str, nodes: &Nodes) -> Option<Cand
     Some(candidate)
 }
 
+/// The copied fields, one rule for those with the same reference.
+fn copies(habits: &Habits) -> Vec<CandidateRule> {
+    let mut kinds: Vec<(&CopyKind, &CopiedValues)> =
+        habits.counts.copied.kinds.iter().filter(|(_, one)| is_copied(one)).collect();
+    // One copied field has one original: the most frequent.
+    kinds.sort_by_key(|(_, one)| std::cmp::Reverse(one.evidence.counts.total()));
+    let mut taken = HashSet::new();
+    kinds.retain(|(kind, _)| taken.insert((&kind.into, &kind.copy)));
+    let (states, kinds): (Vec<_>, Vec<_>) = kinds.into_iter().partition(|(_, one)| one.old_states() > 0);
+    let mut rules: Vec<Vec<(&CopyKind, &CopiedValues)>> = Vec::new();
+    for (kind, one) in kinds {
+        let reference = |kind: &CopyKind| (kind.from.clone(), kind.into.clone(), kind.key.clone());
+        let same = rules.iter_mut().find(|rule| rule.iter().any(|(first, _)| reference(first) == reference(kind)));
+        match same {
+            Some(rule) => rule.push((kind, one)),
+            None => rules.push(vec![(kind, one)]),
+        }
+    }
+    let of_states = states.into_iter().map(|(kind, one)| {
+        let mut candidate = CandidateRule::new(&kind.from, "copies", copied_lines(kind, one));
+        candidate.exclude(
+            &copies_pattern(&[(kind, one)]),
+            format!(
+                "{} other values of '{}' than the newest one for the same '{}', and the application updates none of \
+                 them: these may be old states, which the rule would overwrite",
+                if one.old_states() == 1 {
+                    "1 insert has".to_owned()
+                } else {
+                    format!("{} inserts have", one.old_states())
+                },
+                kind.copy,
+                kind.key
+            ),
+        );
+        candidate
+    });
+    rules.iter().map(|rule| copied(rule, habits)).chain(of_states).collect()
+}
+
 fn is_copied(copies: &CopiedValues) -> bool {
     let total = copies.evidence.counts.total();
     total >= SOME && copies.distinct() > 1 && copies.different * 10 <= total
 }
 
-fn copied(kind: &CopyKind, copies: &CopiedValues) -> CandidateRule {
+fn copied_lines(kind: &CopyKind, copies: &CopiedValues) -> Vec<String> {
     let CopyKind { from, into, key, original, copy } = kind;
     let mut lines = vec![format!(
         "'{copy}' of {into} was inserted {} with the '{original}' of the document in {from} that '{key}' refers to. When \
@@ -264,22 +314,37 @@ fn copied(kind: &CopyKind, copies: &CopiedValues) -> CandidateRule {
         times(copies.evidence.counts.total())
     )];
     lines.extend(evidence(&copies.evidence));
-    let mut candidate = CandidateRule::new(from, "copies", lines);
-    candidate.others.push(into.clone());
-    let pattern = format!(
-        "copies: [{{ into: {}, key: {}, fields: {{ {}: {} }} }}]",
-        quoted(into),
-        quoted(key),
-        quoted(original),
-        quoted(copy)
+    lines
+}
+
+fn copies_pattern(kinds: &[(&CopyKind, &CopiedValues)]) -> String {
+    let fields: Vec<String> =
+        kinds.iter().map(|(kind, _)| format!("{}: {}", quoted(&kind.original), quoted(&kind.copy))).collect();
+    let (into, key) = kinds.first().map(|(kind, _)| (quoted(&kind.into), quoted(&kind.key))).unwrap_or_default();
+    format!("copies: [{{ into: {into}, key: {key}, fields: {{ {} }} }}]", fields.join(", "))
+}
+
+/// A rule for fields with the same reference, the most frequent first.
+fn copied(kinds: &[(&CopyKind, &CopiedValues)], habits: &Habits) -> CandidateRule {
+    let lines = kinds.iter().flat_map(|(kind, one)| copied_lines(kind, one)).collect();
+    let (from, into) = kinds.first().map(|(kind, _)| (kind.from.clone(), kind.into.clone())).unwrap_or_default();
+    let mut candidate = CandidateRule::new(&from, "copies", lines);
+    candidate.others.push(into);
+    let outdated: u64 = kinds.iter().map(|(kind, one)| one.outdated(kind, &habits.stored)).sum();
+    let note = format!(
+        "Of the copies in the traffic the rule would change {outdated}, whose originals have changed since. Delete this \
+         rule if the copies must keep the value of their time, as in an invoice. The rule needs docward's own user \
+         (--service, docs/patterns/copies.md)."
     );
-    let note = "Delete this rule if the copies must keep the value of their time, as in an invoice. The rule needs \
-                docward's own user (--service, docs/patterns/copies.md).";
-    candidate.add(pattern, note.to_owned());
+    candidate.add(copies_pattern(kinds), note.clone());
+    // An insert without one of the fields does not fit a rule for all of them.
+    if let [first, _, ..] = kinds {
+        candidate.add(copies_pattern(std::slice::from_ref(first)), note);
+    }
     candidate
 }
 
-fn array_rule(namespace: &str, array: &str, pushes: &Pushes) -> CandidateRule {
+fn array_rule(namespace: &str, array: &str, pushes: &Pushes, other_writes: u64) -> CandidateRule {
     let count = pushes.evidence.counts.total();
     let mut lines = vec![format!(
         "{count} pushes to '{array}', up to {} to one document, none with $slice, and nothing was removed from it: it \
@@ -288,8 +353,8 @@ fn array_rule(namespace: &str, array: &str, pushes: &Pushes) -> CandidateRule {
     )];
     lines.extend(evidence(&pushes.evidence));
     let mut candidate = CandidateRule::new(namespace, "limits", lines);
-    // Only an application that lets pushes insert documents can read several of them.
-    if pushes.upserts == count && !array.contains('.') {
+    // Only an application that lets pushes insert documents, and writes them in no other way, can have several of them.
+    if pushes.upserts == count && other_writes == 0 && !array.contains('.') {
         let field = quoted(&format!("{array}_count"));
         let pattern = format!("bucket: {{ array: {}, count: {field}, limit: 100 }}", quoted(array));
         candidate.add_named(
@@ -305,19 +370,32 @@ fn array_rule(namespace: &str, array: &str, pushes: &Pushes) -> CandidateRule {
 }
 
 fn timestamps(namespace: &str, habits: &CollectionCounts) -> Option<CandidateRule> {
-    let (field, late) = habits.late.iter().max_by_key(|(_, late)| late.counts.total())?;
-    if late.counts.total() < LATE {
+    let total = |late: &LateWrites| late.evidence.counts.total();
+    let (field, late) = habits.late.iter().max_by_key(|(_, late)| total(late))?;
+    if total(late) < LATE {
         return None;
     }
     let mut lines = vec![format!(
         "'{field}' looks like the time of a change at its source, and {} writes were late: the stored document had a \
          newer time, and they overwrote it.",
-        late.counts.total()
+        total(late)
     )];
-    lines.extend(evidence(late));
+    lines.extend(evidence(&late.evidence));
     let mut candidate = CandidateRule::new(namespace, "timestamps", lines);
-    let pattern = format!("timestamps: {{ source: {}, per: document, without_source: pass }}", quoted(field));
-    candidate.add(pattern, String::new());
+    // A late update may set other fields than the newer one, so only those that it has in common may be ignored.
+    let per = if late.replacements > 0 { "per: document, " } else { "" };
+    let pattern = format!("timestamps: {{ source: {}, {per}without_source: pass }}", quoted(field));
+    if late.deliberate > 0 {
+        let reason = format!(
+            "{} of {} late writes came from a connection that had read the newer time, so the application sets it back \
+             on purpose, and the rule would ignore that",
+            late.deliberate,
+            total(late)
+        );
+        candidate.exclude(&pattern, reason);
+    } else {
+        candidate.add(pattern, String::new());
+    }
     Some(candidate)
 }
 

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use self::candidate_tally::CandidateTally;
-use super::evaluation::{AuditedCommand, TrafficEvaluation};
+use super::evaluation::{AuditedCommand, RuleKnowledge, TrafficEvaluation};
 use super::habits::Habits;
 use super::known_documents::KnownDocuments;
 use super::recorded::RecordedCommand;
@@ -20,7 +20,7 @@ use super::target::target;
 use crate::command::{CommandClass, Namespace};
 use crate::config::SourceFile;
 use crate::rules::RuleSet;
-use crate::text::one_line;
+use crate::text::{counted, one_line};
 
 const OPENING: &str = "version: 1\nrules:\n";
 
@@ -101,12 +101,15 @@ impl CandidateRule {
 #[derive(Debug)]
 pub struct CandidateRules {
     candidates: Vec<CandidateRule>,
+    /// By reason: statements that the source does not contain.
+    unknown: Vec<(&'static str, u64)>,
 }
 
 impl CandidateRules {
     #[must_use]
     pub fn from_habits(habits: &Habits) -> Self {
-        Self { candidates: found::candidates(habits) }
+        let unknown = habits.counts.unknown.iter().map(|(reason, count)| (*reason, *count)).collect();
+        Self { candidates: found::candidates(habits), unknown }
     }
 
     /// Evaluates the candidates with the same traffic.
@@ -129,7 +132,8 @@ impl CandidateRules {
     #[must_use]
     pub fn choose(self, evaluated: EvaluatedCandidates) -> Proposal {
         let mut evaluated = evaluated.0.into_iter();
-        let mut proposal = Proposal { proposed: Vec::new(), declined: Vec::new(), rules: None };
+        let unknown = self.unknown;
+        let mut proposal = Proposal { proposed: Vec::new(), declined: Vec::new(), unknown, rules: None };
         for CandidateRule { namespace, evidence, variants, hint, .. } in self.candidates {
             let (mut chosen, mut declined) = (None, Vec::new());
             for variant in variants {
@@ -174,7 +178,7 @@ pub struct CandidateEvaluation<'c> {
 
 /// The results, in the order of the variants.
 #[derive(Debug)]
-pub struct EvaluatedCandidates(Vec<(AuditTally, Vec<u64>)>);
+pub struct EvaluatedCandidates(Vec<(AuditTally, Vec<RuleKnowledge>)>);
 
 impl CandidateEvaluation<'_> {
     /// Whether a candidate can match such a command, or it shows what is stored.
@@ -226,6 +230,8 @@ impl CandidateEvaluation<'_> {
 pub struct Proposal {
     proposed: Vec<ProposedRule>,
     declined: Vec<DeclinedRule>,
+    /// By reason: statements that the source does not contain.
+    unknown: Vec<(&'static str, u64)>,
     /// The proposed rules, enforced.
     rules: Option<RuleSet>,
 }
@@ -310,6 +316,9 @@ impl Proposal {
     #[must_use]
     pub fn to_text(&self, sources: &[String]) -> String {
         let mut out = format!("# Proposed by docward suggest from {}.\n", one_line(&sources.join(", ")));
+        for (reason, count) in &self.unknown {
+            comment(&mut out, "", &format!("{} could not be considered: {reason}.", counted(*count, "statement")));
+        }
         if self.proposed.is_empty() {
             let reason = if self.declined.is_empty() { "the traffic gives no reason for one" } else { "see below" };
             comment(&mut out, "", &format!("No rule proposed: {reason}."));

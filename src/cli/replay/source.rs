@@ -8,8 +8,9 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::audit::capture::Record;
 use crate::audit::log::LogReader;
-use crate::audit::{RecordedCommand, RecordedContent, ReplySummary, Unreadable, profile};
-use crate::cli::traffic::entries::{CaptureDamage, FileKind, TrafficEntries};
+use crate::audit::report::TrafficFile;
+use crate::audit::{RecordedCommand, RecordedContent, ReplySummary, Unreadable, log, profile};
+use crate::cli::traffic::entries::{CaptureDamage, EntryKind, TrafficEntries};
 use crate::command::{CommandClass, Namespace};
 use crate::document::{CowDocument, Document};
 use crate::replay::{Action, PlannedCommand, Recorded, ReplayPlanner};
@@ -23,7 +24,21 @@ enum RecordedEntry {
     Command { stream: u64, milliseconds: i64, app: Option<String>, command: CowDocument<'static>, took: Option<u64> },
     Reply { stream: u64, microseconds: u64, reply: ReplySummary },
     UnknownStatements { stream: u64, milliseconds: i64 },
+    WithoutTime,
     Servers(Vec<String>),
+    End(FileEnd),
+}
+
+/// What is known of a file at its end.
+#[derive(Debug)]
+struct FileEnd {
+    name: String,
+    /// It shows which servers were recorded.
+    names_servers: bool,
+    /// The names are those by which the servers call themselves in their log.
+    is_log: bool,
+    /// See [`TrafficFile::flaws`].
+    flaws: String,
 }
 
 impl RecordedEntry {
@@ -31,7 +46,7 @@ impl RecordedEntry {
     fn milliseconds(&self) -> Option<i64> {
         match self {
             Self::Command { milliseconds, .. } | Self::UnknownStatements { milliseconds, .. } => Some(*milliseconds),
-            Self::Reply { .. } | Self::Servers(_) => None,
+            Self::Reply { .. } | Self::WithoutTime | Self::Servers(_) | Self::End(_) => None,
         }
     }
 }
@@ -50,7 +65,18 @@ pub(super) struct ActionReader {
     feeds: Vec<Feed>,
     planner: ReplayPlanner,
     recorded: Recorded,
-    servers: Vec<String>,
+    deployment: RecordedDeployment,
+    flaws: Vec<String>,
+}
+
+/// The deployment that was recorded, as far as the files show it.
+#[derive(Debug, Default)]
+pub(super) struct RecordedDeployment {
+    pub(super) servers: Vec<String>,
+    /// Some names are those by which the servers call themselves in their log.
+    pub(super) has_log_names: bool,
+    /// The files that do not show it.
+    pub(super) unnamed: Vec<String>,
 }
 
 impl ActionReader {
@@ -78,7 +104,13 @@ impl ActionReader {
             feeds.push(feed);
         }
         let planner = ReplayPlanner::new(bson::Uuid::new().bytes(), ends);
-        Ok(Self { feeds, planner, recorded: Recorded::default(), servers: Vec::new() })
+        Ok(Self {
+            feeds,
+            planner,
+            recorded: Recorded::default(),
+            deployment: RecordedDeployment::default(),
+            flaws: Vec::new(),
+        })
     }
 
     /// Returns the next action; `None` at the end.
@@ -116,7 +148,13 @@ impl ActionReader {
                 }
             }
             RecordedEntry::UnknownStatements { stream, .. } => _ = self.planner.unknown_statements(stream),
-            RecordedEntry::Servers(servers) => self.servers.extend(servers),
+            RecordedEntry::WithoutTime => self.planner.without_time(),
+            RecordedEntry::Servers(servers) => self.deployment.servers.extend(servers),
+            RecordedEntry::End(FileEnd { name, names_servers, is_log, flaws }) => {
+                self.flaws.extend((!flaws.is_empty()).then(|| format!("{name}: {flaws}")));
+                self.deployment.has_log_names |= is_log && names_servers;
+                self.deployment.unnamed.extend((!names_servers).then_some(name));
+            }
         }
         None
     }
@@ -134,9 +172,13 @@ impl ActionReader {
         &self.planner
     }
 
-    /// The servers that were recorded, as far as the captures name them.
-    pub(super) fn servers(&self) -> &[String] {
-        &self.servers
+    pub(super) fn deployment(&self) -> &RecordedDeployment {
+        &self.deployment
+    }
+
+    /// What is wrong with the files that have been read, one text for each.
+    pub(super) fn flaws(&self) -> &[String] {
+        &self.flaws
     }
 
     /// What has been read so far.
@@ -154,44 +196,51 @@ impl Feed {
 
 /// Reads one file to its end, or until the receiver is gone.
 fn read_entries(path: &Path, number: u64, out: &Sender<Result<RecordedEntry>>) -> Result<()> {
-    let name = path.display();
     let entries = TrafficEntries::open(path, |file| Box::new(file))?;
-    let kind = entries.kind;
     let mut logs = LogReader::default();
     let mut commands = Vec::new();
+    let mut file = TrafficFile { name: path.display().to_string(), ..TrafficFile::default() };
+    let (mut names_servers, mut is_log) = (false, false);
     // Connections of different servers may have the same number.
     let stream_of = |connection: u64| connection ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let give = |commands: &mut Vec<RecordedCommand>| {
-        commands.drain(..).filter_map(|command| entry_of(command, &stream_of)).try_for_each(|entry| send(out, entry))
+        commands.drain(..).map(|command| entry_of(command, &stream_of)).try_for_each(|entry| send(out, entry))
     };
     let wanted = |_: Namespace<'_>, class: CommandClass, _: &[u8]| class != CommandClass::Hello;
-    let read = entries.read_all(&mut |position, entry| {
+    let read = entries.read_all(&mut |kind, position, entry| {
         let parsed = match kind {
-            FileKind::Capture => {
+            EntryKind::Capture => {
                 let record = Document::parse(entry).map_err(|error| {
                     anyhow!("the record at byte {position} is damaged ({error}); remove the file's end from there")
                 })?;
-                return Record::parse(record).map_or(Ok(()), |record| send(out, of_record(record)));
+                let Some(record) = Record::parse(record) else { return Ok(()) };
+                names_servers |= matches!(record, Record::Servers(_));
+                return send(out, of_record(record));
             }
-            FileKind::Log => logs.parse_line(entry, &wanted, &mut commands),
-            FileKind::Profile => profile::parse_line(entry, &wanted, &mut commands),
+            EntryKind::Log if !log::is_command(entry) => {
+                let servers = log::servers(entry);
+                (names_servers, is_log) = (names_servers || !servers.is_empty(), true);
+                return if servers.is_empty() { Ok(()) } else { send(out, RecordedEntry::Servers(servers)) };
+            }
+            EntryKind::Log => logs.parse_line(entry, &wanted, &mut commands),
+            EntryKind::Profile => profile::parse_line(entry, &wanted, &mut commands),
         };
         if let Err(Unreadable(reason)) = parsed {
-            tracing::warn!("{name}: the entry at byte {position} cannot be read: {reason}");
+            file.unreadable += 1;
+            file.note.get_or_insert_with(|| format!("the entry at byte {position}: {reason}"));
         }
         give(&mut commands)
     })?;
     logs.finish(&mut commands);
     give(&mut commands)?;
-    match read.flaw {
+    let flaw = match read.flaw {
         Some(damage @ CaptureDamage::Damaged { .. }) => bail!("{damage}"),
-        Some(cut @ CaptureDamage::Truncated { .. }) => tracing::warn!("{name}: {cut}"),
-        None => {}
-    }
-    if read.too_long > 0 {
-        tracing::warn!("{name}: {} lines are too long and were skipped", read.too_long);
-    }
-    Ok(())
+        cut => cut.map(|cut| cut.to_string()),
+    };
+    file.note = flaw.or(file.note).or(read.first);
+    (file.unreadable, file.skipped) = (file.unreadable + read.unreadable, read.other);
+    let flaws = file.flaws();
+    send(out, RecordedEntry::End(FileEnd { name: file.name, names_servers, is_log, flaws }))
 }
 
 fn send(out: &Sender<Result<RecordedEntry>>, entry: RecordedEntry) -> Result<()> {
@@ -214,13 +263,13 @@ fn of_record(record: Record<'_>) -> RecordedEntry {
     }
 }
 
-/// `None`: without a time it cannot be played.
-fn entry_of(recorded: RecordedCommand, stream_of: &impl Fn(u64) -> u64) -> Option<RecordedEntry> {
+fn entry_of(recorded: RecordedCommand, stream_of: &impl Fn(u64) -> u64) -> RecordedEntry {
     let RecordedCommand { client, milliseconds, took, content, .. } = recorded;
     let stream = stream_of(client.connection);
     // Logs and profiles have the time at which the command ended.
-    let milliseconds = milliseconds? - i64::try_from(took.unwrap_or_default()).unwrap_or_default();
-    Some(match content {
+    let Some(milliseconds) = milliseconds else { return RecordedEntry::WithoutTime };
+    let milliseconds = milliseconds - i64::try_from(took.unwrap_or_default()).unwrap_or_default();
+    match content {
         RecordedContent::Command(command) => RecordedEntry::Command {
             stream,
             milliseconds,
@@ -229,5 +278,5 @@ fn entry_of(recorded: RecordedCommand, stream_of: &impl Fn(u64) -> u64) -> Optio
             took: took.map(|took| took * 1000),
         },
         RecordedContent::UnknownStatements(_) => RecordedEntry::UnknownStatements { stream, milliseconds },
-    })
+    }
 }

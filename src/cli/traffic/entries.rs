@@ -1,7 +1,7 @@
-//! Reads the entries of one file of recorded traffic: lines of a log or profile, or records of a capture. Detects the
-//! kind of the file from its content.
+//! Reads the entries of one file of recorded traffic: JSON objects of logs and profiles, or records of a capture. Each
+//! entry shows what it is, so a file can have other content too: output of other programs, cut lines, both kinds.
 //!
-//! Memory is bounded for any file: overlong lines are skipped, and a record that claims more bytes than it has is not
+//! Memory is bounded for any file: overlong objects are skipped, and a record that claims more bytes than it has is not
 //! allocated.
 
 use std::fmt;
@@ -10,49 +10,93 @@ use std::io::{BufReader, Cursor, Read};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use encoding_rs_io::DecodeReaderBytesBuilder;
 use flate2::read::MultiGzDecoder;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
 
-use crate::audit::report::TrafficFile;
+use crate::audit::objects::{Found, ObjectScanner};
 use crate::audit::{capture, log, profile};
 
 /// Bytes read at a time.
 const BLOCK: usize = 256 * 1024;
-/// The longest line of a log or profile: a document of 16 MiB as JSON.
-const MAX_LINE: usize = 64 << 20;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// The kind of a file.
+/// What an entry is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::cli) enum FileKind {
+pub(in crate::cli) enum EntryKind {
     Log,
     Profile,
     Capture,
 }
 
-impl FileKind {
-    pub(in crate::cli) fn name(self) -> &'static str {
-        match self {
-            Self::Log => "mongod log",
-            Self::Profile => "system.profile",
-            Self::Capture => "capture",
+impl EntryKind {
+    fn of_object(object: &[u8]) -> Option<Self> {
+        match (log::is_line(object), profile::is_line(object)) {
+            // The names of one can be in a value of the other.
+            (true, true) if serde_json::from_slice::<TopLevel>(object).is_ok_and(|top| top.op.is_some()) => {
+                Some(Self::Profile)
+            }
+            (true, _) => Some(Self::Log),
+            (false, true) => Some(Self::Profile),
+            (false, false) => None,
         }
     }
 }
 
-/// A file whose kind is known.
+/// The fields of an object that a log does not have.
+#[derive(Deserialize)]
+struct TopLevel {
+    op: Option<IgnoredAny>,
+}
+
+/// A file of a kind that can have entries.
 pub(in crate::cli) struct TrafficEntries {
-    pub(in crate::cli) kind: FileKind,
     reader: Box<dyn Read>,
-    /// What has been read to detect the kind.
+    is_capture: bool,
+    /// The first bytes of a text.
     start: Vec<u8>,
 }
 
-/// What was found beside the entries.
+/// What was found in a file.
 #[derive(Debug, Default)]
 pub(in crate::cli) struct FileRead {
-    /// Lines that were skipped because of their length.
-    pub(in crate::cli) too_long: u64,
+    pub(in crate::cli) kinds: FoundKinds,
+    /// Objects that are cut off or too long.
+    pub(in crate::cli) unreadable: u64,
+    /// Where the first of them is.
+    pub(in crate::cli) first: Option<String>,
+    /// Lines of a text without an entry, but with other content.
+    pub(in crate::cli) other: u64,
     pub(in crate::cli) flaw: Option<CaptureDamage>,
+}
+
+/// The kinds of the entries in a file.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cli) struct FoundKinds {
+    log: bool,
+    profile: bool,
+    capture: bool,
+}
+
+impl FoundKinds {
+    fn add(&mut self, kind: EntryKind) {
+        match kind {
+            EntryKind::Log => self.log = true,
+            EntryKind::Profile => self.profile = true,
+            EntryKind::Capture => self.capture = true,
+        }
+    }
+
+    pub(in crate::cli) fn name(self) -> &'static str {
+        match self {
+            Self { capture: true, .. } => "capture",
+            Self { log: true, profile: true, .. } => "mongod log, system.profile",
+            Self { profile: true, .. } => "system.profile",
+            Self { .. } => "mongod log",
+        }
+    }
 }
 
 /// What is wrong with a capture. Positions are those of the decompressed file.
@@ -82,14 +126,14 @@ impl fmt::Display for Position {
     }
 }
 
-/// Receives the position of each entry, and the entry: a line without its break, or a record.
-type Receive<'r> = dyn FnMut(u64, &[u8]) -> Result<()> + 'r;
+/// Receives the kind and position of each entry, and the entry: an object, or a record.
+type ReceiveEntry<'r> = dyn FnMut(EntryKind, u64, &[u8]) -> Result<()> + 'r;
 
 impl TrafficEntries {
-    /// Opens a file and detects its kind. `wrap` may observe what is read.
+    /// Opens a file. `wrap` may observe what is read.
     ///
     /// # Errors
-    /// It cannot be opened or read, it has no entries, or its kind is unknown.
+    /// It cannot be opened or read, or it has no entries that docward can read.
     pub(in crate::cli) fn open(path: &Path, wrap: impl FnOnce(File) -> Box<dyn Read>) -> Result<Self> {
         let mut raw = BufReader::with_capacity(BLOCK, wrap(File::open(path)?));
         let start = first_bytes(&mut raw, GZIP.len())?;
@@ -99,111 +143,149 @@ impl TrafficEntries {
         let header = capture::header();
         let start = first_bytes(&mut reader, header.len()).context(Position(0))?;
         if start == header {
-            return Ok(Self { kind: FileKind::Capture, reader, start: Vec::new() });
+            return Ok(Self { is_capture: true, reader, start: Vec::new() });
         }
         // The first four bytes of a text are not the length of the header.
         if start.len() >= 4 && header.starts_with(&start) {
             bail!("the capture's header is truncated at byte {}", start.len());
         }
-        Self::of_lines(reader, start)
-    }
-
-    /// Reads up to the first line with content.
-    fn of_lines(mut reader: Box<dyn Read>, mut start: Vec<u8>) -> Result<Self> {
-        loop {
-            let mut lines = start.split(|byte| *byte == b'\n');
-            let last = lines.next_back().unwrap_or_default();
-            if let Some(line) = lines.map(content).find(|line| !line.is_empty()) {
-                let kind = kind_of(line)?;
-                return Ok(Self { kind, reader, start });
-            }
-            let more = first_bytes(&mut reader, BLOCK).context(Position(start.len() as u64))?;
-            if more.is_empty() {
-                let line = content(last);
-                match (start.len(), line.is_empty()) {
-                    (0, _) => bail!("the file is empty"),
-                    (length, true) => bail!("the file has {length} bytes, but no entry of recorded traffic"),
-                    (_, false) => return Ok(Self { kind: kind_of(line)?, reader, start }),
-                }
-            }
-            if start.len() > MAX_LINE {
-                let kind = kind_of(content(last))?;
-                return Ok(Self { kind, reader: Box::new(Cursor::new(more).chain(reader)), start });
-            }
-            start.extend_from_slice(&more);
+        if let Some(advice) = advice(&start) {
+            bail!("{advice}");
         }
-    }
-
-    /// # Errors
-    /// The file's size cannot be read.
-    pub(in crate::cli) fn describe(&self, path: &Path) -> Result<TrafficFile> {
-        let bytes = std::fs::metadata(path)?.len();
-        Ok(TrafficFile { name: path.display().to_string(), kind: self.kind.name(), bytes, ..TrafficFile::default() })
+        let whole = Cursor::new(start.clone()).chain(reader);
+        let reader = DecodeReaderBytesBuilder::new().utf8_passthru(true).strip_bom(true).build(whole);
+        Ok(Self { is_capture: false, reader: Box::new(reader), start })
     }
 
     /// Reads all entries.
     ///
     /// # Errors
-    /// The file cannot be read, or an error of `receive`.
-    pub(in crate::cli) fn read_all(self, receive: &mut Receive<'_>) -> Result<FileRead> {
-        let Self { kind, mut reader, start } = self;
-        match kind {
-            FileKind::Capture => Ok(FileRead { too_long: 0, flaw: records(&mut reader, receive)? }),
-            FileKind::Log | FileKind::Profile => {
-                Ok(FileRead { too_long: lines(&mut Cursor::new(start).chain(reader), receive)?, flaw: None })
-            }
+    /// The file cannot be read, it has no entries, or an error of `receive`.
+    pub(in crate::cli) fn read_all(self, receive: &mut ReceiveEntry<'_>) -> Result<FileRead> {
+        let Self { is_capture, mut reader, start } = self;
+        let mut read = FileRead::default();
+        if is_capture {
+            read.kinds.add(EntryKind::Capture);
+            read.flaw = records(&mut reader, receive)?;
+            return Ok(read);
+        }
+        let length = objects(&mut reader, &mut read, receive)?;
+        match &read {
+            FileRead { kinds, .. } if *kinds != FoundKinds::default() => Ok(read),
+            FileRead { first: Some(first), .. } => bail!("no entry can be read; {first}"),
+            _ if start.is_empty() => bail!("the file is empty"),
+            FileRead { other: 0, .. } => bail!("the file has {length} bytes, but no entry of recorded traffic"),
+            _ => bail!(
+                "this is neither a log of mongod 4.4 or later, nor documents of system.profile as JSON (mongoexport), \
+                 nor a capture of docward record"
+            ),
         }
     }
 }
 
-/// Returns the number of overlong lines.
-fn lines(reader: &mut impl Read, receive: &mut Receive<'_>) -> Result<u64> {
-    let mut too_long = 0;
-    let mut held: Vec<u8> = Vec::new();
-    let mut skipping = false;
-    let mut block = vec![0; BLOCK];
-    let (mut position, mut taken) = (0, 0);
-    let mut line = |bytes: &[u8]| {
-        let at = position;
-        position += bytes.len() as u64 + 1;
-        let line = content(bytes);
-        if line.is_empty() { Ok(()) } else { receive(at, line) }
+/// What to do with a file that begins with these bytes and is not read; `None` if it can be a text.
+fn advice(start: &[u8]) -> Option<&'static str> {
+    const PACKED: [(&[u8], &str); 7] = [
+        (&GZIP, "this is compressed by gzip twice: decompress it once"),
+        (&[b'{', 0, b'"', 0], "this is UTF-16 without a byte order mark: convert it to UTF-8"),
+        (b"PK\x03\x04", "this is a zip archive: extract it first"),
+        (&[0x28, 0xb5, 0x2f, 0xfd], "this is compressed by zstd: decompress it first"),
+        (b"BZh", "this is compressed by bzip2: decompress it first"),
+        (b"\xfd7zXZ", "this is compressed by xz: decompress it first"),
+        (&[0x6d, 0xe2, 0x99, 0x81], "this is an archive of mongodump: export system.profile with mongoexport"),
+    ];
+    let packed = PACKED.iter().find(|(magic, _)| start.starts_with(magic)).map(|(_, advice)| *advice);
+    // The length of a document has a zero byte, which no text has there, and is followed by the type of a field.
+    let is_bson = matches!(start, [_, _, _, 0, kind, ..] if (1..=0x13).contains(kind));
+    let bson = match memchr::memmem::find(start, b"docward") {
+        Some(_) => "this is a capture of another version of docward",
+        None => "these are BSON documents, as mongodump writes them: convert them with bsondump",
     };
+    packed.or(is_bson.then_some(bson))
+}
+
+/// Reads the objects of a text; returns the length of the text.
+fn objects(reader: &mut impl Read, read: &mut FileRead, receive: &mut ReceiveEntry<'_>) -> Result<u64> {
+    let mut text = TextEntries { read, receive, has_entry: false, has_other: false };
+    let mut scanner = ObjectScanner::default();
+    let mut block = vec![0; BLOCK];
+    let mut taken = 0;
     loop {
         let length = reader.read(&mut block).context(Position(taken))?;
+        if length == 0 {
+            scanner.finish(&mut |position, found| text.add(position, found))?;
+            return Ok(taken);
+        }
+        scanner.scan(block.get(..length).unwrap_or_default(), &mut |position, found| text.add(position, found))?;
         taken += length as u64;
-        let mut rest = block.get(..length).unwrap_or_default();
-        while let Some(end) = memchr::memchr(b'\n', rest) {
-            let (own, after) = rest.split_at(end);
-            rest = after.get(1..).unwrap_or_default();
-            if skipping {
-                skipping = false;
-            } else if held.is_empty() {
-                line(own)?;
-            } else {
-                held.extend_from_slice(own);
-                line(&held)?;
-                held.clear();
+    }
+}
+
+/// Counts what is found in a text.
+struct TextEntries<'t> {
+    read: &'t mut FileRead,
+    receive: &'t mut ReceiveEntry<'t>,
+    /// The line has an entry, or a part of one.
+    has_entry: bool,
+    /// The line has an object that is no entry.
+    has_other: bool,
+}
+
+impl TextEntries<'_> {
+    fn add(&mut self, position: u64, found: Found<'_>) -> Result<()> {
+        match found {
+            Found::Object(object) => match EntryKind::of_object(object) {
+                Some(kind) => {
+                    self.has_entry = true;
+                    self.read.kinds.add(kind);
+                    return (self.receive)(kind, position, object);
+                }
+                None if is_wrapper(object) => return self.wrapped(position, object),
+                None => self.has_other = true,
+            },
+            Found::Cut | Found::TooLong => {
+                self.has_entry = true;
+                self.read.unreadable += 1;
+                let reason = if found == Found::Cut { "is cut off" } else { "is too long" };
+                self.read.first.get_or_insert_with(|| format!("the entry at byte {position} {reason}"));
+            }
+            Found::Line { other } => {
+                let has_entry = std::mem::take(&mut self.has_entry);
+                let has_other = std::mem::take(&mut self.has_other) || other;
+                self.read.other += u64::from(has_other && !has_entry);
             }
         }
-        if !skipping {
-            held.extend_from_slice(rest);
-        }
-        if held.len() > MAX_LINE {
-            (skipping, too_long, held) = (true, too_long + 1, Vec::new());
-        }
-        if length == 0 {
-            line(&held)?;
-            return Ok(too_long);
-        }
+        Ok(())
     }
+
+    /// Reads the texts in an object that a container runtime or getLog has put around lines of a log.
+    fn wrapped(&mut self, position: u64, object: &[u8]) -> Result<()> {
+        let fields: serde_json::Map<String, Value> = serde_json::from_slice(object).unwrap_or_default();
+        let texts =
+            fields.values().flat_map(|value| value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice));
+        for text in texts.filter_map(Value::as_str) {
+            let mut add = |_: u64, found: Found<'_>| match found {
+                Found::Line { .. } => Ok(()),
+                found => self.add(position, found),
+            };
+            let mut scanner = ObjectScanner::default();
+            scanner.scan(text.as_bytes(), &mut add)?;
+            scanner.finish(&mut add)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether an object has an entry as a text: `{"log":"{\"t\":…}\n","stream":"stdout"}`.
+fn is_wrapper(object: &[u8]) -> bool {
+    memchr::memmem::find(object, b"\\\"ctx\\\":").is_some()
 }
 
 /// Returns what is wrong if the file is truncated or damaged.
 ///
 /// # Errors
 /// The file cannot be read, it has no whole record, or an error of `receive`.
-fn records(reader: &mut impl Read, receive: &mut Receive<'_>) -> Result<Option<CaptureDamage>> {
+fn records(reader: &mut impl Read, receive: &mut ReceiveEntry<'_>) -> Result<Option<CaptureDamage>> {
     let mut record = Vec::new();
     let first = capture::header().len() as u64;
     let mut position = first;
@@ -224,27 +306,9 @@ fn records(reader: &mut impl Read, receive: &mut Receive<'_>) -> Result<Option<C
         if reader.by_ref().take(rest).read_to_end(&mut record).context(Position(position))? as u64 != rest {
             return Ok(Some(CaptureDamage::Truncated { byte: position }));
         }
-        receive(position, &record)?;
+        receive(EntryKind::Capture, position, &record)?;
         position += length as u64;
     }
-}
-
-/// A line from its first brace on: container logs have a time or name before each line.
-fn content(line: &[u8]) -> &[u8] {
-    memchr::memchr(b'{', line).and_then(|start| line.get(start..)).unwrap_or_default()
-}
-
-fn kind_of(line: &[u8]) -> Result<FileKind> {
-    if log::is_line(line) {
-        return Ok(FileKind::Log);
-    }
-    if profile::is_line(line) {
-        return Ok(FileKind::Profile);
-    }
-    bail!(
-        "this is neither a log of mongod 4.4 or later, nor documents of system.profile as JSON lines (mongoexport), \
-         nor a capture of docward record"
-    )
 }
 
 /// The first bytes, at most `length`.

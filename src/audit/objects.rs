@@ -1,0 +1,266 @@
+//! Finds the JSON objects in a text, whatever is between them: line breaks, the brackets and commas of a list, the
+//! prefixes of container logs, other output, the rest of an object that begins before the text. An object may have
+//! several lines.
+//!
+//! An object that is cut off must not take the next ones with it: a string has no line break, and what follows a line
+//! break must be able to continue the object.
+
+/// The longest object: a document of 16 MiB as JSON.
+const MAX_LENGTH: usize = 64 << 20;
+/// The deepest nesting; deeper objects count as cut off.
+const MAX_DEPTH: usize = 500;
+
+/// What is found in a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found<'t> {
+    Object(&'t [u8]),
+    /// An object that is cut off, or nested too deeply.
+    Cut,
+    TooLong,
+    /// The end of a line. `other`: it has other content than objects and the punctuation of lists.
+    Line {
+        other: bool,
+    },
+}
+
+/// Receives the position of a finding in the text, and the finding.
+pub type ReceiveFound<'r, E> = dyn FnMut(u64, Found<'_>) -> Result<(), E> + 'r;
+
+/// Takes a text in blocks.
+#[derive(Debug, Default)]
+pub struct ObjectScanner {
+    /// Bytes of earlier blocks.
+    taken: u64,
+    /// The open brackets of the object; empty between objects.
+    open: Vec<u8>,
+    /// The bytes of the object in earlier blocks.
+    held: Vec<u8>,
+    /// Where the object begins in the text.
+    start: u64,
+    is_too_long: bool,
+    in_string: bool,
+    is_escaped: bool,
+    /// The last byte of the object that is not a space.
+    last: u8,
+    /// A line break follows `last`.
+    after_break: bool,
+    /// The line has other content.
+    other: bool,
+}
+
+impl ObjectScanner {
+    /// Takes the next block.
+    ///
+    /// # Errors
+    /// An error of `receive`.
+    pub fn scan<E>(&mut self, block: &[u8], receive: &mut ReceiveFound<'_, E>) -> Result<(), E> {
+        let mut at = 0;
+        // Where the object begins or continues in this block.
+        let mut from = 0;
+        while at < block.len() {
+            if self.open.is_empty() {
+                at = self.between(block, at, receive)?;
+                from = at.saturating_sub(1);
+            } else {
+                at = self.inside(block, at, &mut from, receive)?;
+            }
+        }
+        if !self.open.is_empty() && !self.is_too_long {
+            self.held.extend_from_slice(block.get(from..).unwrap_or_default());
+            if self.held.len() > MAX_LENGTH {
+                (self.is_too_long, self.held) = (true, Vec::new());
+            }
+        }
+        self.taken += block.len() as u64;
+        Ok(())
+    }
+
+    /// Ends the text.
+    ///
+    /// # Errors
+    /// An error of `receive`.
+    pub fn finish<E>(mut self, receive: &mut ReceiveFound<'_, E>) -> Result<(), E> {
+        if !self.open.is_empty() {
+            self.abandon(receive)?;
+        }
+        receive(self.taken, Found::Line { other: self.other })
+    }
+
+    /// Searches for the next object or line; returns where to continue.
+    fn between<E>(&mut self, block: &[u8], at: usize, receive: &mut ReceiveFound<'_, E>) -> Result<usize, E> {
+        let rest = block.get(at..).unwrap_or_default();
+        let end = memchr::memchr2(b'{', b'\n', rest).unwrap_or(rest.len());
+        let text = rest.get(..end).unwrap_or_default();
+        self.other |= text.iter().any(|byte| !byte.is_ascii_whitespace() && !matches!(byte, b'[' | b']' | b','));
+        match rest.get(end) {
+            Some(b'\n') => {
+                receive(self.taken + (at + end) as u64, Found::Line { other: std::mem::take(&mut self.other) })?;
+                Ok(at + end + 1)
+            }
+            Some(_) => {
+                self.open.push(b'{');
+                self.start = self.taken + (at + end) as u64;
+                (self.last, self.after_break) = (b'{', false);
+                self.held.clear();
+                Ok(at + end + 1)
+            }
+            None => Ok(block.len()),
+        }
+    }
+
+    /// Continues an object to its end; returns where to continue.
+    fn inside<E>(
+        &mut self,
+        block: &[u8],
+        mut at: usize,
+        from: &mut usize,
+        receive: &mut ReceiveFound<'_, E>,
+    ) -> Result<usize, E> {
+        while let Some(&byte) = block.get(at) {
+            if self.in_string {
+                at += self.string(block.get(at..).unwrap_or_default());
+                if self.in_string && block.get(at) == Some(&b'\n') {
+                    self.abandon(receive)?;
+                    return Ok(at);
+                }
+                continue;
+            }
+            at += 1;
+            if byte.is_ascii_whitespace() {
+                self.after_break |= byte == b'\n';
+                continue;
+            }
+            if (self.after_break || self.last == b'{') && !self.can_follow(byte) {
+                self.abandon(receive)?;
+                return Ok(at - 1);
+            }
+            (self.last, self.after_break) = (byte, false);
+            match byte {
+                b'"' => self.in_string = true,
+                b'{' | b'[' if self.open.len() < MAX_DEPTH => self.open.push(byte),
+                b'{' | b'[' => {
+                    self.abandon(receive)?;
+                    return Ok(at);
+                }
+                b'}' | b']' => {
+                    self.open.pop();
+                    if self.open.is_empty() {
+                        self.complete(block.get(*from..at).unwrap_or_default(), receive)?;
+                        return Ok(at);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(at)
+    }
+
+    /// The length of the rest of a string with its closing quote; up to a line break, which a string does not have.
+    fn string(&mut self, rest: &[u8]) -> usize {
+        for (at, byte) in rest.iter().enumerate() {
+            match byte {
+                b'\n' => return at,
+                _ if self.is_escaped => self.is_escaped = false,
+                b'\\' => self.is_escaped = true,
+                b'"' => {
+                    self.in_string = false;
+                    return at + 1;
+                }
+                _ => {}
+            }
+        }
+        rest.len()
+    }
+
+    /// Whether a byte can follow the last one in JSON.
+    fn can_follow(&self, byte: u8) -> bool {
+        let in_list = self.open.last() == Some(&b'[');
+        let is_value = byte.is_ascii_alphanumeric() || matches!(byte, b'"' | b'{' | b'[' | b'-');
+        match self.last {
+            b'{' => matches!(byte, b'"' | b'}'),
+            b',' if !in_list => byte == b'"',
+            b',' | b':' => is_value,
+            b'[' => is_value || byte == b']',
+            // A value, or the name of a field.
+            _ => matches!(byte, b',' | b':' | b'}' | b']'),
+        }
+    }
+
+    fn complete<E>(&mut self, last: &[u8], receive: &mut ReceiveFound<'_, E>) -> Result<(), E> {
+        if std::mem::take(&mut self.is_too_long) {
+            return receive(self.start, Found::TooLong);
+        }
+        if self.held.is_empty() {
+            return receive(self.start, Found::Object(last));
+        }
+        self.held.extend_from_slice(last);
+        let held = std::mem::take(&mut self.held);
+        receive(self.start, Found::Object(&held))
+    }
+
+    /// Ends an object that is not one, or is cut off.
+    fn abandon<E>(&mut self, receive: &mut ReceiveFound<'_, E>) -> Result<(), E> {
+        // A brace of another text has no name of a field behind it.
+        let is_text = self.open.len() == 1 && self.last == b'{' && !self.in_string;
+        self.open.clear();
+        self.held.clear();
+        (self.in_string, self.is_escaped, self.other) = (false, false, self.other || is_text);
+        let found = if std::mem::take(&mut self.is_too_long) { Found::TooLong } else { Found::Cut };
+        if is_text { Ok(()) } else { receive(self.start, found) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The objects of a text, `cut`, and `?` for a line with other content.
+    fn found(text: &str, block: usize) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut receive = |at: u64, one: Found<'_>| {
+            match one {
+                Found::Object(object) => {
+                    assert_eq!(text.as_bytes()[at as usize], b'{', "{text}");
+                    found.push(String::from_utf8(object.to_vec()).unwrap());
+                }
+                Found::Cut => found.push("cut".to_owned()),
+                Found::TooLong => found.push("long".to_owned()),
+                Found::Line { other } => found.extend(other.then(|| "?".to_owned())),
+            }
+            Ok::<(), ()>(())
+        };
+        let mut scanner = ObjectScanner::default();
+        text.as_bytes().chunks(block).for_each(|block| scanner.scan(block, &mut receive).unwrap());
+        scanner.finish(&mut receive).unwrap();
+        found
+    }
+
+    #[test]
+    fn objects_are_found_whatever_is_between_them() {
+        const A: &str = r#"{"a":{"b":"}\"{"}}"#;
+        const B: &str = "{\n  \"a\": [\n    {\n      \"b\": \"1\"\n    },\n    -2\n  ]\n}";
+        for (text, expected) in [
+            (format!("{A}\n{A}"), vec![A, A]),
+            (format!("[{A},{A}]"), vec![A, A]),
+            (format!("[{A},\r\n{A}\r\n]\r\n"), vec![A, A]),
+            (format!("[\n  {B},\n  {B}\n]\n"), vec![B, B]),
+            (format!("[pod/mongo{{0}}] {A}\n"), vec![A, "?"]),
+            (format!("{{ ok: 1 }}\nmongo-0 | {A}\n"), vec!["?", A, "?"]),
+            (format!("{{}}\n{A}"), vec!["{}", A]),
+            // The start or the end of a line is missing.
+            (format!("x\"}},{{\"y\":5}}}}\n{A}"), vec![r#"{"y":5}"#, "?", A]),
+            (format!("{{\"a\":\"bc\n{A}"), vec!["cut", A]),
+            (format!("{{\"a\":\"bc\\\n{A}"), vec!["cut", A]),
+            (format!("{{\"a\":1,\n{A}"), vec!["cut", A]),
+            (format!("{{\"a\":1\n{A}"), vec!["cut", A]),
+            (format!("{{\"a\":{{\n{A}"), vec!["cut", A]),
+            (format!("{{\"a\":[1\npod {A}"), vec!["cut", A, "?"]),
+            (format!("{A}\n{{\"a\":"), vec![A, "cut"]),
+            (format!("{{\"a\":{}\n{A}", "[".repeat(600)), vec!["cut", A]),
+        ] {
+            for block in [1, 7, text.len()] {
+                assert_eq!(found(&text, block), expected, "{text:?} in blocks of {block}");
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Files of recorded traffic as people have them: what a container prints, what a tool exports, what `tail -c` leaves.
+
+use std::io::Write;
+use std::path::Path;
+
+use serde_json::Value;
+use support::process::{docward, repository};
+
+const RULES: &str = "version: 1\nrules:\n  - { name: whole, namespace: shop.orders, replacement: {} }\n";
+
+/// What an audit of a file reports: the counts of the rule, the kind, the numbers of unreadable entries and skipped lines.
+fn audit(folder: &Path, content: &[u8]) -> Result<(Value, String, [u64; 2]), String> {
+    let (rules, file) = (folder.join("rules.yaml"), folder.join("traffic"));
+    std::fs::write(&rules, RULES).unwrap();
+    std::fs::write(&file, content).unwrap();
+    let rules = rules.to_str().unwrap();
+    let done = docward(&["audit", "--format", "json", "--rules", rules, file.to_str().unwrap()]);
+    if !done.status.success() {
+        return Err(String::from_utf8(done.stderr).unwrap());
+    }
+    let report: Value = serde_json::from_slice(&done.stdout).unwrap();
+    let source = &report["sources"][0];
+    let counts = ["unreadable", "skipped"].map(|name| source[name].as_u64().unwrap());
+    Ok((report["rules"][0]["counts"].clone(), source["kind"].as_str().unwrap().to_owned(), counts))
+}
+
+/// Documents of system.profile, as mongoexport writes them.
+const PROFILE: [&str; 3] = [
+    r#"{"op":"update","ns":"shop.orders","command":{"q":{"_id":1},"u":{"status":"paid"},"multi":false,"upsert":false},"nMatched":1,"nModified":1,"millis":0,"ts":{"$date":"2026-11-28T08:44:24.190Z"},"client":"127.0.0.1","appName":"shop","allUsers":[],"user":""}"#,
+    r#"{"op":"query","ns":"shop.orders","command":{"find":"orders","filter":{"ctx":"{","msg":"}"},"$db":"shop"},"ts":{"$date":"2026-11-28T08:44:24.191Z"},"client":"127.0.0.1"}"#,
+    r#"{"op":"update","ns":"shop.orders","command":{"q":{"_id":1},"u":{"$set":{"a":[1,{"b":2}]}}},"ts":{"$date":"2026-11-28T08:44:24.192Z"},"client":"127.0.0.1"}"#,
+];
+
+fn pretty(json: &str) -> String {
+    serde_json::to_string_pretty(&serde_json::from_str::<Value>(json).unwrap()).unwrap()
+}
+
+#[test]
+fn files_are_read_as_people_have_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = std::fs::read_to_string(repository("docs/examples/mongod.log")).unwrap();
+    let lines: Vec<&str> = log.lines().collect();
+    let each = |change: &dyn Fn(&str) -> String| lines.iter().map(|line| change(line) + "\n").collect::<String>();
+    let (expected, ..) = audit(folder.path(), log.as_bytes()).unwrap();
+    let utf16 =
+        |text: &str| [0xfeff].into_iter().chain(text.encode_utf16()).flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(format!("about to fork child process\n{log}").as_bytes()).unwrap();
+    let docker = |line: &str| serde_json::json!({"log": format!("{line}\n"), "stream": "stdout"}).to_string();
+    for (name, content, counts) in [
+        ("as it is", log.clone().into_bytes(), [0, 0]),
+        ("after what a container prints", format!("{{ ok: 1 }}\n{{\n  ok: 1\n}}\n{log}").into(), [0, 3]),
+        ("between other output", each(&|line| format!("{line}\n(other)")).into(), [0, lines.len() as u64]),
+        ("the end of a longer file", format!("{}\n{log}", &lines[0][300..]).into(), [0, 1]),
+        ("a line is cut", format!("{}\n{log}", &lines[0][..300]).into(), [1, 0]),
+        ("the last line is cut", format!("{log}{}", &lines[0][..300]).into(), [1, 0]),
+        ("kubectl logs --prefix", each(&|line| format!("[pod/mongo{{0}}] {line}")).into(), [0, 0]),
+        ("kubectl logs --timestamps", each(&|line| format!("2026-11-28T08:44:23.379Z {line}")).into(), [0, 0]),
+        ("docker compose logs", each(&|line| format!("mongo-0  | {line}")).into(), [0, 0]),
+        ("docker's own files", each(&docker).into(), [0, 0]),
+        ("getLog", serde_json::json!({"totalLinesWritten": 5, "log": lines, "ok": 1}).to_string().into(), [0, 0]),
+        ("a list by line", format!("[\n{}\n]\n", lines.join(",\n")).into(), [0, 0]),
+        ("a list on one line", format!("[{}]", lines.join(",")).into(), [0, 0]),
+        ("jq", each(&pretty).into(), [0, 0]),
+        ("CRLF", log.replace('\n', "\r\n").into(), [0, 0]),
+        ("UTF-8 with BOM", format!("\u{feff}{log}").into(), [0, 0]),
+        ("PowerShell", utf16(&log.replace('\n', "\r\n")), [0, 0]),
+        ("gzip after other output", gzip.finish().unwrap(), [0, 1]),
+    ] {
+        let (found, kind, flaws) = audit(folder.path(), &content).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!((&found, kind.as_str(), flaws), (&expected, "mongod log", counts), "{name}");
+    }
+
+    let (expected, ..) = audit(folder.path(), PROFILE.join("\n").as_bytes()).unwrap();
+    assert_eq!(expected["reject"], 1);
+    for (name, content) in [
+        ("mongoexport --jsonArray", format!("[{}]\n", PROFILE.join(","))),
+        ("mongoexport --pretty", PROFILE.map(pretty).join("\n")),
+        ("Compass", format!("[\n{}\n]\n", PROFILE.map(pretty).join(",\n"))),
+    ] {
+        let (found, kind, flaws) = audit(folder.path(), content.as_bytes()).unwrap();
+        assert_eq!((&found, kind.as_str(), flaws), (&expected, "system.profile", [0, 0]), "{name}");
+    }
+
+    let mixed = format!("{log}{}\n", PROFILE.join("\n"));
+    let (found, kind, flaws) = audit(folder.path(), mixed.as_bytes()).unwrap();
+    assert_eq!((kind.as_str(), flaws), ("mongod log, system.profile", [0, 0]));
+    assert_eq!(found["reject"], 6, "five of the log, one of the profile: {found}");
+}
+
+#[test]
+fn what_cannot_be_read_shows_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    for (content, words) in [
+        (&b"PK\x03\x04...."[..], "this is a zip archive: extract it first"),
+        (b"\x28\xb5\x2f\xfd....", "this is compressed by zstd: decompress it first"),
+        (b"{\0\"\0t\0\"\0:\0", "this is UTF-16 without a byte order mark: convert it to UTF-8"),
+        (b"\x16\x00\x00\x00\x02a\x00", "convert them with bsondump"),
+        (b"\x2a\0\0\0\x02docward\0\x08\0\0\0capture\0\x10version\0\x02", "a capture of another version of docward"),
+        (b"\x6d\xe2\x99\x81....", "export system.profile with mongoexport"),
+        (
+            b"[\n  {\n    op: 'update',\n    ns: 'shop.orders'\n  }\n]\n",
+            "documents of system.profile as JSON (mongoexport)",
+        ),
+        (b"{\"a\": 1}\n", "neither a log of mongod 4.4 or later"),
+        (b"2019-01-01T00:00:00.000+0000 I COMMAND  [conn1] command shop.orders\n", "neither a log of mongod 4.4"),
+    ] {
+        let error = audit(folder.path(), content).unwrap_err();
+        assert!(error.contains(words) && error.lines().count() == 1, "{words} is not in {error}");
+    }
+}
