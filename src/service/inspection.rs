@@ -206,7 +206,9 @@ async fn indexes(
     client: &Client,
     (database, collection): &CollectionName,
 ) -> Result<Option<Vec<Document>>, String> {
-    let failed = |error: &Error| listing_error(server, error, &format!("the indexes of `{database}.{collection}`"));
+    let failed = |error: &Error| {
+        listing_error(server, error, &format!("the indexes of `{database}.{collection}`"), Some(database))
+    };
     // A collection has at most 64 indexes.
     let request = doc! { "listIndexes": collection, "cursor": { "batchSize": 100 } };
     match client.database(database).run_command(request).await {

@@ -44,7 +44,12 @@ async fn listed(
             Err(error) => {
                 let is_needed = namespaces.iter().any(|namespace| namespace.matches_database(database.as_bytes()));
                 if is_needed || !is_unauthorized(&error) {
-                    return Err(listing_error(server, &error, &format!("the collections of `{database}`")));
+                    return Err(listing_error(
+                        server,
+                        &error,
+                        &format!("the collections of `{database}`"),
+                        Some(&database),
+                    ));
                 }
             }
         }
@@ -133,9 +138,9 @@ async fn databases(
             });
             let named: Option<BTreeSet<String>> = named.collect();
             let named = named.map(Vec::from_iter);
-            named.ok_or_else(|| listing_error(server, &error, "the databases, for a rule with `*` in their name"))
+            named.ok_or_else(|| listing_error(server, &error, "the databases, for a rule with `*` in their name", None))
         }
-        Err(error) => Err(listing_error(server, &error, "the databases")),
+        Err(error) => Err(listing_error(server, &error, "the databases", None)),
         Ok(reply) => Ok(names(documents(reply.get_array("databases").ok())).collect()),
     }
 }
@@ -150,11 +155,11 @@ fn documents(values: Option<&Vec<Bson>>) -> impl Iterator<Item = &Document> {
 }
 
 /// The error text if `what` cannot be listed.
-pub(super) fn listing_error(server: &ServiceClient, error: &Error, what: &str) -> String {
+/// `database`: where the role `read` suffices.
+pub(super) fn listing_error(server: &ServiceClient, error: &Error, what: &str, database: Option<&str>) -> String {
     if is_unauthorized(error) {
-        return format!(
-            "the server does not let docward list {what}; give --service a user with the role readAnyDatabase"
-        );
+        let role = database.map_or_else(|| "readAnyDatabase".to_owned(), |database| format!("read on `{database}`"));
+        return format!("the server does not let docward list {what}; give --service a user with the role {role}");
     }
     server.describe(error)
 }

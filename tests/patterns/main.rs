@@ -6,6 +6,7 @@ mod bounds;
 mod contention;
 mod convergence;
 mod copies;
+mod documented_roles;
 mod effect;
 mod everyday;
 mod history;

@@ -7,7 +7,7 @@ use bson::{Bson, DateTime, RawDocumentBuf, Timestamp, doc};
 use mongodb::Client;
 
 use super::prepare::expire;
-use crate::document::{Document, Kind, OwnedValue, Value, Writer, document};
+use crate::document::{ArrayWriter, Document, Kind, OwnedValue, Value, Writer, document};
 use crate::patterns::history::{History, Keep};
 use crate::service::id::IdKey;
 use crate::service::listing::first_batch;
@@ -213,18 +213,29 @@ impl HistoryEntries<'_> {
             ],
             "as": "last",
         };
+        // `$facet` returns one document for none, so the aggregation needs `find` on this collection alone. `$documents`
+        // needs it on the whole database.
+        let none = raw_document(&doc! {"$match": {"_id": {"$in": []}}})?;
+        let one = raw_document(&doc! {"$facet": {"none": [{"$limit": 1}]}})?;
+        let each = raw_document(&doc! {"$unwind": "$of"})?;
         let lookup = raw_document(&doc! {"$lookup": lookup})?;
+        let stage = |a: &mut ArrayWriter<'_>, stage: &RawDocumentBuf| {
+            a.value(Value { kind: Kind::Document, bytes: stage.as_bytes() });
+        };
         let command = document(|w| {
-            w.int32("aggregate", 1);
+            w.string("aggregate", &self.history.into.name);
             w.array("pipeline", |a| {
+                stage(a, &none);
+                stage(a, &one);
                 a.nested(|w| {
-                    w.nested("$documents", |w| {
-                        w.array("$literal", |a| {
-                            ids.values().for_each(|id| a.nested(|w| w.value("of", id.as_value())));
+                    w.nested("$project", |w| {
+                        w.nested("of", |w| {
+                            w.array("$literal", |a| ids.values().for_each(|id| a.value(id.as_value())));
                         });
                     });
                 });
-                a.value(Value { kind: Kind::Document, bytes: lookup.as_bytes() });
+                stage(a, &each);
+                stage(a, &lookup);
             });
             w.nested("cursor", |_| {});
             // An entry that is rolled back later would hide its change for ever.

@@ -1,0 +1,106 @@
+//! The privileges that docs/tls.md gives to docward's own user suffice for each pattern, alone, for what it sends.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use bson::{Bson, Document, doc};
+use mongodb::Client;
+use support::mongod::{Kind, Mongod};
+use support::process::{TIMEOUT, docward_executable};
+use support::proxy::Docward;
+
+/// The privileges below the comment that begins so, up to the next one of a pattern, and those of the leases.
+fn documented(begin: &str) -> Vec<Document> {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/tls.md")).unwrap();
+    let (_, role) = page.split_once("createRole({ role: \"docward\"").unwrap();
+    let (role, _) = role.split_once("\n]})").unwrap();
+    let blocks = role.split("\n\n");
+    let block = blocks.clone().find(|block| block.contains(&format!("// {begin}"))).unwrap();
+    let leases = role.lines().filter(|line| line.contains("\"leases\"") && begin != "overrides");
+    let privilege = |line: &str| {
+        let mut quoted = line.split('"').skip(1).step_by(2).map(str::to_owned);
+        let (db, collection) = (quoted.next()?, quoted.next()?);
+        Some(doc! { "resource": { "db": db, "collection": collection }, "actions": quoted.collect::<Vec<_>>() })
+    };
+    block.lines().chain(leases).filter_map(privilege).collect()
+}
+
+const RULES: [(&str, &str); 4] = [
+    ("overrides", "  - { name: r, namespace: shop.orders, deny: { operations: [drop] } }\n"),
+    ("sequence", "  - { name: r, namespace: shop.orders, sequence: { field: no, counter: no, start: after_max } }\n"),
+    (
+        "copies",
+        "  - name: r\n    namespace: shop.customers\n    copies:\n      - { into: shop.orders, key: customer.id, fields: { name: customer.name } }\n",
+    ),
+    ("history", "  - { name: r, namespace: shop.invoices, history: { into: invoices_history, keep: 10 } }\n"),
+];
+
+#[tokio::test]
+async fn each_pattern_works_with_its_documented_role_alone() {
+    let mongod = Mongod::start_with_access_control(Kind::ReplicaSet);
+    let uri = |address: &str, user: &str| format!("mongodb://{user}:secret@{address}/?replicaSet=rs0&authSource=admin");
+    let root = Client::with_uri_str(uri(&mongod.address(), "root")).await.unwrap();
+    let (admin, shop) = (root.database("admin"), root.database("shop"));
+    let folder = tempfile::tempdir().unwrap();
+    for (pattern, rule) in RULES {
+        let role = doc! { "createRole": pattern, "privileges": documented(pattern), "roles": [] };
+        admin.run_command(role).await.unwrap();
+        let user = doc! { "createUser": pattern, "pwd": "secret", "roles": [Bson::from(pattern)] };
+        admin.run_command(user).await.unwrap();
+        let rules = format!("version: 1\nrules:\n{rule}");
+        let service = uri(&mongod.address(), pattern);
+        let upstream = format!("mongodb://{}/?replicaSet=rs0", mongod.address());
+        let docward = Docward::before(&upstream).rules(&rules).argument("--service").argument(service.clone()).start();
+        let through = Client::with_uri_str(uri(&docward.address(), "root")).await.unwrap().database("shop");
+        let file = folder.path().join("rules.yaml");
+        std::fs::write(&file, &rules).unwrap();
+        let run = |arguments: &[&str]| {
+            let mut command = Command::new(docward_executable());
+            command.args(arguments).args([
+                "--rules",
+                file.to_str().unwrap(),
+                "--upstream",
+                &upstream,
+                "--service",
+                &service,
+            ]);
+            let output = command.output().unwrap();
+            let printed =
+                [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+            assert!(output.status.success(), "{pattern}: {arguments:?}: {printed}");
+        };
+        let until = async |collection: &str, filter: Document| {
+            let deadline = Instant::now() + TIMEOUT;
+            while shop.collection::<Document>(collection).count_documents(filter.clone()).await.unwrap() == 0 {
+                assert!(Instant::now() < deadline, "{pattern}: {:?}", docward.log());
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        match pattern {
+            "overrides" => run(&["mode", "r", "shadow", "--for", "1h", "--reason", "test"]),
+            "sequence" => {
+                through.collection("orders").insert_one(doc! { "_id": 1 }).await.unwrap();
+                until("orders", doc! { "no": 1 }).await;
+                run(&["backfill", "r"]);
+            }
+            "copies" => {
+                shop.collection("orders")
+                    .insert_one(doc! { "_id": 2, "customer": { "id": 7, "name": "Ada" } })
+                    .await
+                    .unwrap();
+                through.collection("customers").insert_one(doc! { "_id": 7, "name": "Emma" }).await.unwrap();
+                until("orders", doc! { "customer.name": "Emma" }).await;
+                run(&["repair", "--rule", "r"]);
+            }
+            _ => {
+                let invoices = through.collection::<Document>("invoices");
+                docward.wait_for_log("switched on pre-images");
+                for n in 0..3 {
+                    let set = doc! { "$set": { "n": n } };
+                    invoices.update_one(doc! { "_id": 1 }, set).upsert(true).await.unwrap();
+                }
+                until("invoices_history", doc! { "_id.revision": 3 }).await;
+            }
+        }
+    }
+}
