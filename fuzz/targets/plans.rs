@@ -79,6 +79,7 @@ fn run_plan(frame: &[u8], random: &mut Random) {
             Step::Yield => unreachable!("the loop above handles Yield"),
             Step::Pause(_) => plan.next(Input::Paused { elapsed: std::time::Duration::ZERO }, &mut session),
             Step::ForwardOriginal { .. } if is_protected_write(frame) => return assert_readable(frame),
+            Step::Forward { .. } if !is_protected_write(frame) => return,
             Step::Forward { message, .. } => return assert_readable(&message),
             Step::Reply(reply) => {
                 let header = Header::of_frame(&reply).unwrap();
@@ -119,8 +120,11 @@ fn assert_readable(message: &[u8]) {
     }
 }
 
+/// Whether a rule can reject it. Other messages may be unreadable: the server decides.
 fn is_protected_write(frame: &[u8]) -> bool {
-    let Ok(command) = Command::parse(frame) else { return true };
-    let protected = command.collection().and_then(|ns| LOADED.rules_for(ns.database, ns.collection)).is_some();
-    protected && WriteForm::for_class(classify(command.name.as_bytes())).is_some()
+    let Ok(command) = Command::parse(frame) else { return false };
+    let (class, namespace) = (classify(command.name.as_bytes()), command.collection());
+    let rules = namespace.and_then(|ns| Some((ns, LOADED.rules_for(ns.database, ns.collection)?)));
+    WriteForm::for_class(class).is_some()
+        && rules.is_some_and(|(ns, rules)| rules.iter().any(|rule| rule.pattern.can_reject(class, ns)))
 }

@@ -163,8 +163,10 @@ const INSPECTED: &[(&str, CommandClass)] = &[
 ];
 
 /// Sorted. The sources are the manual's "Database Commands" (8.0), the commands of drivers and mongosh, and
-/// `listCommands` of mongod 6.0. Internal commands between servers are omitted on purpose.
+/// `listCommands` of mongod 6.0, and mongo-tools. Internal commands between servers are omitted on purpose.
 const HARMLESS: &[&str] = &[
+    // Of mongorestore: it adds users and roles from collections of its own to those of `admin`.
+    "_mergeAuthzCollections",
     "abortMoveCollection",
     "abortReshardCollection",
     "abortTransaction",
@@ -188,6 +190,7 @@ const HARMLESS: &[&str] = &[
     "collStats",
     "collstats",
     "commitReshardCollection",
+    "commitShardRemoval",
     "commitTransaction",
     "compact",
     "configureCollectionBalancing",
@@ -217,6 +220,7 @@ const HARMLESS: &[&str] = &[
     "flushRouterConfig",
     "fsync",
     "fsyncUnlock",
+    "getAuditConfig",
     "getClusterParameter",
     "getCmdLineOpts",
     "getDatabaseVersion",
@@ -248,6 +252,7 @@ const HARMLESS: &[&str] = &[
     "listSearchIndexes",
     "listShards",
     "lockInfo",
+    "logApplicationMessage",
     "logRotate",
     "mergeAllChunksOnShard",
     "mergeChunks",
@@ -255,6 +260,8 @@ const HARMLESS: &[&str] = &[
     "moveCollection",
     "movePrimary",
     "moveRange",
+    "oidcListKeys",
+    "oidcRefreshKeys",
     "ping",
     "planCacheClear",
     "planCacheClearFilters",
@@ -289,6 +296,8 @@ const HARMLESS: &[&str] = &[
     "rolesInfo",
     "rotateCertificates",
     "serverStatus",
+    "setAllowMigrations",
+    "setAuditConfig",
     "setClusterParameter",
     "setDefaultRWConcern",
     "setFeatureCompatibilityVersion",
@@ -299,14 +308,19 @@ const HARMLESS: &[&str] = &[
     "setQuerySettings",
     "setUserWriteBlockMode",
     "shardCollection",
+    "shardDrainingStatus",
     "shardingState",
     "shutdown",
     "split",
     "splitVector",
     "startRecordingTraffic",
     "startSession",
+    "startShardDraining",
     "stopRecordingTraffic",
+    "stopShardDraining",
     "top",
+    "transitionFromDedicatedConfigServer",
+    "transitionToDedicatedConfigServer",
     "unshardCollection",
     "updateRole",
     "updateUser",

@@ -18,6 +18,10 @@ pub enum StatementKind {
     Delete,
 }
 
+impl StatementKind {
+    pub const ALL: [Self; 5] = [Self::Insert, Self::Operators, Self::Replacement, Self::Pipeline, Self::Delete];
+}
+
 /// The command that carries a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteForm {
@@ -59,6 +63,11 @@ impl WriteForm {
             Self::FindAndModify => kind != StatementKind::Insert,
             Self::BulkWrite => true,
         }
+    }
+
+    /// Returns the kinds of statements that this command can carry.
+    pub fn kinds(self) -> impl Iterator<Item = StatementKind> {
+        StatementKind::ALL.into_iter().filter(move |kind| self.carries(*kind))
     }
 
     /// Returns the name of the statement list: an array in the body or a kind-1 section.

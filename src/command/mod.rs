@@ -26,14 +26,15 @@ pub use name::{CommandName, command_names};
 pub use pipeline::{InputStage, OutputTarget, indirect_write_targets, input_collections, input_stages, output_targets};
 pub use reply::{Reply, error_reply, write_overload_labels};
 pub use statement::{
-    Conditions, Delete, Insert, Modification, Operation, Pipeline, Statement, Update, current_date_type,
+    Conditions, Delete, Insert, Modification, Operation, Pipeline, Statement, Update, current_date_type, narrowed,
 };
 
 use crate::document::{AmbiguousName, Checked, Document, Element, Malformed, Value};
 use crate::wire::WireError;
 use crate::wire::op_msg::Message;
 
-/// Error codes that docward sends or handles (mongod's `error_codes.yml`).
+/// Error codes that docward sends or handles (mongod's `error_codes.yml`). Drivers must show the text that docward sends
+/// with a code: `tests/python/test_error_codes.py`.
 pub mod code {
     /// For example `$inc` of the largest long.
     pub const BAD_VALUE: i32 = 2;
@@ -47,8 +48,8 @@ pub mod code {
     /// For example documents that nest too deeply.
     pub const OVERFLOW: i32 = 15;
     pub const AUTHENTICATION_FAILED: i32 = 18;
-    /// For example a transaction on a standalone server. docward sends it for commands that the query listener
-    /// rejects.
+    /// For example a transaction on a standalone server. docward does not send it: Node's driver replaces its text on
+    /// writes by "This MongoDB deployment does not support retryable writes".
     pub const ILLEGAL_OPERATION: i32 = 20;
     /// A path through a value that is not a document.
     pub const PATH_NOT_VIABLE: i32 = 28;
@@ -60,6 +61,8 @@ pub mod code {
     pub const WRITE_CONFLICT: i32 = 112;
     /// A transaction number that is or was in use.
     pub const CONFLICTING_OPERATION_IN_PROGRESS: i32 = 117;
+    /// The query listener rejects the command.
+    pub const COMMAND_NOT_SUPPORTED: i32 = 115;
     /// A rule rejected the statement.
     pub const DOCUMENT_VALIDATION_FAILURE: i32 = 121;
     /// The server is overloaded; see the driver specification "Client Backpressure".
@@ -95,6 +98,7 @@ pub mod code {
             UNAUTHORIZED => "Unauthorized",
             AUTHENTICATION_FAILED => "AuthenticationFailed",
             ILLEGAL_OPERATION => "IllegalOperation",
+            COMMAND_NOT_SUPPORTED => "CommandNotSupported",
             INGRESS_REQUEST_RATE_LIMIT_EXCEEDED => "IngressRequestRateLimitExceeded",
             MAX_TIME_MS_EXPIRED => "MaxTimeMSExpired",
             PROTOCOL_ERROR => "ProtocolError",

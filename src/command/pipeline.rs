@@ -194,13 +194,18 @@ fn named_targets(command: &Command<'_>) -> Vec<OutputTarget> {
     let Some(texts) = texts(command).filter(|texts| texts.len() <= MAX_TEXTS) else { return vec![Err(())] };
     let mut targets = Vec::new();
     for (index, text) in texts.iter().enumerate() {
-        let others = texts.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, database)| *database);
-        let databases = std::iter::once(command.database).chain(others);
+        let others = texts.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, other)| *other);
+        let databases = std::iter::once(command.database).chain(others.filter(|other| may_name_database(other)));
         targets.extend(databases.map(|database| Ok((database.to_owned(), (*text).to_owned()))));
         let whole = Namespace::parse(text).map(|ns| Ok((ns.database.to_owned(), ns.collection.to_owned())));
         targets.extend(whole);
     }
     targets
+}
+
+/// Whether the server accepts it as the name of a database (`DatabaseName` on Linux).
+fn may_name_database(text: &str) -> bool {
+    !text.is_empty() && !text.contains(['/', '\\', '.', ' ', '"', '$'])
 }
 
 /// Fields that every command may have. Their strings and UUIDs do not name collections.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::array_filters;
 use super::form::{StatementKind, WriteForm};
-use crate::document::{CowDocument, Document, Element, Kind, Value, Writer, edit};
+use crate::document::{AmbiguousName, CowDocument, Document, Element, Kind, Value, Writer, edit};
 use smallvec::SmallVec;
 
 /// An element of `documents`, `updates` or `deletes`, a findAndModify, or an op of bulkWrite.
@@ -18,6 +18,8 @@ pub struct Statement<'a> {
     source: Document<'a>,
     /// Whether the client sent it as an upsert.
     source_upserts: bool,
+    /// Whether a document in it has a name twice, or an array an element with another name than its position.
+    is_ambiguous: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -86,7 +88,9 @@ impl<'a> Update<'a> {
     pub fn selection(&self) -> Cow<'_, CowDocument<'a>> {
         let mut selection = Cow::Borrowed(&self.filter);
         for condition in &self.conditions {
-            selection = Cow::Owned(narrowed(selection.as_document(), condition.as_document()));
+            let (filter, condition) = (selection.as_document(), condition.as_document());
+            let named = condition.elements().any(|added| filter.get(added.key).is_some());
+            selection = Cow::Owned(narrowed(filter, named, |w| w.elements(condition)));
         }
         selection
     }
@@ -106,18 +110,35 @@ fn matches_nothing<'a>() -> CowDocument<'a> {
     CowDocument::build(|w| w.nested("_id", |w| w.boolean("$exists", false)))
 }
 
-/// Adds a condition to a filter. If both name the same field, they are combined by `$and`.
-fn narrowed<'a>(filter: Document<'_>, condition: Document<'_>) -> CowDocument<'a> {
-    let named = condition.elements().any(|added| filter.get(added.key).is_some());
-    CowDocument::from_writer(if named {
-        crate::document::document(|w| {
-            w.array("$and", |a| {
+/// Returns a filter with one more condition. `named`: the filter already has a field of the condition, which then is an
+/// element of `$and`. The filter's own fields stay at the top: not every server that is compatible with MongoDB takes the
+/// `_id` of an upsert from an `$and`.
+pub fn narrowed<'a>(filter: Document<'_>, named: bool, condition: impl Fn(&mut Writer<'_>)) -> CowDocument<'a> {
+    if !named {
+        return CowDocument::from_writer(edit::append(filter, condition));
+    }
+    let own = filter.get("$and");
+    let branches = own.and_then(Value::as_array).filter(|branches| !branches.is_empty());
+    let write_and = |w: &mut Writer<'_>| {
+        w.array("$and", |a| {
+            branches.into_iter().flat_map(Document::values).for_each(|branch| a.value(branch));
+            if branches.is_none() && own.is_some() {
+                // The server must see that it is malformed.
                 a.value(Value::document(filter));
-                a.value(Value::document(condition));
-            });
-        })
-    } else {
-        edit::append(filter, |w| w.elements(condition))
+            }
+            a.nested(&condition);
+        });
+    };
+    CowDocument::build(|w| {
+        for element in filter.elements().filter(|_| branches.is_some() || own.is_none()) {
+            match element.key {
+                b"$and" => write_and(w),
+                _ => w.element(element),
+            }
+        }
+        if branches.is_none() {
+            write_and(w);
+        }
     })
 }
 
@@ -137,9 +158,21 @@ pub fn current_date_type(value: Value<'_>) -> Option<&str> {
 }
 
 impl<'a> Statement<'a> {
-    pub(super) fn new(operation: Operation<'a>, namespace: usize, form: WriteForm, source: Document<'a>) -> Self {
+    pub(super) fn new(
+        operation: Operation<'a>,
+        namespace: usize,
+        form: WriteForm,
+        source: Document<'a>,
+        is_ambiguous: bool,
+    ) -> Self {
         let source_upserts = matches!(&operation, Operation::Update(Update { upsert: true, .. }));
-        Self { operation, namespace, form, source, source_upserts }
+        Self { operation, namespace, form, source, source_upserts, is_ambiguous }
+    }
+
+    /// Returns the first name in the client's statement that is ambiguous. Servers accept such documents, but what a
+    /// path in them means depends on the reader.
+    pub fn ambiguity(&self) -> Option<AmbiguousName> {
+        self.is_ambiguous.then(|| self.source.check_names_throughout().err()).flatten()
     }
 
     pub fn is_rewritten(&self) -> bool {
@@ -186,9 +219,12 @@ impl<'a> Statement<'a> {
     /// fields, or an operator has no document (9, FailedToParse; `parseUpdateExpression` in `update_driver.cpp`), or it
     /// has a value of the wrong form (2, BadValue, and 14, TypeMismatch; `current_date_node.cpp`, `arithmetic_node.cpp`),
     /// or an option of the other kind of update: constants of a pipeline (51198), or array filters beside one in a
-    /// findAndModify, even if there are none (9).
+    /// findAndModify, even if there are none (9); or if it is a findAndModify that neither updates nor removes (9).
     pub fn is_malformed(&self) -> bool {
         let Operation::Update(update) = &self.operation else { return false };
+        if self.form == WriteForm::FindAndModify && self.source.get("update").is_none() {
+            return true;
+        }
         let operators = match &update.modification {
             Modification::ClientPipeline(_) => {
                 return self.form == WriteForm::FindAndModify && self.option("arrayFilters").is_some();
@@ -267,6 +303,10 @@ impl<'a> Statement<'a> {
         (!update.first().is_some_and(|first| first.key.starts_with(b"$"))).then_some(update)
     }
 
+    pub fn is_insert(&self) -> bool {
+        matches!(self.operation, Operation::Insert(_))
+    }
+
     pub fn is_upsert(&self) -> bool {
         matches!(&self.operation, Operation::Update(Update { upsert: true, .. }))
     }
@@ -306,9 +346,10 @@ impl<'a> Statement<'a> {
         }
     }
 
-    /// Returns "insert", "update", "replacement" or "delete" for messages.
+    /// Returns what the client sent, "insert", "update", "replacement" or "delete", for messages.
     pub fn kind_name(&self) -> &'static str {
         match self.kind() {
+            _ if self.sent_replacement().is_some() => "replacement",
             StatementKind::Insert => "insert",
             StatementKind::Operators | StatementKind::Pipeline => "update",
             StatementKind::Replacement => "replacement",
@@ -344,6 +385,10 @@ impl<'a> Statement<'a> {
     /// Returns the client's statement as it was sent; for findAndModify the whole command body.
     pub(super) fn source(&self) -> Document<'a> {
         self.source
+    }
+
+    pub(super) fn is_ambiguous(&self) -> bool {
+        self.is_ambiguous
     }
 
     pub(super) fn form(&self) -> WriteForm {

@@ -2,36 +2,39 @@
 
 use super::form::{DOCUMENT_SEQUENCE, StatementFieldNames, WriteForm};
 use super::statement::{Conditions, Delete, Insert, Modification, Operation, Statement, Update};
-use super::{CommandError, check};
-use crate::document::{AmbiguousName, CowDocument, Document, Element, Value};
+use super::{CommandError, check, reject_duplicates};
+use crate::document::{CowDocument, Document, Element, Value};
 
 impl<'a> Statement<'a> {
     /// Reads a statement from the command body; for findAndModify `source` is that body.
     ///
     /// # Errors
-    /// [`CommandError`] if a field is missing, mistyped, ambiguous or unknown.
+    /// [`CommandError`] if a field of the statement is missing, mistyped, unknown or occurs twice.
     pub(super) fn of_body(form: WriteForm, source: Document<'a>) -> Result<Self, CommandError> {
-        source.check_names_throughout().map_err(|fault| ambiguous(form, fault))?;
-        Self::from_document(form, source)
+        Self::from_document(form, source, source.check_names_throughout().is_err())
     }
 
     /// Reads a statement from an unchecked document of a kind-1 section.
     ///
     /// # Errors
-    /// [`CommandError`] if a field is missing, mistyped, ambiguous or unknown, or `bytes` is not a document.
+    /// [`CommandError`] if a field of the statement is missing, mistyped, unknown or occurs twice, or `bytes` is not a
+    /// document.
     pub(super) fn of_sequence(form: WriteForm, bytes: &'a [u8]) -> Result<Self, CommandError> {
-        let source = check(bytes, DOCUMENT_SEQUENCE)?.unambiguous().map_err(|fault| ambiguous(form, fault))?;
-        Self::from_document(form, source)
+        let source = check(bytes, DOCUMENT_SEQUENCE)?;
+        Self::from_document(form, source.document(), source.unambiguous().is_err())
     }
 
     /// Returns the statement as the client sent it.
     pub fn original(&self) -> Option<Self> {
         // It was read from the same document.
-        Self::from_document(self.form(), self.source()).ok()
+        Self::from_document(self.form(), self.source(), self.is_ambiguous()).ok()
     }
 
-    /// Reads a statement. No name in `source` or in a nested document may be ambiguous.
-    fn from_document(form: WriteForm, source: Document<'a>) -> Result<Self, CommandError> {
+    /// Reads a statement. `is_ambiguous`: a name in `source` or in a nested document is.
+    fn from_document(form: WriteForm, source: Document<'a>, is_ambiguous: bool) -> Result<Self, CommandError> {
+        if is_ambiguous && form != WriteForm::Insert {
+            reject_duplicates(source, form.names().part)?;
+        }
         let (operation, namespace) = match form {
             WriteForm::Insert => (insert(source.into()), 0),
             WriteForm::Update => (update(form, source)?, 0),
@@ -42,7 +45,7 @@ impl<'a> Statement<'a> {
             WriteForm::FindAndModify => (update(form, source)?, 0),
             WriteForm::BulkWrite => bulk_operation(source)?,
         };
-        Ok(Self::new(operation, namespace, form, source))
+        Ok(Self::new(operation, namespace, form, source, is_ambiguous))
     }
 }
 
@@ -85,8 +88,12 @@ fn update<'a>(form: WriteForm, source: Document<'a>) -> Result<Operation<'a>, Co
             _ => check_field(&names, key, value)?,
         }
     }
-    let change = change.ok_or(CommandError::Missing { part: names.part, field: names.update })?;
-    let modification = read_modification(form, change)?;
+    let modification = match change {
+        Some(change) => read_modification(form, change)?,
+        // The server rejects it (`Statement::is_malformed`).
+        None if form == WriteForm::FindAndModify => Modification::Operators(Document::EMPTY.into()),
+        None => return Err(CommandError::Missing { part: names.part, field: names.update }),
+    };
     let (filter, conditions) = (filter(form, selection)?, Conditions::new());
     Ok(Operation::Update(Update { filter, conditions, modification, upsert, multi, array_filters, constants }))
 }
@@ -175,10 +182,6 @@ fn check_option(names: &StatementFieldNames, key: &[u8], value: Value<'_>) -> Re
         return Ok(());
     }
     Err(CommandError::WrongType { part: names.part, field })
-}
-
-fn ambiguous(form: WriteForm, fault: AmbiguousName) -> CommandError {
-    CommandError::Ambiguous { part: form.names().part, fault }
 }
 
 fn unknown_field(part: &'static str, key: &[u8]) -> CommandError {

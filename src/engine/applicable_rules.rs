@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use super::ClientState;
 use super::outcome::OutcomeKind;
 use crate::command::Namespace;
+use crate::patterns::AnyPattern;
 use crate::rules::{Mode, Rule, RuleSet};
 
 /// How a rule applies to a client.
@@ -71,4 +72,13 @@ pub(super) fn enforcement(rule: &Rule, client_state: &ClientState) -> Enforcemen
         _ if rule.except.covers(client_state.app_name(), users) => Enforcement::Except,
         _ => Enforcement::Enforce,
     }
+}
+
+/// Returns whether this holds for one of the rule's namespaces. Patterns compare names, so a glob itself stands for every
+/// name that it matches.
+pub(super) fn on_any(rule: &Rule, holds: impl Fn(&AnyPattern, Namespace<'_>) -> bool) -> bool {
+    rule.namespaces.iter().any(|namespace| {
+        let (database, collection) = (namespace.value.database().as_str(), namespace.value.collection().as_str());
+        holds(&rule.pattern, Namespace { database, collection })
+    })
 }

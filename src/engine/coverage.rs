@@ -79,7 +79,7 @@ fn accesses(rule: &Rule, namespace: &NamespaceGlob) -> Vec<Access> {
     let statements = STATEMENTS.iter().flat_map(|(kind, what)| {
         let carries = |class: &CommandClass| WriteForm::for_class(*class).is_some_and(|form| form.carries(*kind));
         by_outcome(what, carries, |class| match rule.pattern.applicability(*kind, namespace) {
-            Applicability::Unsupported => unanalysed(rule),
+            Applicability::Unsupported => unsupported(rule),
             Applicability::Each => CoverageOutcome::Evaluate,
             // The rule may evaluate an option of the whole command, or what findAndModify returns.
             Applicability::None => evaluated(rule.pattern.evaluates_command(class, Some(*kind), namespace)),
@@ -98,16 +98,18 @@ fn accesses(rule: &Rule, namespace: &NamespaceGlob) -> Vec<Access> {
     let indirect_write =
         |what: &str, commands: Vec<&'static str>, outcome| Access { what: format!("{what} it"), commands, outcome };
     let indirect_writes = CommandClass::REACHING.into_iter().filter_map(|class| {
-        let outcome = match unanalysed(rule) {
+        let outcome = match unanalysed(rule, namespace) {
             // The rule evaluates the command before it allows what it cannot analyse.
-            CoverageOutcome::Allow if !class.reads() && rule.pattern.evaluates_command(class, None, namespace) => {
+            CoverageOutcome::Allow | CoverageOutcome::Forward
+                if !class.reads() && rule.pattern.evaluates_command(class, None, namespace) =>
+            {
                 CoverageOutcome::Evaluate
             }
             outcome => outcome,
         };
         Some(indirect_write(class.indirect_write()?, class.names(), outcome))
     });
-    let buckets = indirect_write(BUCKET_WRITE, Vec::new(), unanalysed(rule));
+    let buckets = indirect_write(BUCKET_WRITE, Vec::new(), unanalysed(rule, namespace));
     let other = |what: &str, commands: &[&'static str], outcome| Access {
         what: what.to_owned(),
         commands: commands.to_vec(),
@@ -152,13 +154,15 @@ fn evaluated(it_is: bool) -> CoverageOutcome {
     if it_is { CoverageOutcome::Evaluate } else { CoverageOutcome::Forward }
 }
 
-fn unanalysed(rule: &Rule) -> CoverageOutcome {
-    if !rule.pattern.evaluates() {
-        return CoverageOutcome::Forward;
+/// What happens to a write that no rule can analyse.
+fn unanalysed(rule: &Rule, namespace: Namespace<'_>) -> CoverageOutcome {
+    match rule.pattern.analyses_writes(&StatementKind::ALL, namespace) {
+        true => unsupported(rule),
+        false => evaluated(rule.needs_permits()),
     }
-    if !rule.pattern.analyses_writes() {
-        return CoverageOutcome::Evaluate;
-    }
+}
+
+fn unsupported(rule: &Rule) -> CoverageOutcome {
     match on_indirect_write(rule, Enforcement::Enforce) {
         OutcomeKind::Allow => CoverageOutcome::Allow,
         _ => CoverageOutcome::Reject,

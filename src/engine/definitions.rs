@@ -37,10 +37,16 @@ impl<'f> Incoming<'f> {
                 (namespace, applicable_rules(self.rules, namespace, client_state))
             }
             (_, None) => {
-                return self.unknown_collection(command, &format!("{} on", command.name), rejects, client_state);
+                return self.unknown_collection(
+                    command,
+                    &format!("{} on", command.name),
+                    rejects,
+                    client_state,
+                    outcomes,
+                );
             }
         };
-        require_users(&rules, client_state, command)?;
+        require_users(&rules, client_state, command.message.header)?;
         Ok(match self.evaluate_on(command, class, namespace, &rules, outcomes)? {
             ControlFlow::Break(step) => step,
             ControlFlow::Continue(_) => forward,
@@ -48,11 +54,13 @@ impl<'f> Incoming<'f> {
     }
 }
 
-/// Returns whether a rule evaluates a command of this class on a collection of the database.
+/// Returns whether a rule can reject a command of this class, as a whole, on a collection of the database.
 pub(super) fn evaluates_in(rule: &Rule, class: CommandClass, database: &str) -> bool {
     let further = rule.pattern.also_evaluates();
+    let all = Namespace { database, collection: ALL_COLLECTIONS };
     let mut namespaces = rule.namespaces.iter().map(|namespace| &namespace.value).chain(&further);
     rule.mode != Mode::Disabled
-        && rule.pattern.evaluates_command(class, None, Namespace { database, collection: ALL_COLLECTIONS })
+        && rule.pattern.evaluates_command(class, None, all)
+        && rule.pattern.can_reject(class, all)
         && namespaces.any(|namespace| namespace.database().matches(database.as_bytes()))
 }

@@ -315,7 +315,9 @@ pub fn command_start(message: &[u8], length: usize) -> Option<CowDocument<'stati
         for sequence in &message.sequences {
             let documents = sequence.documents().map(|document| (document.len(), document));
             w.array(sequence.identifier, |a| {
-                first(documents, length).for_each(|document| a.document(|out| out.extend_from_slice(document)));
+                // The message may be one that docward has rejected because it is malformed.
+                let documents = first(documents, length).filter(|document| Document::parse(document).is_ok());
+                documents.for_each(|document| a.document(|out| out.extend_from_slice(document)));
             });
         }
         body.elements().filter(is_database).for_each(|element| w.element(element));

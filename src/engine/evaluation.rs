@@ -8,11 +8,13 @@ use smallvec::SmallVec;
 use super::applicable_rules::{ApplicableRules, Enforcement, enforced};
 use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::prerequisites::{NumberRule, Prerequisites};
-use super::rejection_text::RejectedBy;
+use super::rejection_text::{FOR_THE_DBA, RejectedBy};
 use crate::command::{Modification, Namespace, Operation, Statement, Update};
-use crate::document::{CowDocument, Document};
+use crate::document::{AmbiguousName, CowDocument, Document};
 use crate::effect;
-use crate::patterns::{Context, Measured, NoEffect, Prerequisite, Rejection, Rewrite, Unmatched, Verdict};
+use crate::patterns::{
+    Applicability, Context, Measured, NoEffect, Prerequisite, Rejection, Rewrite, Unmatched, Verdict,
+};
 use crate::rules::{Rule, Unsupported};
 
 /// A statement and the result of its evaluation.
@@ -95,6 +97,9 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         context: &Context<'_>,
         outcomes: &mut RuleOutcomes,
     ) {
+        if let Some(ambiguity) = self.statement.ambiguity() {
+            return self.evaluate_ambiguous(&ambiguity, applicable_rules, context, outcomes);
+        }
         if self.statement.is_malformed() || is_upsert_with_expr(&self.statement) {
             // Sent as it is, so that the server rejects it: a rewriting could drop the part that makes it invalid.
             return;
@@ -118,6 +123,26 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         // A procedure needs the statement that it was created for.
         if let (Some(original), None, false) = (original, self.changed_by, self.prerequisites.has_procedure()) {
             self.statement = original;
+        }
+    }
+
+    /// Only rules that look at statements of its kind reject a statement in which a path has no certain meaning.
+    fn evaluate_ambiguous(
+        &mut self,
+        ambiguity: &AmbiguousName,
+        applicable_rules: &ApplicableRules<'r>,
+        context: &Context<'_>,
+        outcomes: &mut RuleOutcomes,
+    ) {
+        let kind = self.statement.kind();
+        for (rule, enforcement) in applicable_rules {
+            if self.rejected.is_none() && rule.pattern.applicability(kind, context.namespace) != Applicability::None {
+                let verdict = Verdict::Unsupported(Rejection::new(
+                    format!("it is ambiguous: {ambiguity}"),
+                    format!("Write each name once in a document. {FOR_THE_DBA}"),
+                ));
+                self.take(rule, *enforcement, verdict, context, outcomes);
+            }
         }
     }
 

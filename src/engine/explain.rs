@@ -9,11 +9,10 @@ use super::ClientState;
 use super::applicable_rules::applicable_rules;
 use super::batch_evaluation::BatchEvaluation;
 use super::evaluation::Evaluated;
-use super::message_error::MessageError;
 use super::message_plan::{Incoming, Unplanned, reject_command, require_users, with_fields, write_with_fields};
 use super::outcome::RuleOutcomes;
 use super::step::Step;
-use crate::command::{Command, Statement, WriteBatch, WriteForm, reject_duplicates};
+use crate::command::{Command, CommandError, Statement, WriteBatch, WriteForm, reject_duplicates};
 use crate::document::{CowDocument, OwnedValue, Value};
 
 const PART: &str = "the explained command";
@@ -33,7 +32,7 @@ impl<'f> Incoming<'f> {
         }
         let Some(namespace) = inner.collection() else { return Ok(forward) };
         let applicable_rules = applicable_rules(self.rules, namespace, client_state);
-        require_users(&applicable_rules, client_state, command)?;
+        require_users(&applicable_rules, client_state, command.message.header)?;
         if applicable_rules.is_empty() {
             return Ok(forward);
         }
@@ -77,7 +76,7 @@ fn explained_form<'e, 'a>(evaluated: &'e Evaluated<'_, 'a>) -> Cow<'e, Statement
 }
 
 /// Returns the inner command; `None` when mongod should report the error.
-pub(super) fn explained<'a>(command: &Command<'a>) -> Result<Option<Command<'a>>, MessageError> {
+pub(super) fn explained<'a>(command: &Command<'a>) -> Result<Option<Command<'a>>, CommandError> {
     let Some(body) = command.target.as_document() else { return Ok(None) };
     reject_duplicates(body, PART)?;
     Ok(command.nested(body))

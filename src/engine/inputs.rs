@@ -33,7 +33,13 @@ impl<'f> Incoming<'f> {
         for stage in input_stages(command) {
             let Ok((database, collection)) = stage.collection.clone() else {
                 let what = format!("{} from", stage.name);
-                match self.unknown_collection(command, &what, |rule| rule.pattern.evaluates_inputs(), client_state)? {
+                match self.unknown_collection(
+                    command,
+                    &what,
+                    |rule| rule.pattern.evaluates_inputs(),
+                    client_state,
+                    outcomes,
+                )? {
                     Step::ForwardOriginal { .. } => continue,
                     step => return Ok(Some(step)),
                 }
@@ -42,7 +48,7 @@ impl<'f> Incoming<'f> {
             let mut rules: ApplicableRules<'f> = applicable_rules(self.rules, namespace, client_state);
             rules.retain(|(rule, _)| rule.pattern.evaluates_inputs());
             // Before anything is counted: the command is evaluated again when the users are known.
-            require_users(&rules, client_state, command)?;
+            require_users(&rules, client_state, command.message.header)?;
             inputs.push(EvaluatedInput { stage, database, collection, rules });
         }
         let mut counted: Vec<RuleId> = Vec::new();

@@ -19,7 +19,8 @@ use super::triage::class_of_head;
 use super::{ClientState, Now, collection_query, rejection_text};
 use crate::command::own::users_question;
 use crate::command::{
-    Command, CommandClass, CommandError, Namespace, WriteBatch, WriteForm, code, error_reply, write_overload_labels,
+    Command, CommandClass, CommandError, Namespace, Statement, StatementKind, WriteBatch, WriteForm, code, error_reply,
+    write_overload_labels,
 };
 use crate::document::{Document, Kind, OwnedValue, Writer};
 use crate::patterns::{CommandVerdict, Rejection, WholeCommand};
@@ -74,6 +75,8 @@ pub(super) enum Unplanned {
     /// A rule must know documents of the collection.
     Collection(Vec<u8>),
     Error(MessageError),
+    /// docward cannot read the message, so that a rule cannot evaluate it.
+    Unreadable(CommandError),
 }
 
 impl From<MessageError> for Unplanned {
@@ -84,7 +87,7 @@ impl From<MessageError> for Unplanned {
 
 impl From<CommandError> for Unplanned {
     fn from(error: CommandError) -> Self {
-        Self::Error(error.into())
+        Self::Unreadable(error)
     }
 }
 
@@ -117,7 +120,7 @@ pub(super) async fn carry_out<'f>(mut incoming: Incoming<'f>, mut plan: MessageP
 }
 
 impl MessagePlan<'_> {
-    fn last(step: Step) -> Self {
+    pub(super) fn last(step: Step) -> Self {
         Self::Send(Sending::Last(step))
     }
 
@@ -163,7 +166,10 @@ impl<'f> Incoming<'f> {
             return MessagePlan::last(Step::Close("the length of the message differs from its header".to_owned()));
         };
         let planned = match header.op_code {
-            OpCode::Msg => self.plan_command(client_state, outcomes),
+            OpCode::Msg => match self.plan_command(client_state, outcomes) {
+                Err(Unplanned::Unreadable(error)) => self.plan_unreadable(error, client_state, outcomes),
+                planned => planned,
+            },
             OpCode::Query => Err(Unplanned::Error(MessageError {
                 code: code::UNSUPPORTED_OP_QUERY_COMMAND,
                 text: "docward accepts only the hello handshake by OP_QUERY; use a driver that sends OP_MSG".to_owned(),
@@ -177,16 +183,22 @@ impl<'f> Incoming<'f> {
             Ok(plan) => plan,
             Err(Unplanned::Users(question)) => MessagePlan::Users(question),
             Err(Unplanned::Collection(question)) => MessagePlan::Collection(question),
+            Err(Unplanned::Unreadable(error)) => MessagePlan::last(self.reply_error(header, &error.into())),
             Err(Unplanned::Error(error)) => MessagePlan::last(self.reply_error(header, &error)),
         }
     }
 
     /// Ends the message with an error reply, or by closing the connection if the client expects no reply.
     fn reply_error(&self, header: Header, error: &MessageError) -> Step {
-        if header.op_code == OpCode::Msg && flags_of_head(self.frame).is_none_or(|flags| flags & MORE_TO_COME != 0) {
+        if header.op_code == OpCode::Msg && !self.expects_reply() {
             return Step::Close(error.text.clone());
         }
         Step::Reply(error_reply(header, error.code, &format!("docward: {}", error.text), |_| {}))
+    }
+
+    /// Whether the client waits for a reply to this OP_MSG, as far as its flags can be read.
+    pub(super) fn expects_reply(&self) -> bool {
+        flags_of_head(self.frame).is_some_and(|flags| flags & MORE_TO_COME == 0)
     }
 
     fn plan_command(
@@ -248,9 +260,12 @@ impl<'f> Incoming<'f> {
             applicable_rules_of.push(applicable_rules);
         }
         for applicable_rules in &applicable_rules_of {
-            require_users(applicable_rules, client_state, &command)?;
+            require_users(applicable_rules, client_state, command.message.header)?;
         }
-        let step = self.unanalysed(&command, targets, BUCKET_WRITE, client_state, outcomes)?;
+        // A bucket holds many documents: an update of one can insert, change or remove documents.
+        let only_inserts = !targets.is_empty() && batch.statements.iter().all(Statement::is_insert);
+        let kinds: &[StatementKind] = if only_inserts { &[StatementKind::Insert] } else { &StatementKind::ALL };
+        let step = self.unanalysed(&command, targets, kinds, BUCKET_WRITE, client_state, outcomes)?;
         if !matches!(step, Step::ForwardOriginal { .. }) {
             return Ok(MessagePlan::last(step));
         }
@@ -295,7 +310,7 @@ impl<'f> Incoming<'f> {
         let Some(namespace) = command.collection() else {
             return match command.target.kind {
                 // mongod accepts a UUID instead of a name.
-                Kind::Binary => self.plan_unnamed_read(command, class, client_state),
+                Kind::Binary => self.plan_unnamed_read(command, class, client_state, outcomes),
                 // An aggregation of the database can still read collections.
                 _ => {
                     let step = self.evaluate_inputs(command, client_state, outcomes)?;
@@ -304,11 +319,23 @@ impl<'f> Incoming<'f> {
             };
         };
         let applicable_rules = applicable_rules(self.rules, namespace, client_state);
-        require_users(&applicable_rules, client_state, command)?;
+        require_users(&applicable_rules, client_state, command.message.header)?;
         if let Some(step) = self.evaluate_inputs(command, client_state, outcomes)? {
             return Ok(step);
         }
-        Ok(match self.evaluate_whole(command, class, &applicable_rules, outcomes)? {
+        self.plan_whole(command, class, &applicable_rules, outcomes)
+    }
+
+    /// Plans a command whose statements, if it has some, no rule evaluates.
+    pub(super) fn plan_whole(
+        &mut self,
+        command: &Command<'f>,
+        class: CommandClass,
+        applicable_rules: &ApplicableRules<'f>,
+        outcomes: &mut RuleOutcomes,
+    ) -> Result<Step, Unplanned> {
+        let expects_reply = !command.message.more_to_come();
+        Ok(match self.evaluate_whole(command, class, applicable_rules, outcomes)? {
             ControlFlow::Break(step) => step,
             ControlFlow::Continue(changes) if changes.is_empty() => Step::ForwardOriginal { expects_reply },
             ControlFlow::Continue(changes) => {
@@ -371,6 +398,10 @@ impl<'f> Incoming<'f> {
                 (CommandVerdict::Set(key, _), Enforcement::Enforce) => {
                     let reason = format!("the command has no room for the field '{key}' that the rule adds");
                     let rejection = Rejection::new(reason, "Make the command smaller.");
+                    if !rule.pattern.can_reject(class, namespace) {
+                        outcomes.add(rule, namespace, OutcomeKind::Warn, Some(&rejection));
+                        continue;
+                    }
                     outcomes.add(rule, namespace, OutcomeKind::Reject, Some(&rejection));
                     let rejected = RejectedBy::new(rule, rejection);
                     return Ok(Flow::Break(reject_command(command, &rejected, command.name, namespace)));
@@ -393,10 +424,10 @@ impl<'f> Incoming<'f> {
 pub(super) fn require_users(
     applicable_rules: &ApplicableRules<'_>,
     client_state: &ClientState,
-    command: &Command<'_>,
+    request: Header,
 ) -> Result<(), Unplanned> {
     if asks_for_users(applicable_rules, client_state) {
-        return Err(Unplanned::Users(users_question(command.message.header.request_id)));
+        return Err(Unplanned::Users(users_question(request.request_id)));
     }
     Ok(())
 }
@@ -425,7 +456,12 @@ pub(super) fn reject_command(
     if command.message.more_to_come() {
         return Step::Silent;
     }
-    Step::Reply(error_reply(command.message.header, rejected.rejection.code, &text, |w| {
+    reply_rejection(command.message.header, rejected, &text)
+}
+
+/// The error reply for a rejected message: `ok: 0` with `errInfo`.
+pub(super) fn reply_rejection(request: Header, rejected: &RejectedBy<'_>, text: &str) -> Step {
+    Step::Reply(error_reply(request, rejected.rejection.code, text, |w| {
         rejection_text::write_error_info(w, rejected);
         if rejected.rejection.code == code::INGRESS_REQUEST_RATE_LIMIT_EXCEEDED {
             write_overload_labels(w);

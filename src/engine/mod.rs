@@ -38,6 +38,7 @@ pub mod step;
 mod tests;
 mod trace_context;
 mod triage;
+mod unreadable;
 
 pub use crate::command::own::{login_question, users_question};
 pub use authentication::{has_logged_in, read_users, requires_login};

@@ -153,7 +153,7 @@ fn reject(command: &Command<'_>, reason: String, rules: &RuleSet, commands: &str
     let step = if command.message.more_to_come() {
         Step::Close(text)
     } else {
-        Step::Reply(error_reply(command.message.header, code::ILLEGAL_OPERATION, &text, |_| {}))
+        Step::Reply(error_reply(command.message.header, code::COMMAND_NOT_SUPPORTED, &text, |_| {}))
     };
     let reason = format!("'{}' {reason}", command.name);
     let mut outcomes = RuleOutcomes::default();
@@ -211,7 +211,7 @@ mod tests {
             QueryAdmission::Original => Ok(body(&sent)),
             QueryAdmission::Instead(instead) => Ok(body(&instead)),
             QueryAdmission::Rejected(QueryRejection { step: Step::Reply(reply), .. }) => {
-                assert_eq!(body(&reply).get("code"), Some(&Bson::from(20)));
+                assert_eq!(body(&reply).get("code"), Some(&Bson::from(115)));
                 Err(body(&reply).get_str("errmsg").unwrap().to_owned())
             }
             other @ QueryAdmission::Rejected(_) => panic!("{other:?}"),

@@ -8,6 +8,10 @@ use crate::document::Writer;
 use crate::patterns::Rejection;
 use crate::rules::Rule;
 
+/// The end of the hint for what no rule can analyse. Who sends it cannot always change the program, or only runs a tool.
+pub(super) const FOR_THE_DBA: &str =
+    "(For the DBA: `unsupported: allow` in the rule lets it pass, `except` exempts an application.)";
+
 #[derive(Debug, Clone)]
 pub(super) struct RejectedBy<'r> {
     pub(super) rule: &'r Rule,

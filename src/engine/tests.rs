@@ -2,6 +2,7 @@
 //! made up.
 
 mod batches;
+mod content;
 mod copies;
 mod coverage;
 mod dry_runs;

@@ -5,7 +5,7 @@
 
 use super::authentication::is_by_certificate;
 use super::handshake::WRAPPERS;
-use crate::command::{CommandClass, classify};
+use crate::command::{CommandClass, Namespace, classify};
 use crate::document::{Kind, Value, peek};
 use crate::rules::RuleSet;
 use crate::wire::header::{HEADER_LENGTH, Header, OpCode};
@@ -61,6 +61,14 @@ pub fn name_of_head(head: &[u8]) -> Option<&[u8]> {
 #[must_use]
 pub fn class_of_head(head: &[u8]) -> Option<CommandClass> {
     name_of_head(head).map(classify)
+}
+
+/// Returns the collection that an OP_MSG's command names by its first value, as far as its first bytes show it.
+pub(super) fn namespace_of_head(head: &[u8]) -> Option<Namespace<'_>> {
+    let body = body_of_head(head)?;
+    let collection = peek(body).next()?.value.as_name()?;
+    let database = peek(body).find(|element| element.key == b"$db")?.value.as_str()?;
+    Some(Namespace { database, collection })
 }
 
 /// Returns `None` when more bytes are needed to decide.

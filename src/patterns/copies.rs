@@ -123,6 +123,11 @@ impl Pattern for Copies {
         if self.rejects_deletes() { Procedures::All } else { Procedures::None }
     }
 
+    /// A new collection in place of the originals ends the change stream that updates the copies.
+    fn analyses_writes(&self, _: &[StatementKind], _: Namespace<'_>) -> bool {
+        true
+    }
+
     fn applicability(&self, kind: StatementKind, namespace: Namespace<'_>) -> Applicability {
         match kind {
             StatementKind::Delete if self.originals.is(namespace) && self.rejects_deletes() => Applicability::Each,

@@ -42,6 +42,10 @@ impl Pattern for Defaults {
         Applicability::None
     }
 
+    fn can_reject(&self, _: CommandClass, _: Namespace<'_>) -> bool {
+        false
+    }
+
     fn rewriting(&self) -> &'static str {
         "adds maxTimeMS from the rule"
     }

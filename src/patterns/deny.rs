@@ -89,14 +89,6 @@ const SHAPE: Setting<Text> = Setting::optional(
 const CONDITIONS: Keys =
     Keys::new("", &[&FILTER, &MULTI, &USES, &WITHOUT, &SHAPE]).constrained(&[Constraint::ExactlyOneKey]);
 
-const KINDS: [StatementKind; 5] = [
-    StatementKind::Insert,
-    StatementKind::Operators,
-    StatementKind::Replacement,
-    StatementKind::Pipeline,
-    StatementKind::Delete,
-];
-
 /// For patterns that treat all collections alike.
 const NOWHERE: Namespace<'static> = Namespace { database: "", collection: "" };
 
@@ -125,8 +117,7 @@ impl Pattern for Deny {
                 || later.evaluates_command(*class, Some(kind), NOWHERE)
         };
         let writes = |class: &CommandClass| {
-            let carried =
-                KINDS.into_iter().filter(|kind| WriteForm::for_class(*class).is_some_and(|form| form.carries(*kind)));
+            let carried = WriteForm::for_class(*class).into_iter().flat_map(WriteForm::kinds);
             carried.filter(|kind| applies(class, *kind)).all(|kind| denied(Some(operation_of(kind))))
         };
         let reads = |class: &CommandClass| {

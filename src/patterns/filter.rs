@@ -2,27 +2,17 @@
 
 use smallvec::SmallVec;
 
-use crate::command::Update;
-use crate::document::{CowDocument, Document, Kind, Value, Writer, edit};
+use crate::command::{self, Update};
+use crate::document::{CowDocument, Document, Kind, Value, Writer};
 
-/// Returns `filter` with one more condition on `field`, which `condition` writes under the given name. A filter that
-/// already names the field is kept whole inside `$and`.
+/// Returns `filter` with one more condition on `field`, which `condition` writes under the given name.
 pub(super) fn narrowed<'a>(
     filter: Document<'_>,
     field: &str,
     condition: impl Fn(&mut Writer<'_>, &str),
 ) -> CowDocument<'a> {
     let named = filter.elements().any(|element| element.key == field.as_bytes());
-    CowDocument::from_writer(if named {
-        crate::document::document(|w| {
-            w.array("$and", |a| {
-                a.value(Value::document(filter));
-                a.nested(|w| condition(w, field));
-            });
-        })
-    } else {
-        edit::append(filter, |w| condition(w, field))
-    })
+    command::narrowed(filter, named, |w| condition(w, field))
 }
 
 /// Returns the conditions on `field` that every document meets which the filter matches: its own, and those in `$and` and
@@ -142,7 +132,10 @@ mod tests {
             assert_eq!(ours.as_document().as_bytes(), bytes(after));
         };
         check(doc! {"_id": 1}, doc! {"_id": 1, "v": 3});
-        check(doc! {"v": {"$gt": 1}}, doc! {"$and": [{"v": {"$gt": 1}}, {"v": 3}]});
+        check(doc! {"_id": 9, "v": {"$gt": 1}}, doc! {"_id": 9, "v": {"$gt": 1}, "$and": [{"v": 3}]});
+        let own = || doc! {"a": 1};
+        check(doc! {"v": 1, "$and": [own()], "b": 2}, doc! {"v": 1, "$and": [own(), {"v": 3}], "b": 2});
+        check(doc! {"v": 1, "$and": []}, doc! {"$and": [{"v": 1, "$and": []}, {"v": 3}]});
         check(doc! {}, doc! {"v": 3});
     }
 }

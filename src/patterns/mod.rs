@@ -45,7 +45,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::command::{CommandClass, InputStage, Namespace, Operation, Statement, StatementKind};
+use crate::command::{CommandClass, InputStage, Namespace, Operation, Statement, StatementKind, WriteForm};
 use crate::config::keys::Declaration;
 use crate::config::{Diagnostic, Located, NamespaceGlob, Node, ReadContext};
 use crate::document::{Document, Path};
@@ -250,10 +250,25 @@ pub trait Pattern {
         true
     }
 
-    /// Returns whether it must understand a write to evaluate it. If so, a write that it cannot analyse is rejected,
-    /// unless the rule has `unsupported: allow`.
-    fn analyses_writes(&self) -> bool {
-        self.evaluates()
+    /// Returns whether writes of one of these kinds to the namespace could break it. If so, a command that makes them
+    /// other than by statements is rejected, unless the rule has `unsupported: allow`.
+    fn analyses_writes(&self, kinds: &[StatementKind], namespace: Namespace<'_>) -> bool {
+        kinds.iter().any(|kind| self.applicability(*kind, namespace) != Applicability::None)
+    }
+
+    /// Returns whether it can reject a command of this class, or a statement in it. If so, a command that docward cannot
+    /// read is rejected.
+    fn can_reject(&self, class: CommandClass, namespace: Namespace<'_>) -> bool {
+        match WriteForm::for_class(class) {
+            Some(form) => form.kinds().any(|kind| {
+                self.applicability(kind, namespace) != Applicability::None
+                    || self.evaluates_command(class, Some(kind), namespace)
+            }),
+            None => {
+                self.evaluates_command(class, None, namespace)
+                    || class.indirect_write().is_some() && self.analyses_writes(&StatementKind::ALL, namespace)
+            }
+        }
     }
 
     /// Returns whether its stored documents stay usable after a statement that it cannot analyse: rules of other patterns

@@ -90,7 +90,7 @@ impl Pattern for Throttle {
         Some(&self.limits)
     }
 
-    fn analyses_writes(&self) -> bool {
+    fn can_reject(&self, _: CommandClass, _: Namespace<'_>) -> bool {
         false
     }
 

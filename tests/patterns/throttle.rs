@@ -182,7 +182,7 @@ fn every_end_of_a_message_returns_its_permit() {
         ("a success", find(), 0),
         ("an error of the server", doc! { "find": "items", "filter": { "$wrong": 1 } }, 2),
         ("a duplicate key", doc! { "insert": "items", "documents": [{ "_id": 1 }] }, 0),
-        ("an invalid command", doc! { "insert": "items", "documents": 5 }, 9),
+        ("an invalid command", doc! { "insert": "items", "documents": 5 }, 14),
         ("a timeout of the server", slow_find_with_a_limit, 50),
         ("an explain", doc! { "explain": find() }, 0),
         ("a long reply", doc! { "find": "many", "batchSize": 1000 }, 0),

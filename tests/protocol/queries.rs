@@ -103,13 +103,13 @@ async fn queries_go_to_a_secondary_and_all_else_is_rejected() {
         assert!(labels.is_empty(), "{labels:?}");
     };
     let refused = &format!("send it to a member listener of docward ({})", docward.address());
-    expect(orders.insert_one(doc! {}).await.unwrap_err(), 20, refused);
-    expect(orders.find_one_and_delete(doc! {}).await.unwrap_err(), 20, "is not a read");
+    expect(orders.insert_one(doc! {}).await.unwrap_err(), 115, refused);
+    expect(orders.find_one_and_delete(doc! {}).await.unwrap_err(), 115, "is not a read");
     let secret = shop.collection::<Document>("secret");
-    expect(secret.find_one(doc! {}).await.unwrap_err(), 20, "reads shop.secret, which no `reads` rule names");
+    expect(secret.find_one(doc! {}).await.unwrap_err(), 115, "reads shop.secret, which no `reads` rule names");
     let lookup = doc! { "$lookup": { "from": "secret", "pipeline": [], "as": "s" } };
-    expect(orders.aggregate([lookup]).await.unwrap_err(), 20, "reads shop.secret");
-    expect(orders.aggregate([doc! { "$out": "people" }]).await.unwrap_err(), 20, "writes its result");
+    expect(orders.aggregate([lookup]).await.unwrap_err(), 115, "reads shop.secret");
+    expect(orders.aggregate([doc! { "$out": "people" }]).await.unwrap_err(), 115, "writes its result");
     // Other rules evaluate queries like commands.
     expect(orders.find_one(doc! { "$where": "true" }).await.unwrap_err(), 121, "no-scripts");
     let mut session = raw::Client::connect(&docward.query_address());
@@ -118,7 +118,7 @@ async fn queries_go_to_a_secondary_and_all_else_is_rejected() {
         "shop",
         doc! { "find": "orders", "lsid": { "id": id }, "txnNumber": 1_i64, "startTransaction": true, "autocommit": false },
     );
-    assert_eq!(reply.get_i32("code").unwrap(), 20, "{reply}");
+    assert_eq!(reply.get_i32("code").unwrap(), 115, "{reply}");
     // On the other listeners these rules have no effect.
     assert!(commands.database("shop").collection::<Document>("secret").find_one(doc! {}).await.unwrap().is_none());
     expect(
@@ -145,7 +145,7 @@ fn many_rejections_do_not_fill_the_log() {
     let long = "w".repeat(100_000);
     for _ in 0..500 {
         let refused = client.command("shop", doc! { "find": &long });
-        assert_eq!(refused.get_i32("code").unwrap(), 20);
+        assert_eq!(refused.get_i32("code").unwrap(), 115);
     }
     let lines = |seconds: u64| 100 * (seconds as usize + 2);
     let logged: Vec<String> = docward.log().into_iter().filter(|line| line.contains(WORDS)).collect();

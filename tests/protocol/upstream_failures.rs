@@ -45,6 +45,22 @@ async fn a_malformed_upstream_reply_ends_only_its_connection() {
     }
 }
 
+/// As FerretDB does for a command that it cannot carry out.
+#[test]
+fn a_server_that_closes_a_connection_instead_of_a_reply_is_logged() {
+    let mongod = Mongod::shared();
+    let database = mongod.fresh_database();
+    let docward = Docward::start(mongod, ORDERS_PROTECTED);
+    let data = doc! { "failCommands": ["find"], "closeConnection": true, "namespace": format!("{database}.free") };
+    let fail = doc! { "configureFailPoint": "failCommand", "mode": { "times": 1 }, "data": data };
+    assert!(support::driver::ok(&Client::connect(&mongod.address()).command("admin", fail)));
+    let mut client = Client::connect(&docward.address());
+    client.send(&Message::new(doc! { "find": "free", "$db": &database }));
+    assert!(client.closes_within(SOON));
+    let line = docward.wait_for_log("connection closed");
+    assert!(line.contains("the upstream closed the connection before it replied to a command"), "{line}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upstream_that_is_down_closes_connections_at_their_first_message() {
     let upstream = format!("mongodb://127.0.0.1:{}/", free_port());

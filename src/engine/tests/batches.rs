@@ -426,8 +426,7 @@ fn a_failed_increment_is_repeated_before_later_statements() {
             other => panic!("{other:?}"),
         }
     };
-    // The first one's filter has the `_id` that the lookup found.
-    let expected = [(Some(0), 1000, true), (None, 1, false), (Some(1), 128, true), (Some(129), 256, true)];
+    let expected = [(Some(0), 1000, true), (Some(0), 1, false), (Some(1), 128, true), (Some(129), 256, true)];
     assert_eq!(sent[..4], expected);
     assert_eq!(sent[4..], [(Some(385), 512, true), (Some(897), 103, true)]);
     assert_eq!((reply.get_i32("n").unwrap(), reply.get("writeErrors")), (1000, None));

@@ -59,7 +59,7 @@ impl Sample {
             }
             (_, "definition of it") => doc! {name: c},
             (_, "write to the buckets of it") => {
-                doc! {"delete": format!("system.buckets.{c}"), "deletes": [{"q": {}, "limit": 0}]}
+                doc! {"update": format!("system.buckets.{c}"), "updates": [{"q": {}, "u": {"a": 1}}]}
             }
             (_, "unknown command on it") => doc! {"somethingNew": 1, "where": ns},
             (_, "aggregation that reads it") => doc! {"aggregate": "x", "pipeline": [{"$unionWith": c}], "cursor": {}},

@@ -49,7 +49,7 @@ fn a_dry_run_has_a_result_for_every_kind_of_command() {
         (REJECT, "db.c.renameCollection(\"x\")", "docward rule 'rule-0' rejects this renam…"),
         (REJECT, "db.x.aggregate([{$out: \"c\"}])", "docward rule 'rule-0' rejects this aggre…"),
         (REJECT, "db.c.explain().update({}, {a: 1})", "unchanged"),
-        (REJECT, "db.runCommand({update: \"c\", updates: 5})", "docward: field 'updates' of the command …"),
+        (REJECT, "db.runCommand({update: \"c\", updates: 5})", "docward rule 'rule-0' rejects this comma…"),
         (
             REJECT,
             "db.c.bulkWrite([{replaceOne: {filter: {}, replacement: {}}}, {updateOne: {filter: {}, update: {$set: {a: 1}}}}], {ordered: false})",

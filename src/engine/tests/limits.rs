@@ -126,13 +126,16 @@ fn a_merged_reply_stays_within_a_document_and_reports_unsent_statements() {
 }
 
 #[test]
-fn a_read_without_room_for_the_rules_field_is_rejected() {
+fn a_read_without_room_for_the_rules_field_is_forwarded_with_a_warning() {
     let rules = rules(&[("d.c", "defaults: { maxTimeMS: 1000 }")]);
     let find = |length: usize| frame(&doc! {"find": "c", "filter": {"a": "x".repeat(length)}, "$db": "d"}, "", &[], 0);
     let limit = crate::wire::MAX_COMMAND_DOCUMENT_LENGTH;
-    let Step::Reply(reply) = first_step(&rules, &find(limit - 100)) else { panic!("not rejected") };
-    let (reply, _) = super::documents(&reply);
-    assert_eq!(reply.get_i32("code").unwrap(), 121);
-    assert!(reply.get_str("errmsg").unwrap().contains("'rule-0'"));
+    let long = find(limit - 100);
+    let mut plan = Plan::new(&long, &rules, NOW);
+    let step = plan.next(Input::Start, &mut client_state());
+    assert!(matches!(step, Step::ForwardOriginal { expects_reply: true }), "{step:?}");
+    let outcomes: Vec<_> = plan.take_outcomes().into_iter().map(|one| (one.kind, one.reason)).collect();
+    let reason = "the command has no room for the field 'maxTimeMS' that the rule adds".to_owned();
+    assert_eq!(outcomes, [(OutcomeKind::Warn, reason)]);
     assert!(matches!(first_step(&rules, &find(limit - 1000)), Step::Forward { .. }));
 }

@@ -17,7 +17,7 @@ fn bounds_are_added_to_the_filter() {
     check_rewrite(
         STOCK,
         doc! {"q": {"n": {"$gt": 0}}, "u": {"$inc": {"n": 5}}, "multi": true},
-        doc! {"q": {"$and": [{"n": {"$gt": 0}}, {"n": {"$not": {"$gt": 995}, "$ne": f64::NAN}}]}, "u": {"$inc": {"n": 5}}, "multi": true},
+        doc! {"q": {"n": {"$gt": 0}, "$and": [{"n": {"$not": {"$gt": 995}, "$ne": f64::NAN}}]}, "u": {"$inc": {"n": 5}}, "multi": true},
     );
     // A missing field counts as zero, if the amount is in range.
     let sum = |number: bson::Bson, amount: f64| {
@@ -94,7 +94,7 @@ fn bounds_are_added_to_the_filter() {
     check_rewrite(
         "bounds: { field: n, min: 0, policy: reject }",
         doc! {"q": {"n": {"$gt": 0}}, "u": {"$inc": {"n": -1}}},
-        doc! {"q": {"$and": [{"n": {"$gt": 0}}, {"n": {"$gte": 1}}]}, "u": {"$inc": {"n": -1}}},
+        doc! {"q": {"n": {"$gt": 0}, "$and": [{"n": {"$gte": 1}}]}, "u": {"$inc": {"n": -1}}},
     );
 }
 
@@ -277,7 +277,7 @@ fn buckets_open_when_none_has_room() {
         INBOX,
         doc! {"q": has_room.clone(), "u": {"$push": {"m": 1}}},
         doc! {
-            "q": {"$and": [has_room.clone(), {"n": {"$lte": 2, "$not": {"$type": "array"}}}]},
+            "q": {"owner": 1, "n": {"$lt": 3}, "$and": [{"n": {"$lte": 2, "$not": {"$type": "array"}}}]},
             "u": {"$push": {"m": 1}, "$inc": {"n": 1}, "$setOnInsert": {"t": now}},
             "upsert": true,
         },
@@ -413,5 +413,8 @@ fn each_rule_counts_an_aggregation_once() {
     message[at + 2] = b'o';
     let Step::Reply(reply) = first_step(&rules, &message) else { panic!("it must be rejected") };
     let text = documents(&reply).0.get_str("errmsg").unwrap().to_owned();
-    assert!(text.contains("$lookup from a collection that docward cannot determine; rule 'rule-1'"), "{text}");
+    assert!(
+        text.contains("rule 'rule-1' rejects this $lookup on a collection that docward cannot determine: "),
+        "{text}"
+    );
 }

@@ -102,7 +102,8 @@ where
 
     async fn finish(&mut self, end: End) {
         self.relay.listener_context.process.traffic.connection_counters.ended(&end);
-        log(&end, &self.relay.client.state);
+        let unanswered = end.is_of_server() && self.relay.pending.oldest_command().is_some();
+        log(&end, unanswered, &self.relay.client.state);
         let ended = Instant::now();
         let max_wait = self.relay.pooling.as_ref().map_or(FLUSH_TIMEOUT, |pooling| pooling.max_wait());
         // Bytes that the peer does not take in time are lost.
@@ -210,11 +211,15 @@ where
     state.unwrap_or(Closing::Now)
 }
 
-fn log(end: &End, client_state: &ClientState) {
+/// `unanswered`: the server caused the end, and a command waited for its reply.
+fn log(end: &End, unanswered: bool, client_state: &ClientState) {
     let (client, connection, app) = (&*client_state.client, client_state.connection, client_state.app_name());
     // The text may contain parts of the client's message.
-    let end_text = quoted(&end.to_string());
-    if end.is_remarkable() {
+    let mut end_text = quoted(&end.to_string());
+    if unanswered {
+        end_text.push_str(" before it replied to a command");
+    }
+    if end.is_remarkable() || unanswered {
         if let Some(suppressed) = END_WARNINGS.line() {
             tracing::warn!(client, connection, app, suppressed, "connection closed: {end_text}");
         }

@@ -42,7 +42,7 @@ fn cases(database: &str) -> Vec<(&'static str, Frame)> {
     let bad = || value(doc! { "z": 1 });
     let filter = || ("q", value(doc! { "_id": 1 }));
     let update = |statement: RawDocumentBuf| {
-        message(&raw(&[("update", text("blind")), ("updates", list(vec![statement])), db()]))
+        message(&raw(&[("update", text("bounded")), ("updates", list(vec![statement])), db()]))
     };
     let bounded = |document: RawDocumentBuf| {
         message(&raw(&[("insert", text("bounded")), ("documents", list(vec![document])), db()]))

@@ -8,7 +8,8 @@ use support::mongod::Mongod;
 
 /// Commands that docward lists as harmless although their name or the server's description suggests writes, each with
 /// the result of a review.
-const REVIEWED: [(&str, &str); 20] = [
+const REVIEWED: [(&str, &str); 21] = [
+    ("_mergeAuthzCollections", "admin.system.users and admin.system.roles"),
     ("abortTransaction", "takes back"),
     ("commitTransaction", "what it commits has been evaluated"),
     ("compact", "moves bytes"),
@@ -63,12 +64,11 @@ const SUSPICIOUS: [&str; 26] = [
 
 /// Names among the commands of 6.0 that can write, or run something that writes: docward must not list any of them as
 /// harmless.
-const WRITERS: [&str; 38] = [
+const WRITERS: [&str; 37] = [
     "_migrateClone",
     "_recvChunkStart",
     "_recvChunkCommit",
     "_transferMods",
-    "_mergeAuthzCollections",
     "_configsvrReshardCollection",
     "_configsvrRunRestore",
     "_shardsvrRenameCollection",
