@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `make drivers`: scenarios of MongoDB's drivers for Go and Java and of ODMs, directly and through docward, and
+# `make drivers`: scenarios of MongoDB's drivers for Go and Java, of another server and of ODMs, directly and through docward, and
 # prints the differences; with `odm` as the first argument, only of the ODMs (`make odm`). Skips what cannot be
 # installed, and prints its name. Further arguments go to pytest, for example `scripts/drivers.sh -k "go and
 # standalone"`.
@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-scenarios=(tests/python/compiled_drivers.py tests/python/odms.py ${POOL:+tests/python/test_other_drivers.py})
+scenarios=(tests/python/compiled_drivers.py tests/python/other_server.py tests/python/odms.py ${POOL:+tests/python/test_other_drivers.py})
 if [[ ${1:-} == odm ]]; then
     scenarios=(tests/python/odms.py)
     shift

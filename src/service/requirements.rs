@@ -1,9 +1,11 @@
 //! Checks whether the server has what rules need: releases before 4.2, standalone servers and servers that are
 //! compatible with MongoDB lack some of it, and would reject what docward sends.
 //!
-//! A hello shows the release and whether there is a replica set. `explain` shows whether the server accepts a pipeline
-//! or an operator: it executes nothing. A transaction that finds nothing and a change stream that is closed at once
-//! show whether it has these. Without the privileges for it, the release decides.
+//! A hello shows the release and whether there is a replica set. A statement of the needed kind that matches nothing, in
+//! docward's own database, shows whether the server accepts a pipeline or an operator: a server may accept the `explain`
+//! of what it does not have. Without the privileges for it, the server explains the statement on the rule's collection. A
+//! transaction that finds nothing and a change stream that is closed at once show whether it has these. Without the
+//! privileges for these too, the release decides.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,8 +27,10 @@ use crate::rules::{Mode, Rule, RuleId, RuleSet};
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// CommandNotFound, CommandNotSupported, NotImplemented: the server cannot explain the statement, whatever it contains.
 const NO_EXPLAIN: [i32; 3] = [59, 115, 238];
-/// NamespaceNotFound, InvalidNamespace, CommandNotSupportedOnView: this collection cannot show it.
-const OTHER_COLLECTION: [i32; 3] = [26, 73, 166];
+/// NamespaceNotFound, InvalidNamespace, CommandNotSupportedOnView, UserWritesBlocked: this collection cannot show it.
+const OTHER_COLLECTION: [i32; 4] = [26, 73, 166, 371];
+/// docward's own database, and a collection in it that need not exist.
+const OWN: (&str, &str) = ("docward", "probes");
 
 /// A rule and what the server lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -156,13 +160,16 @@ async fn probe_error(client: &Client, rule: &Rule, needed: Requirement) -> Resul
         Requirement::PreImages => {
             open_change_stream(database, &collection, doc! { "fullDocumentBeforeChange": "whenAvailable" }).await
         }
-        Requirement::PipelineUpdates => explain_update(database, &collection, doc! { "$set": { "a": "$b" } }).await,
+        Requirement::PipelineUpdates => {
+            let update = doc! { "q": nothing(), "u": [{ "$set": { "a": "$b" } }] };
+            execute(client, database, &collection, |name| doc! { "update": name, "updates": [update.clone()] }).await
+        }
         Requirement::Operator("$setField") => {
             let set = doc! { "field": "a", "input": "$$ROOT", "value": 1 };
-            explain_projection(database, &collection, doc! { "$setField": set }).await
+            project(client, database, &collection, doc! { "$setField": set }).await
         }
-        Requirement::Operator(name) => explain_projection(database, &collection, doc! { name: "$$ROOT" }).await,
-        Requirement::ServerTime => explain_projection(database, &collection, "$$NOW").await,
+        Requirement::Operator(name) => project(client, database, &collection, doc! { name: "$$ROOT" }).await,
+        Requirement::ServerTime => project(client, database, &collection, "$$NOW").await,
     };
     match probed {
         Ok(()) => Ok(None),
@@ -180,10 +187,10 @@ async fn run_transaction(client: &Client, database: &Database, collection: &str)
     let mut session = client.start_session().await?;
     session.start_transaction().await?;
     let nothing = doc! { "find": collection, "filter": nothing(), "limit": 1, "singleBatch": true };
-    let found = database.run_command(nothing).session(&mut session).await;
-    // The server also ends it by itself.
-    let _ = session.abort_transaction().await;
-    found.map(drop)
+    database.run_command(nothing).session(&mut session).await?;
+    // A server may ignore what begins a transaction. The driver ignores the reply to its own abort.
+    let abort = doc! { "abortTransaction": 1 };
+    client.database("admin").run_command(abort).session(&mut session).await.map(drop)
 }
 
 async fn open_change_stream(database: &Database, collection: &str, options: Document) -> Result<(), Error> {
@@ -193,14 +200,24 @@ async fn open_change_stream(database: &Database, collection: &str, options: Docu
     database.run_cursor_command(command).await.map(drop)
 }
 
-async fn explain_update(database: &Database, collection: &str, stage: Document) -> Result<(), Error> {
-    let update = doc! { "q": nothing(), "u": [stage] };
-    explain(database, doc! { "update": collection, "updates": [update] }).await
+async fn project(client: &Client, database: &Database, collection: &str, value: impl Into<Bson>) -> Result<(), Error> {
+    let pipeline = [doc! { "$match": nothing() }, doc! { "$project": { "a": value } }].map(Bson::from).to_vec();
+    let command = |name: &str| doc! { "aggregate": name, "pipeline": pipeline.clone(), "cursor": {} };
+    execute(client, database, collection, command).await
 }
 
-async fn explain_projection(database: &Database, collection: &str, value: impl Into<Bson>) -> Result<(), Error> {
-    let project = doc! { "$project": { "a": value } };
-    explain(database, doc! { "aggregate": collection, "pipeline": [project], "cursor": {} }).await
+/// Executes a command that matches nothing in docward's own database. If docward's user must not, the server explains
+/// it for the rule's collection.
+async fn execute(
+    client: &Client,
+    database: &Database,
+    collection: &str,
+    command: impl Fn(&str) -> Document,
+) -> Result<(), Error> {
+    match client.database(OWN.0).run_command(command(OWN.1)).await {
+        Err(error) if is_unauthorized(&error) => explain(database, command(collection)).await,
+        executed => executed.map(drop),
+    }
 }
 
 /// A command that the server can only explain if it has what is needed.

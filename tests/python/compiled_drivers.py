@@ -35,7 +35,7 @@ class Go:
     WRITE, BULK, COMMAND = "mongo.WriteException", "mongo.BulkWriteException", "mongo.CommandError"
 
     def __init__(self):
-        self.program = built("go-scenario.sh")
+        self.program = built("go-program.sh")
 
     def command(self, mode, uri, database, authority=None):
         return [self.program, mode, uri + (f"&tlsCAFile={authority.certificate}" if authority else ""), database]
@@ -55,8 +55,8 @@ class Java:
         return ["java", *properties, "-cp", self.class_path, "Scenario", mode, uri, database]
 
 
-def built(script):
-    done = subprocess.run([servers.REPOSITORY / "scripts" / script], capture_output=True, text=True)
+def built(script, *arguments):
+    done = subprocess.run([servers.REPOSITORY / "scripts" / script, *arguments], capture_output=True, text=True)
     if done.returncode == SKIPPED:
         pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stderr

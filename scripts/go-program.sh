@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the scenario of MongoDB's driver for Go (tests/go), whose modules `go` stores in the user's cache folder, and
-# prints the program's path. Exits with 77 if Go is not installed.
+# Builds a Go program of the tests, whose modules `go` stores in the user's cache folder, and prints the program's path:
+# the scenario of MongoDB's driver (`go`), or FerretDB (`other_server`). Exits with 77 if Go is not installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/fetching.bash
@@ -13,6 +13,7 @@ type -P go >/dev/null || skip "go $least or newer is needed, and there is none o
 present=$(go env GOVERSION)
 is_at_least "$least" "${present#go}" || skip "go $least or newer is needed, this is $present"
 
-program="$(scripts/target-folder.sh)/drivers/go-scenario"
-go -C tests/go build -o "$program" . >&2
+source=${1:-go}
+program="$(scripts/target-folder.sh)/drivers/$source-program"
+go -C "tests/$source" build -o "$program" . >&2
 echo "$program"
