@@ -50,7 +50,7 @@ impl fmt::Display for ProcedureScope {
 #[derive(Clone, Debug)]
 pub struct Doubt {
     scopes: BTreeSet<ProcedureScope>,
-    /// The number of a rule tells whether the scope is of updates only.
+    /// The number of a rule shows whether the scope is of updates only.
     index: Index,
 }
 
