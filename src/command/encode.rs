@@ -40,8 +40,8 @@ pub struct OwnTransaction {
 }
 
 impl OwnTransaction {
-    /// Writes the session fields of a command of this transaction.
-    pub fn write(&self, w: &mut Writer<'_>) {
+    /// Writes the session fields of a command of this transaction, which is for `client`.
+    pub fn write(&self, client: &Command<'_>, w: &mut Writer<'_>) {
         w.nested("lsid", |w| w.slot("id").uuid(self.session));
         w.slot("txnNumber").int64(self.number);
         w.boolean("autocommit", false);
@@ -50,10 +50,22 @@ impl OwnTransaction {
             // On a replica set member a `snapshot` starts before the oldest active write and may miss a write that
             // was acknowledged since (`TransactionParticipant::_setReadSnapshot`; seen on 6.0). `local` in a
             // transaction is a snapshot too. A mongos chooses one time for all shards only with `snapshot`.
-            let level = if self.routed { "snapshot" } else { "local" };
-            w.nested("readConcern", |w| w.string("level", level));
+            write_read_concern(w, if self.routed { "snapshot" } else { "local" }, client);
         }
     }
+}
+
+/// Writes the read concern of a command of docward's own, so that it does not depend on the deployment's default. It
+/// reads what happened before the time that the client names.
+pub(super) fn write_read_concern(w: &mut Writer<'_>, level: &str, client: &Command<'_>) {
+    const AFTER: &str = "afterClusterTime";
+    let concern = client.body.get("readConcern").and_then(Value::as_document);
+    w.nested("readConcern", |w| {
+        w.string("level", level);
+        if let Some(time) = concern.and_then(|concern| concern.get(AFTER)) {
+            w.value(AFTER, time);
+        }
+    });
 }
 
 /// The fields for session, transaction and durability. In docward's own transaction none of the client's is used.
@@ -172,7 +184,7 @@ impl<'a> WriteBatch<'a> {
         }
         self.body_changes.iter().for_each(|(key, value)| w.value(key, value.as_value()));
         if let EncodedPart::Part(EncodeOptions { own: Some(own), .. }) = extent {
-            own.write(w);
+            own.write(command, w);
         } else if matches!(extent, EncodedPart::Part(_))
             && session.is_retryable_write()
             && self.form != WriteForm::FindAndModify

@@ -65,6 +65,8 @@ pub mod code {
     pub const COMMAND_NOT_SUPPORTED: i32 = 115;
     /// A rule rejected the statement.
     pub const DOCUMENT_VALIDATION_FAILURE: i32 = 121;
+    /// A write at a member that is not primary.
+    pub const NOT_WRITABLE_PRIMARY: i32 = 10107;
     /// The server is overloaded; see the driver specification "Client Backpressure".
     pub const INGRESS_REQUEST_RATE_LIMIT_EXCEEDED: i32 = 462;
     /// Two documents with the same value in a unique index.
@@ -101,6 +103,7 @@ pub mod code {
             COMMAND_NOT_SUPPORTED => "CommandNotSupported",
             INGRESS_REQUEST_RATE_LIMIT_EXCEEDED => "IngressRequestRateLimitExceeded",
             MAX_TIME_MS_EXPIRED => "MaxTimeMSExpired",
+            NOT_WRITABLE_PRIMARY => "NotWritablePrimary",
             PROTOCOL_ERROR => "ProtocolError",
             WRITE_CONFLICT => "WriteConflict",
             DOCUMENT_VALIDATION_FAILURE => "DocumentValidationFailure",

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::encode::OwnTransaction;
+use super::encode::{OwnTransaction, write_read_concern};
 use super::{Command, Namespace};
 use crate::document::{Document, Element, Kind, Value, Writer};
 use crate::wire::compressed::Compressor;
@@ -26,9 +26,11 @@ pub enum CommandSession {
 }
 
 impl CommandSession {
-    fn write(self, client: &Command<'_>, w: &mut Writer<'_>) {
+    /// `finds`: the command is a find, whose read concern would otherwise be the deployment's default.
+    fn write(self, client: &Command<'_>, finds: bool, w: &mut Writer<'_>) {
         // The number of a retryable write belongs to the write alone.
         let in_transaction = client.session().in_transaction;
+        let names_concern = finds && !in_transaction && matches!(self, Self::Client { .. });
         for element in client.body.elements() {
             let applies = match (self, element.key) {
                 (_, b"$clusterTime") => true,
@@ -36,6 +38,7 @@ impl CommandSession {
                 (_, b"lsid") => true,
                 (Self::Write, b"txnNumber") => true,
                 (Self::Client { .. }, b"txnNumber" | b"autocommit") => in_transaction,
+                (_, b"readConcern") if names_concern => false,
                 // The server accepts both only in the first command of a transaction.
                 (Self::Client { begun }, b"startTransaction" | b"readConcern") => !begun,
                 (Self::Read, b"$readPreference" | b"readConcern" | b"maxTimeMS") => true,
@@ -46,7 +49,10 @@ impl CommandSession {
             }
         }
         if let Self::Own(own) = self {
-            own.write(w);
+            own.write(client, w);
+        } else if names_concern {
+            // The find must see what is stored, like the write that it is for.
+            write_read_concern(w, "local", client);
         }
     }
 }
@@ -79,9 +85,19 @@ pub fn own_command(
     database: &str,
     write: impl FnOnce(&mut Writer<'_>),
 ) -> Vec<u8> {
+    beside(client, session, database, false, write)
+}
+
+fn beside(
+    client: &Command<'_>,
+    session: CommandSession,
+    database: &str,
+    finds: bool,
+    write: impl FnOnce(&mut Writer<'_>),
+) -> Vec<u8> {
     message(client.message.header.request_id, database, |w| {
         write(w);
-        session.write(client, w);
+        session.write(client, finds, w);
         client.api_parameters().for_each(|element| w.element(element));
     })
 }
@@ -93,7 +109,7 @@ pub fn find(
     find: Find<'_>,
     more: impl FnOnce(&mut Writer<'_>),
 ) -> Vec<u8> {
-    own_command(client, session, find.namespace.database, |w| {
+    beside(client, session, find.namespace.database, true, |w| {
         find.write(w);
         more(w);
     })

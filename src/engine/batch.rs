@@ -11,6 +11,7 @@ mod counting;
 mod division;
 mod earlier_sends;
 mod ending;
+mod failures;
 mod group;
 mod limits;
 mod match_checks;
@@ -31,13 +32,13 @@ use super::merge::{self, MergedResults};
 use super::outcome::RuleOutcomes;
 use super::port::{CommandPurpose, Flow, Port, close};
 use super::prerequisites::NumberRule;
+use super::server_errors;
 use super::step::Step;
 use crate::command::own::{self, CommandSession};
 use crate::command::{Command, EncodeOptions, Reply, Statement, StatementPart, WriteBatch, WriteForm};
 use crate::document::Document;
 use crate::rules::{Doubt, RuleId};
 
-pub(super) use commands::is_state_change_error;
 use group::{CountingResult, Group, UpsertStage};
 pub(super) use sending::Sending;
 
@@ -56,10 +57,12 @@ pub(super) struct BatchJob<'f> {
     /// What is still to be sent.
     groups: VecDeque<Group>,
     merged: MergedResults,
-    /// A command has been sent inside the client's transaction.
+    /// A command has been sent, inside the client's transaction if there is one.
     transaction_begun: bool,
     /// The server has rejected a part of the command, and executed an earlier one in the client's transaction.
     must_abort: bool,
+    /// The server stayed overloaded while a part was repeated.
+    gave_up: bool,
     stopped: bool,
     /// The command's maxTimeMS, set once a transaction had to be repeated.
     time_limit: Option<Duration>,
@@ -110,6 +113,7 @@ impl<'f> BatchJob<'f> {
             merged: MergedResults::default(),
             transaction_begun: false,
             must_abort: false,
+            gave_up: false,
             stopped: false,
             time_limit: None,
             check_limit: match_checks::CheckLimit::default(),
@@ -143,18 +147,26 @@ impl<'f> BatchJob<'f> {
 
     /// Sends the statements, group by group, and returns the client's reply.
     pub(super) async fn send(mut self: Box<Self>, port: Port) -> Flow<Step> {
-        let last = self.send_groups(&port).await;
+        let mut last = self.send_groups(&port).await;
         // The whole command has failed for the client, which may commit what it did before.
-        if self.must_abort {
-            Box::pin(port.exchange(self.abort_client_transaction())).await;
+        if self.must_abort
+            && let Flow::Break(closed) = Box::pin(self.abort_client_transaction(&port)).await
+        {
+            last = Flow::Break(closed);
         }
         port.outcomes(|outcomes| self.note_without_effect(outcomes));
         last
     }
 
-    /// Returns an abortTransaction for the client's transaction, in which a command has been sent.
-    fn abort_client_transaction(&self) -> Vec<u8> {
-        own::abort_transaction(&self.command, CommandSession::Client { begun: true })
+    /// Aborts the client's transaction, in which a command has been sent. Closes the connection if the server does not
+    /// do it: the client must not be able to commit.
+    async fn abort_client_transaction(&self, port: &Port) -> Flow {
+        let abort = || own::abort_transaction(&self.command, CommandSession::Client { begun: true });
+        let frame = port.repeat_after_overload(port.exchange(abort()).await, None, abort).await;
+        if server_errors::is_overload_frame(&frame) {
+            return close("the server is overloaded and did not abort the transaction of a rejected statement");
+        }
+        Flow::Continue(())
     }
 
     async fn send_groups(&mut self, port: &Port) -> Flow<Step> {
@@ -197,9 +209,14 @@ impl<'f> BatchJob<'f> {
         self.explain_errors(port);
         // A rejection inside a transaction aborts it on the server, as a write error does.
         if self.rejected_in_transaction() {
-            port.exchange(self.abort_client_transaction()).await;
+            Box::pin(self.abort_client_transaction(port)).await?;
         }
         Flow::Continue(self.finish())
+    }
+
+    /// Whether an earlier command has started the client's transaction.
+    fn has_begun_transaction(&self) -> bool {
+        self.transaction_begun && self.command.session().in_transaction
     }
 
     fn stops_on_error(&self) -> bool {
@@ -262,11 +279,11 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Sends the statements of a group as one command.
-    fn send_command<'p>(&mut self, group: &Group, port: &'p Port) -> impl Future<Output = Vec<u8>> + use<'p, 'f> {
+    async fn send_command(&mut self, group: &Group, port: &Port) -> Vec<u8> {
+        let purpose = if self.asks_for_record(group) { CommandPurpose::Record } else { CommandPurpose::Command };
         let message = self.encode_group(group);
         self.transaction_begun = true;
-        let purpose = if self.asks_for_record(group) { CommandPurpose::Record } else { CommandPurpose::Command };
-        port.exchange_for(purpose, message)
+        self.exchange_part(purpose, message, || self.encode_group(group), port).await
     }
 
     fn encode_group(&self, group: &Group) -> Vec<u8> {
@@ -278,7 +295,7 @@ impl<'f> BatchJob<'f> {
         let parts: Vec<StatementPart<'_, 'f>> =
             statements.iter().map(|(index, statement)| StatementPart { index: *index, statement }).collect();
         let ordered = self.ends_at_error(group);
-        let options = EncodeOptions { transaction_begun: self.transaction_begun, ordered, own: None };
+        let options = EncodeOptions { transaction_begun: self.has_begun_transaction(), ordered, own: None };
         self.batch.encode_part(&self.command, &parts, options)
     }
 
@@ -317,7 +334,7 @@ impl<'f> BatchJob<'f> {
             return close("the server's reply to a write cannot be parsed");
         };
         if !reply.is_ok() {
-            self.take_command_error(&group, &reply, &frame)?;
+            self.take_command_error(&group, &reply)?;
             return Flow::Continue(None);
         }
         let errors = merge::errors_of(&reply, self.batch.form);
@@ -352,7 +369,8 @@ impl<'f> BatchJob<'f> {
         loop {
             let cursor = Reply::parse(&frame).ok().filter(Reply::is_ok).and_then(|reply| merge::open_cursor(&reply));
             let Some(cursor) = cursor else { return Flow::Continue(frame) };
-            let more = port.exchange(own::more_bulk_results(&self.command, cursor)).await;
+            let get_more = || own::more_bulk_results(&self.command, cursor);
+            let more = port.repeat_after_overload(port.exchange(get_more()).await, self.max_time(), get_more).await;
             frame = match merge::join_cursor(&frame, &more) {
                 Some(joined) => joined,
                 None => return close("the server's reply to the getMore for a bulkWrite's results cannot be parsed"),
@@ -440,7 +458,7 @@ impl<'f> BatchJob<'f> {
         }
         let group = match self.take_counted(group, &reply, error.is_none()) {
             CountingResult::Continues => return Flow::Continue(None),
-            CountingResult::Done(_) => return Flow::Break(self.pass_on(frame.clone())),
+            CountingResult::Done(_) => return Flow::Break(self.pass_on_result(&frame)),
             CountingResult::Nothing(group) => group,
         };
         let check = self.needs_match_check(&group, &reply, error);
@@ -450,7 +468,7 @@ impl<'f> BatchJob<'f> {
         drop(reply);
         match check {
             Some(index) => Flow::Continue(Some((group, index, frame))),
-            None => Flow::Break(self.pass_on(frame)),
+            None => Flow::Break(self.pass_on_result(&frame)),
         }
     }
 

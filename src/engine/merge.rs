@@ -3,6 +3,7 @@
 use super::optimistic_numbers::is_duplicate_key;
 use super::rejection_text;
 use super::rejection_text::RejectedBy;
+use super::server_errors::{RETRYABLE_WRITE, has_label};
 use crate::command::{Command, Namespace, Reply, Statement, WriteForm, code, error_reply};
 use crate::document::{CowDocument, Document, Element, OwnedValue, Value, Writer};
 use crate::effect::{equality, is_same_number};
@@ -23,8 +24,8 @@ pub(super) struct MergedResults {
     own_length: usize,
     /// Successful results of bulkWrite, in the same form.
     results: Vec<(usize, CowDocument<'static>)>,
-    /// A reply's `writeConcernError` and the `errorLabels` that make the driver retry because of it.
-    write_concern_error: Option<CowDocument<'static>>,
+    /// A reply's `writeConcernError`, and whether it has the label that makes the driver retry because of it.
+    write_concern_error: Option<(OwnedValue, bool)>,
     /// Bytes of `upserted` and `results`.
     result_length: usize,
     retried: Vec<i32>,
@@ -100,9 +101,9 @@ impl MergedResults {
         }
     }
 
-    /// Returns whether the server has executed some of the statements.
-    pub(super) fn has_reply(&self) -> bool {
-        self.server_fields.is_some()
+    /// Returns whether statements have had an effect, or may have.
+    pub(super) fn has_effect(&self) -> bool {
+        self.n > 0 || self.bulk_counts.iter().any(|count| *count > 0)
     }
 
     /// A statement that was sent in several parts has one result.
@@ -116,10 +117,17 @@ impl MergedResults {
         }
     }
 
-    /// Adds the error of a command for one statement.
-    pub(super) fn fail(&mut self, index: usize, body: Document<'_>) {
-        let kept = |element: &Element<'_>| matches!(element.key, b"code" | b"codeName" | b"errmsg" | b"errInfo");
-        let error = CowDocument::build(|w| body.elements().filter(kept).for_each(|element| w.element(element)));
+    /// Adds the error of a command for one statement. `before`: text in front of the server's.
+    pub(super) fn fail(&mut self, index: usize, body: Document<'_>, before: &str) {
+        let error = CowDocument::build(|w| {
+            for element in body.elements() {
+                match (element.key, element.value.as_str()) {
+                    (b"errmsg", Some(text)) => w.string("errmsg", format!("{before}{text}")),
+                    (b"code" | b"codeName" | b"errInfo", _) => w.element(element),
+                    _ => {}
+                }
+            }
+        });
         self.errors.push((index, MergedError::Full(error)));
     }
 
@@ -145,11 +153,12 @@ impl MergedResults {
                 && key != b"nErrors"
                 && !BULK_COUNTS.iter().any(|n| n.as_bytes() == key)
         };
-        let mut failed_concern = false;
-        self.server_fields = Some(CowDocument::build(|w| {
+        let fields = CowDocument::build(|w| {
             for Element { key, value } in reply.body.elements() {
                 match key {
-                    b"writeConcernError" => failed_concern = true,
+                    b"writeConcernError" => {
+                        self.write_concern_error = Some((value.into(), has_label(reply, RETRYABLE_WRITE)));
+                    }
                     b"retriedStmtIds" => {
                         let ids = value.as_array().unwrap_or(Document::EMPTY);
                         self.retried.extend(ids.values().filter_map(Value::as_i32));
@@ -158,10 +167,10 @@ impl MergedResults {
                     _ => {}
                 }
             }
-        }));
-        if failed_concern {
-            let fields = reply.body.elements().filter(|element| WRITE_CONCERN_FIELDS.contains(&element.key));
-            self.write_concern_error = Some(CowDocument::build(|w| fields.for_each(|element| w.element(element))));
+        });
+        // A reply that docward has made of a record has none.
+        if self.server_fields.is_none() || !fields.as_document().is_empty() {
+            self.server_fields = Some(fields);
         }
     }
 
@@ -239,8 +248,14 @@ impl MergedResults {
                     WriteForm::FindAndModify => self.write_nothing_found(w),
                     _ => self.write_batch(w, form),
                 }
-                for fields in [&self.server_fields, &self.write_concern_error].into_iter().flatten() {
+                if let Some(fields) = &self.server_fields {
                     w.elements(fields.as_document());
+                }
+                if let Some((error, is_retryable)) = &self.write_concern_error {
+                    w.value("writeConcernError", error.as_value());
+                    if *is_retryable && command.session().is_retryable_write() {
+                        w.array("errorLabels", |labels| labels.string(RETRYABLE_WRITE));
+                    }
                 }
                 if !self.retried.is_empty() {
                     w.array("retriedStmtIds", |a| self.retried.iter().for_each(|id| a.int32(*id)));

@@ -16,11 +16,11 @@ use super::port::{Flow, Port, close};
 use super::rejection_text::RejectedBy;
 use super::step::Step;
 use super::triage::class_of_head;
-use super::{ClientState, Now, collection_query, rejection_text};
+use super::{ClientState, Now, collection_query, rejection_text, server_errors};
 use crate::command::own::users_question;
 use crate::command::{
-    Command, CommandClass, CommandError, Namespace, Statement, StatementKind, WriteBatch, WriteForm, code, error_reply,
-    write_overload_labels,
+    Command, CommandClass, CommandError, Namespace, Reply, Statement, StatementKind, WriteBatch, WriteForm, code,
+    error_reply, write_overload_labels,
 };
 use crate::document::{Document, Kind, OwnedValue, Writer};
 use crate::patterns::{CommandVerdict, Rejection, WholeCommand};
@@ -91,13 +91,20 @@ impl From<CommandError> for Unplanned {
     }
 }
 
-/// Asks the server for the client's users, and notes them.
-pub(super) async fn learn_users(question: Vec<u8>, port: &Port) -> Flow {
-    let Some(users) = read_users(&port.exchange(question).await) else {
-        return close("the server's reply to connectionStatus cannot be parsed");
-    };
-    port.client_state(|client_state, _| client_state.users = Some(users)).await;
-    Flow::Continue(())
+/// Asks the server for the client's users, and notes them. The server's error is that of the client's command.
+pub(super) async fn learn_users(command: &[u8], question: Vec<u8>, port: &Port) -> Flow {
+    let reply = port.exchange(question).await;
+    if let Some(users) = read_users(&reply) {
+        port.client_state(|client_state, _| client_state.users = Some(users)).await;
+        return Flow::Continue(());
+    }
+    match (Command::parse(command), Reply::parse(&reply)) {
+        (Ok(command), Ok(error)) if !error.is_ok() => Flow::Break(match command.message.more_to_come() {
+            true => Step::Silent,
+            false => Step::Reply(server_errors::for_client(&command, &error, false)),
+        }),
+        _ => close("the server's reply to connectionStatus cannot be parsed"),
+    }
 }
 
 /// Carries out a plan that needs more than one step, and returns the last step.
@@ -108,7 +115,7 @@ pub(super) async fn carry_out<'f>(mut incoming: Incoming<'f>, mut plan: MessageP
         }
         match plan {
             MessagePlan::Send(sending) => return Box::pin(sending.carry_out(port)).await,
-            MessagePlan::Users(question) => learn_users(question, &port).await?,
+            MessagePlan::Users(question) => learn_users(incoming.frame, question, &port).await?,
             MessagePlan::Collection(question) => incoming.reply = Some(port.exchange(question).await),
             MessagePlan::Evaluation(unevaluated) => return Box::pin(unevaluated.carry_out(&incoming, port)).await,
             MessagePlan::Questions(job) => return Box::pin(job.check_and_send(port)).await,

@@ -6,6 +6,7 @@
 
 mod applicable_rules;
 mod authentication;
+mod backoff;
 mod batch;
 mod batch_evaluation;
 mod collection_query;
@@ -33,6 +34,8 @@ mod privileges;
 pub mod queries;
 mod rejection_text;
 mod retried;
+mod server_errors;
+mod server_times;
 pub mod step;
 #[cfg(test)]
 mod tests;
@@ -49,6 +52,7 @@ pub use plan::{MAX_EVALUATION_LENGTH, Plan, evaluation_length};
 pub use privileges::Privileges;
 pub use queries::{ListenerKind, QueryAdmission, QueryRejection};
 pub use retried::{Retried, retried};
+pub use server_times::ServerTimes;
 pub use step::{Input, Step};
 pub use trace_context::TraceContext;
 pub use triage::{Triage, class_of_head, name_of_head, triage};

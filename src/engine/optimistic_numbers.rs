@@ -40,15 +40,16 @@ pub(super) fn find_maximum(command: &Command<'_>, maximum: &Maximum, transaction
     let find = Find { namespace, filter: filter.as_document(), projection: projection.as_document(), limit: 1 };
     own::find(command, CommandSession::Client { begun: transaction_begun }, find, |w| {
         w.nested("sort", |w| w.int32(field, -1));
+        // Without a limit a server's default for reads would apply, which does not limit writes.
+        w.int32("maxTimeMS", 0);
     })
 }
 
-/// Parses the reply to [`find_maximum`]; `None` if it is an error.
-pub(super) fn read_maximum(reply: &[u8], field: &str) -> Option<Option<i64>> {
-    let reply = Reply::parse(reply).ok().filter(Reply::is_ok)?;
+/// Reads the reply to [`find_maximum`].
+pub(super) fn read_maximum(reply: &Reply<'_>, field: &str) -> Option<i64> {
     let first = reply.first_batch().and_then(|batch| batch.values().next()).and_then(Value::as_document);
-    Some(first.and_then(|document| match Path::parse(field)?.lookup(document) {
+    first.and_then(|document| match Path::parse(field)?.lookup(document) {
         At::Found(value) => value.floor(),
         At::Missing | At::Blocked(_) => None,
-    }))
+    })
 }

@@ -46,7 +46,7 @@ impl<'f> Incoming<'f> {
         let mut limited_by = match port.client_state(|client_state, _| self.limited_by(&command, client_state)).await {
             Some(limited_by) => limited_by,
             None => {
-                learn_users(users_question(command.message.header.request_id), port).await?;
+                learn_users(self.frame, users_question(command.message.header.request_id), port).await?;
                 let limited_by = port.client_state(|client_state, _| self.limited_by(&command, client_state)).await;
                 limited_by.unwrap_or_default()
             }

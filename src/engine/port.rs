@@ -12,10 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use super::backoff::random_pause;
 use super::lookup::{Lookup, LookupError, LookupResult, Maximum, NumberRequest};
 use super::outcome::{OutcomeKind, RuleOutcome, RuleOutcomes};
+use super::server_times::ServerTimes;
 use super::step::{Input, PermitRequest, Step};
-use super::{ClientState, OwnSession};
+use super::{ClientState, OwnSession, server_errors};
 use crate::command::Namespace;
 use crate::patterns::Rejection;
 use crate::rules::Rule;
@@ -51,6 +53,8 @@ struct PortState {
     /// The result of the step.
     input: Input,
     holds_transaction: bool,
+    /// The newest times in the replies so far.
+    times: ServerTimes,
     outcomes: RuleOutcomes,
     /// A copy of the client's, while the functions run.
     own_session: OwnSession,
@@ -71,6 +75,32 @@ impl Port {
             Input::Reply(reply) => Some(reply),
             _ => None,
         })
+    }
+
+    /// Sends a command again whose reply `frame` is that the server is overloaded and has not begun it: after a pause,
+    /// some times, until the time since the first exchange is longer than `limit`. Returns the last reply.
+    pub(super) async fn repeat_after_overload(
+        &self,
+        mut frame: Vec<u8>,
+        limit: Option<Duration>,
+        command: impl Fn() -> Vec<u8>,
+    ) -> Vec<u8> {
+        /// As many as drivers make, with pauses as long as theirs (specification "Client Backpressure").
+        const MAX_REPEATS: u32 = 5;
+        /// The first pause is at most two to this power milliseconds.
+        const FIRST_PAUSE: u32 = 7;
+        let seed = self.own_session(|own_session| own_session.id);
+        for repeat in 0..MAX_REPEATS {
+            if !server_errors::is_overload_frame(&frame) {
+                break;
+            }
+            let elapsed = self.pause(random_pause(seed, repeat, FIRST_PAUSE + repeat)).await;
+            if limit.is_some_and(|limit| elapsed >= limit) {
+                break;
+            }
+            frame = self.exchange(command()).await;
+        }
+        frame
     }
 
     /// Requests numbers.
@@ -198,6 +228,7 @@ impl<'f> Coroutine<'f> {
             purpose: CommandPurpose::Command,
             input: Input::Start,
             holds_transaction: false,
+            times: ServerTimes::default(),
             outcomes,
             own_session: OwnSession::default(),
             lent: None,
@@ -210,12 +241,19 @@ impl<'f> Coroutine<'f> {
     pub(super) fn resume(&mut self, input: Input, client_state: &mut ClientState) -> Step {
         {
             let shared = &mut *self.port.shared();
+            if let Input::Reply(reply) = &input {
+                shared.times.add(reply);
+            }
             (shared.input, shared.own_session) = (input, client_state.own);
         }
         loop {
             let polled = self.functions.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             let shared = &mut *self.port.shared();
             let step = match polled {
+                // Earlier parts may be newer than the one of which the reply is made: a commit, a match check.
+                Poll::Ready(Flow::Continue(Step::Reply(reply)) | Flow::Break(Step::Reply(reply))) => {
+                    Step::Reply(shared.times.written_to(reply))
+                }
                 Poll::Ready(Flow::Continue(last) | Flow::Break(last)) => last,
                 Poll::Pending => match shared.step.take() {
                     Some(step) => step,

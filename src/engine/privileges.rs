@@ -7,8 +7,8 @@
 //! changes nothing.
 
 use super::ClientState;
-use super::batch::is_state_change_error;
 use super::port::Port;
+use super::server_errors;
 use crate::command::own;
 use crate::command::{Command, Namespace, Operation, Reply, Statement, Update, code, error_reply};
 use crate::document::{Document, Value};
@@ -101,6 +101,9 @@ impl CollectionAccess {
     /// `command` is the client's command.
     pub(super) async fn require(self, command: &Command<'_>, port: &Port) -> Result<(), Vec<u8>> {
         let status = port.exchange(own::privileges_question(command)).await;
+        if let Some(error) = no_answer(command, &status) {
+            return Err(error);
+        }
         let Status { logged_in, privileges } = Status::parse(&status);
         if privileges.is_some_and(|list| self.is_granted(list)) {
             port.client_state(|client_state, _| client_state.privileges.grant(self)).await;
@@ -109,9 +112,8 @@ impl CollectionAccess {
         let reply = port.exchange(own::privileges_probe(command, self.namespace())).await;
         let denied = match Reply::parse(&reply) {
             Ok(error) if error.code() == Some(code::UNAUTHORIZED) => Some(self.unauthorized_error(command, logged_in)),
-            // The server checks privileges first, unless it is about to stop or step down.
-            Ok(error) if is_state_change_error(&error) => Some(reply.clone()),
-            _ => None,
+            // Otherwise the server checks privileges first.
+            _ => no_answer(command, &reply),
         };
         if denied.is_none() {
             port.client_state(|client_state, _| client_state.privileges.everything = true).await;
@@ -162,6 +164,14 @@ impl CollectionAccess {
         };
         error_reply(command.message.header, code::UNAUTHORIZED, &text, |_| {})
     }
+}
+
+/// Returns the error for the client if the server did not answer a question: it is about to stop or step down, it is
+/// overloaded, or somebody has ended the question.
+fn no_answer(command: &Command<'_>, reply: &[u8]) -> Option<Vec<u8>> {
+    let error = Reply::parse(reply).ok().filter(|reply| !reply.is_ok())?;
+    let is_no_answer = server_errors::is_passing(&error) || server_errors::is_interruption(&error);
+    is_no_answer.then(|| server_errors::for_client(command, &error, false))
 }
 
 /// The result of `connectionStatus`. A server that does not support the option returns no privileges.

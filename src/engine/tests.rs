@@ -13,6 +13,7 @@ mod patterns;
 mod privileges;
 mod replacement;
 mod results;
+mod server_times;
 mod throttle;
 mod timestamps;
 

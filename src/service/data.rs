@@ -20,6 +20,7 @@ use super::MongoService;
 use super::client::ServiceClient;
 use super::copies::repair::{self, RepairEvent};
 use super::listing::{CollectionName, applying, first_batch};
+use super::own_reads;
 use super::pattern_work::PatternWork;
 use super::pause::Pause;
 use crate::command::Namespace;
@@ -163,13 +164,13 @@ async fn above_counter(client: &Client, name: &CollectionName, search: &Search) 
     let Some(least) = counted(client, search).await? else { return Ok((0, Vec::new())) };
     let above = numbers_above(name, field, least)?;
     let query = doc! {"find": collection, "filter": above.clone(), "projection": {"_id": 1}, "limit": EXAMPLES as i64};
-    let reply = client.database(database).run_command(query).await?;
+    let reply = client.database(database).run_command(own_reads::of_current(query)).await?;
     let examples: Vec<Bson> = first_batch(&reply).filter_map(|found| found.get("_id").cloned()).collect();
     if examples.is_empty() {
         return Ok((0, examples));
     }
     let count = doc! {"count": collection, "query": above};
-    let reply = client.database(database).run_command(count).await?;
+    let reply = client.database(database).run_command(own_reads::of_current(count)).await?;
     Ok((whole(reply.get("n")).unwrap_or(0).unsigned_abs(), examples))
 }
 
@@ -185,7 +186,7 @@ fn numbers_above((database, collection): &CollectionName, field: &str, last: i64
 async fn counted(client: &Client, search: &Search) -> Result<Option<i64>, Error> {
     let Search::Counter { database, collection, id, may_be_missing, .. } = search else { return Ok(None) };
     let find = doc! {"find": collection, "filter": {"_id": id}, "limit": 1};
-    let reply = client.database(database).run_command(find).await?;
+    let reply = client.database(database).run_command(own_reads::of_current(find)).await?;
     let seq = first_batch(&reply).next().and_then(|counter| whole(counter.get("seq")));
     Ok(seq.or((!may_be_missing).then_some(0)))
 }

@@ -12,6 +12,7 @@ use mongodb::error::{Error, ErrorKind};
 use super::client::ServiceClient;
 use super::history::prepare::{self, PreImages, pre_images};
 use super::listing::{CollectionName, collections, first_batch, listing_error};
+use super::own_reads;
 use super::pattern_work::PatternWork;
 use super::requirements::lacking;
 use super::{MongoService, access};
@@ -193,7 +194,7 @@ fn version_counts(collection: &str, field: &str) -> Document {
         doc! { "$sort": { "_id": -1 } },
         doc! { "$limit": MOST_VERSIONS },
     ];
-    doc! { "aggregate": collection, "pipeline": pipeline.to_vec(), "cursor": {} }
+    own_reads::of_current(doc! { "aggregate": collection, "pipeline": pipeline.to_vec(), "cursor": {} })
 }
 
 fn version_count(counted: &Document) -> Option<(Bson, i64)> {

@@ -20,6 +20,7 @@ mod listing;
 pub mod modes;
 mod mongo;
 mod observed_servers;
+mod own_reads;
 mod pattern_work;
 mod pause;
 pub mod requirements;

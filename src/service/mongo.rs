@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use bson::{Bson, RawDocumentBuf, doc};
 use mongodb::error::{Error, ErrorKind};
-use mongodb::options::{ClientOptions, ReadConcern, ReturnDocument, SelectionCriteria, Tls, WriteConcern};
+use mongodb::options::{
+    ClientOptions, ReadConcern, ReadPreference, ReturnDocument, SelectionCriteria, Tls, WriteConcern,
+};
 use tokio::task::JoinHandle;
 
 use super::allocator::{Allocation, Allocator, CounterStore};
@@ -75,6 +77,11 @@ impl MongoService {
         options.connect_timeout.get_or_insert(SERVER_SELECTION);
         options.max_pool_size.get_or_insert(CONNECTIONS);
         options.app_name.get_or_insert_with(|| "docward".to_owned());
+        // Options for applications may be in the connection string. docward's own operations state what they need.
+        // `retryReads` and `retryWrites` stay: some servers need them off.
+        options.read_concern = Some(ReadConcern::local());
+        options.write_concern = Some(WriteConcern::majority());
+        options.selection_criteria = Some(SelectionCriteria::ReadPreference(ReadPreference::Primary));
         let background = BackgroundTasks::new();
         let server = Arc::new(ServiceClient::new(options, background.clone()));
         let allocator = Allocator::new(server.clone(), background.clone());
@@ -282,7 +289,6 @@ impl ServiceClient {
             .find_one_and_update(filter, update)
             .upsert(first.is_some())
             .return_document(ReturnDocument::After)
-            .write_concern(WriteConcern::majority())
             .await
             .map_err(|error| match code_of(&error) {
                 Some(TYPE_MISMATCH | ADD_NEEDS_NUMBERS) => not_whole(request),
@@ -292,7 +298,7 @@ impl ServiceClient {
         stored.map(|counter| last_number(&counter).ok_or_else(|| not_whole(request))).transpose()
     }
 
-    /// The largest number in a field, rounded down. It is read on the primary with local read concern: a number that
+    /// The largest number in a field, rounded down. It is read like all else with local read concern: a number that
     /// may still be rolled back must not be reserved again either.
     async fn maximum(&self, maximum: &Maximum) -> Result<Option<i64>, LookupError> {
         let Maximum { database, collection, field } = maximum;
@@ -304,8 +310,7 @@ impl ServiceClient {
             .find_one(filter)
             .sort(doc! {field: -1})
             .projection(doc! {field: 1, "_id": i32::from(field == "_id")})
-            .selection_criteria(SelectionCriteria::ReadPreference(mongodb::options::ReadPreference::Primary))
-            .read_concern(ReadConcern::local())
+            .max_time(TIMEOUT)
             .await
             .map_err(|error| self.classify(&error, &subject))?;
         Ok(found.and_then(|found| floor(&found, field)))

@@ -3,10 +3,10 @@
 use bson::{Document, RawDocumentBuf, doc};
 use mongodb::Database;
 use mongodb::error::Error;
-use mongodb::options::WriteConcern;
 
 use super::MongoService;
 use super::listing::{applying, first_batch};
+use super::own_reads;
 use crate::rules::{Rule, RuleSet};
 
 /// Unsets `store` in all documents, with majority write concern; with `dry_run` only counts. `report` gets each
@@ -32,7 +32,7 @@ pub async fn reset(
             false => {
                 let documents = client.database(&database).collection::<RawDocumentBuf>(&collection);
                 let unset = documents.update_many(timestamped, doc! { "$unset": { store: "" } });
-                unset.write_concern(WriteConcern::majority()).await.map(|done| done.modified_count)
+                unset.await.map(|done| done.modified_count)
             }
         };
         let count = count.map_err(|error| format!("{database}.{collection}: {}", server.describe(&error)))?;
@@ -44,7 +44,8 @@ pub async fn reset(
 /// Counts the documents that match.
 async fn count(database: &Database, collection: &str, filter: Document) -> Result<u64, Error> {
     let pipeline = vec![doc! { "$match": filter }, doc! { "$count": "n" }];
-    let reply = database.run_command(doc! { "aggregate": collection, "pipeline": pipeline, "cursor": {} }).await?;
+    let command = doc! { "aggregate": collection, "pipeline": pipeline, "cursor": {} };
+    let reply = database.run_command(own_reads::of_current(command)).await?;
     // Without a matching document the reply has no count.
     Ok(first_batch(&reply).find_map(|found| number(found, "n")).unwrap_or(0))
 }

@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
+use super::super::server_errors::{RETRYABLE_WRITE, has_label};
 use super::BatchJob;
-use crate::command::own::{CommandSession, Find, abort_transaction, own_command};
+use crate::command::own::{self, CommandSession, Find, abort_transaction, own_command};
 use crate::command::{Command, Namespace, Operation, OwnTransaction, Reply, Statement, WriteForm, is_unacknowledged};
-use crate::document::{CowDocument, Document, Value, Writer};
+use crate::document::{CowDocument, Document, Element, Value, Writer};
 use crate::patterns::Collection;
 use crate::patterns::Measured;
 use crate::patterns::collation::write_simple_collation;
@@ -158,10 +159,11 @@ impl TransactionCommands<'_, '_> {
         fields: Document<'_>,
         more: impl FnOnce(&mut Writer<'_>),
     ) -> Vec<u8> {
-        let find = Find { namespace, filter, projection: fields, limit };
-        self.command(namespace.database, |w| {
-            find.write(w);
+        let found = Find { namespace, filter, projection: fields, limit };
+        own::find(&self.job.command, self.session(), found, |w| {
             more(w);
+            // Without a limit a server's default for reads would apply, which does not limit writes.
+            w.integer(MAX_TIME, self.milliseconds_left().unwrap_or(0));
         })
     }
 
@@ -218,15 +220,19 @@ impl TransactionCommands<'_, '_> {
     }
 
     fn write_max_time(&self, w: &mut Writer<'_>) {
-        if let Some(left) = self.job.max_time() {
-            w.integer(MAX_TIME, i64::try_from(left.as_millis()).unwrap_or(i64::MAX));
+        if let Some(left) = self.milliseconds_left() {
+            w.integer(MAX_TIME, left);
         }
+    }
+
+    fn milliseconds_left(&self) -> Option<i64> {
+        self.job.max_time().map(|left| i64::try_from(left.as_millis()).unwrap_or(i64::MAX))
     }
 
     fn session(&self) -> CommandSession {
         match self.own {
             Some(own) => CommandSession::Own(own),
-            None => CommandSession::Client { begun: self.job.transaction_begun },
+            None => CommandSession::Client { begun: self.job.has_begun_transaction() },
         }
     }
 }
@@ -253,40 +259,35 @@ fn write_match(w: &mut Writer<'_>, statement: &Statement<'_>) {
     }
 }
 
-pub(super) fn has_label(reply: &Reply<'_>, label: &str) -> bool {
-    let labels = reply.body.get("errorLabels").and_then(Value::as_array).unwrap_or(Document::EMPTY);
-    labels.values().any(|value| value.as_str() == Some(label))
-}
-
-/// Whether the server is no longer primary or is shutting down: another member, or the same one later, knows the
-/// transaction's outcome. The codes are from the driver specifications (SDAM, "State Change Errors").
-pub(in crate::engine) fn is_state_change_error(reply: &Reply<'_>) -> bool {
-    const STATE_CHANGE: [i32; 8] = [91, 189, 10107, 11600, 11602, 13435, 13436, 10058];
-    reply.code().is_some_and(|code| STATE_CHANGE.contains(&code))
-}
-
-/// The label that makes drivers retry a write.
-const RETRYABLE: &str = "RetryableWriteError";
-
-/// Returns the error of docward's own find with the label that the server adds for retryable writes. Without it the
-/// driver would report a step-down to the application instead of retrying on the next primary.
-pub(super) fn as_retryable_write(reply: &Reply<'_>) -> Vec<u8> {
-    reply.with_body(reply.message.header.response_to, |w| {
-        reply.body.elements().filter(|element| element.key != b"errorLabels").for_each(|element| w.element(element));
-        w.array("errorLabels", |labels| labels.string(RETRYABLE));
-    })
-}
-
-/// Returns the reply to a statement with the write concern error of the commit. The server marks every commit as
-/// retryable; the label is kept only if a retried write gets the same reply (`repeatable`).
-pub(super) fn with_write_concern_error(applied: &[u8], commit: &Reply<'_>, repeatable: bool) -> Option<Vec<u8>> {
-    let error = commit.write_concern_error()?;
+/// Returns the reply to a statement as of the commit: with its time and its write concern error. The server marks every
+/// commit as retryable; the label is kept only if a retried write gets the same reply (`repeatable`).
+pub(super) fn as_committed(applied: &[u8], commit: &Reply<'_>, repeatable: bool) -> Option<Vec<u8>> {
     let applied = Reply::parse(applied).ok()?;
+    let time = commit.body.get("operationTime");
     Some(applied.with_body(applied.message.header.response_to, |w| {
-        w.elements(applied.body);
-        w.value("writeConcernError", error);
-        if repeatable && has_label(commit, RETRYABLE) {
-            w.array("errorLabels", |labels| labels.string(RETRYABLE));
+        for element in applied.body.elements() {
+            match (element.key, element.value.as_document(), time) {
+                // The statement's is that of the session's last write before the transaction. The term is the same:
+                // an election would have ended the transaction.
+                (b"opTime", Some(before), Some(time)) => w.nested("opTime", |w| {
+                    w.value("ts", time);
+                    before.get("t").into_iter().for_each(|term| w.value("t", term));
+                }),
+                _ => w.element(element),
+            }
+        }
+        match commit.write_concern_error() {
+            Some(error) => w.value("writeConcernError", error),
+            // It has failed after it took effect.
+            None if !commit.is_ok() => w.nested("writeConcernError", |w| {
+                let kept = |element: &Element<'_>| matches!(element.key, b"code" | b"codeName" | b"errmsg");
+                commit.body.elements().filter(kept).for_each(|element| w.element(element));
+            }),
+            None => {}
+        }
+        let has_failed = commit.write_concern_error().is_some() || !commit.is_ok();
+        if has_failed && repeatable && has_label(commit, RETRYABLE_WRITE) {
+            w.array("errorLabels", |labels| labels.string(RETRYABLE_WRITE));
         }
     }))
 }

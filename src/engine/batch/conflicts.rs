@@ -9,7 +9,7 @@ use super::super::merge;
 use super::super::outcome::OutcomeKind;
 use super::super::port::{CommandPurpose, Flow, Port, close};
 use super::super::rejection_text::RejectedBy;
-use super::{BatchJob, Group, UpsertStage, commands};
+use super::{BatchJob, Group, UpsertStage};
 use crate::command::{Operation, Reply, WriteForm};
 use crate::document::{CowDocument, Document, Value};
 
@@ -139,9 +139,10 @@ impl<'f> BatchJob<'f> {
             Some(uncounted) if uncounted.error.is_some() => evaluated.statement.with(uncounted.counted.clone()),
             _ => evaluated.statement.without_conditions(),
         };
-        let message = self.commands(None).matching(&statement, &evaluated.checked_fields(), &evaluated.measured());
+        let (fields, measured) = (evaluated.checked_fields(), evaluated.measured());
+        let check = || self.commands(None).matching(&statement, &fields, &measured);
+        let frame = self.exchange_part(CommandPurpose::MatchCheck, check(), check, port).await;
         self.transaction_begun = true;
-        let frame = port.exchange_for(CommandPurpose::MatchCheck, message).await;
         let Ok(reply) = Reply::parse(&frame) else { return close("the server's reply to a find cannot be parsed") };
         if reply.is_ok() {
             return match MatchedDocument::from_reply(&reply) {
@@ -149,36 +150,18 @@ impl<'f> BatchJob<'f> {
                 None => close("the server's reply to a find cannot be parsed"),
             };
         }
-        if commands::is_state_change_error(&reply) && self.command.session().is_retryable_write() {
-            return Flow::Break(self.pass_on(commands::as_retryable_write(&reply)));
-        }
         // An invalid filter is the statement's own error.
         if is_unreadable(&reply) && self.batch.form != WriteForm::FindAndModify {
             self.fail(index, &reply);
         } else {
-            self.take_command_error(group, &reply, &frame)?;
+            self.take_command_error(group, &reply)?;
         }
         Flow::Continue(None)
     }
 
-    /// Takes the error of docward's own command for one statement. It becomes the statement's own error, as it would
-    /// in the client's batch. It goes to the client as it is if the command should be retried or has only this
-    /// statement.
-    pub(super) fn take_command_error(&mut self, group: &Group, reply: &Reply<'_>, frame: &[u8]) -> Flow {
-        let alone = self.evaluated.len() == 1 || self.batch.form == WriteForm::FindAndModify;
-        self.must_abort = self.command.session().in_transaction && self.merged.has_reply();
-        let [index] = group.statements.as_slice() else { return Flow::Break(self.pass_on(frame.to_vec())) };
-        let labelled = reply.body.get("errorLabels").is_some();
-        if alone || labelled || commands::is_state_change_error(reply) || self.command.session().in_transaction {
-            return Flow::Break(self.pass_on(frame.to_vec()));
-        }
-        self.fail(*index, reply);
-        Flow::Continue(())
-    }
-
     /// Reports the error of docward's own command as the statement's.
     pub(super) fn fail(&mut self, index: usize, reply: &Reply<'_>) {
-        self.merged.fail(index, reply.body);
+        self.merged.fail(index, reply.body, "");
         self.stopped |= self.stops_on_error();
     }
 

@@ -161,7 +161,7 @@ impl BatchJob<'_> {
         // If there is no document, the increment failed in the one that the upsert would insert.
         let Some(stored) = found.document() else { return Flow::Continue(true) };
         if uncounted.rule.pattern.stored_kind(stored) == StoredKind::Number {
-            error.iter().for_each(|error| self.merged.fail(index, error.as_document()));
+            error.iter().for_each(|error| self.merged.fail(index, error.as_document(), ""));
             self.stopped |= self.stops_on_error();
             return Flow::Continue(false);
         }

@@ -11,6 +11,7 @@ use std::collections::HashSet;
 
 use super::super::evaluation::Evaluated;
 use super::super::port::{CommandPurpose, Flow, Port, close};
+use super::super::server_errors;
 use super::super::step::Step;
 use super::transaction::{AttemptEnd, RestartReason, last};
 use super::{BatchJob, commands};
@@ -152,7 +153,7 @@ impl<'f> BatchJob<'f> {
             // The statement itself gets the error that the server has for it.
             Some(code::UNAUTHORIZED | code::ILLEGAL_OPERATION) => return Flow::Continue(Some(Vec::new())),
             // Also that the session has a newer write, or that the first send has not ended in time.
-            _ if !reply.is_ok() => return Flow::Break(self.pass_on(frame.clone())),
+            _ if !reply.is_ok() => return Flow::Break(self.unanswered(&reply)),
             _ => {}
         }
         let retried = reply.body.get("retriedStmtIds").and_then(Value::as_array).unwrap_or(Document::EMPTY);
@@ -179,10 +180,7 @@ impl<'f> BatchJob<'f> {
                 },
                 Some(code::NO_SUCH_TRANSACTION) => break,
                 _ if reply.is_ok() => break,
-                _ if commands::is_state_change_error(&reply) => {
-                    return Flow::Break(self.pass_on(commands::as_retryable_write(&reply)));
-                }
-                _ => return Flow::Break(self.pass_on(frame.clone())),
+                _ => return Flow::Break(self.unanswered(&reply)),
             }
         }
         self.exclude_attempts(index, routed, port).await?;
@@ -199,11 +197,15 @@ impl<'f> BatchJob<'f> {
         let Ok(reply) = Reply::parse(&frame) else { return close("the server's reply to a write cannot be parsed") };
         match reply.code() {
             Some(code::TRANSACTION_TOO_OLD) => Flow::Break(self.too_old()),
-            _ if commands::is_state_change_error(&reply) => {
-                Flow::Break(self.pass_on(commands::as_retryable_write(&reply)))
-            }
+            // The transaction may not have begun.
+            _ if server_errors::is_passing(&reply) => Flow::Break(self.unanswered(&reply)),
             _ => Flow::Continue(()),
         }
+    }
+
+    /// The server's error for a question is that of the client's command.
+    fn unanswered(&self, error: &Reply<'_>) -> Step {
+        self.pass_on(server_errors::for_client(&self.command, error, self.merged.has_effect()))
     }
 
     /// Finds out where the derived session stands, after the server has found a number of it too low. The numbers that it
@@ -216,8 +218,11 @@ impl<'f> BatchJob<'f> {
             let Ok(reply) = Reply::parse(&frame) else {
                 return close("the server's reply to an abort cannot be parsed");
             };
-            if reply.code() != Some(code::TRANSACTION_TOO_OLD) {
-                return Flow::Continue(position);
+            match reply.code() {
+                Some(code::TRANSACTION_TOO_OLD) => {}
+                Some(code::NO_SUCH_TRANSACTION) => return Flow::Continue(position),
+                _ if server_errors::is_passing(&reply) => return Flow::Break(self.unanswered(&reply)),
+                _ => return Flow::Continue(position),
             }
         }
         Flow::Continue(SessionPosition::Newer)
@@ -266,7 +271,7 @@ impl<'f> BatchJob<'f> {
             );
         };
         if let Some(applied) = self.remembered_reply(index) {
-            return Flow::Continue(Some(commands::with_write_concern_error(&applied, &reply, true).unwrap_or(applied)));
+            return Flow::Continue(Some(commands::as_committed(&applied, &reply, true).unwrap_or(applied)));
         }
         let error = error_reply(
             self.command.message.header,

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use super::super::backoff::random_pause;
 use super::super::port::{Flow, Port};
+use super::super::server_errors;
 use super::commands::MAX_TIME;
 use super::earlier_sends::SessionPosition;
 use super::transaction::{AttemptEnd, AttemptResult, RestartReason, TransactionAttempt, is_over, last, parse};
 use super::{BatchJob, commands};
-use crate::command::{code, error_reply};
+use crate::command::{OwnTransaction, Reply, code, error_reply};
 use crate::document::OwnedValue;
 use crate::patterns::Rejection;
 
@@ -21,6 +23,16 @@ const MAX_BACKOFF_EXPONENT: u32 = 5;
 /// machine.
 const MAX_CONTENTION_BACKOFF_EXPONENT: u32 = 8;
 
+/// What is known of a transaction after docward asked the server to abort it.
+enum Fate {
+    Committed,
+    Aborted,
+    /// Its session has a later one.
+    TooOld,
+    /// The server's error.
+    Unknown(Vec<u8>),
+}
+
 impl<'f> BatchJob<'f> {
     /// Commits, and returns the reply to the statement.
     pub(super) async fn commit(
@@ -31,46 +43,80 @@ impl<'f> BatchJob<'f> {
     ) -> AttemptEnd {
         let mut failed = 0;
         loop {
-            let commit = self.commands(transaction.own).commit();
-            let frame = self.exchange(transaction, commit, port).await;
+            let commit = || self.commands(transaction.own).commit();
+            let frame = port.exchange(commit()).await;
+            let frame = port.repeat_after_overload(frame, self.max_time(), commit).await;
             let reply = match parse(&frame) {
                 AttemptResult::Continue(reply) => reply,
                 AttemptResult::Break(ending) => return ending,
             };
             if reply.is_ok() {
-                let repeatable =
-                    self.command.session().txn_number.is_some() && self.remembered_reply(transaction.index).is_some();
-                let applied = commands::with_write_concern_error(&applied, &reply, repeatable).unwrap_or(applied);
-                return AttemptEnd::Reply(applied);
+                return AttemptEnd::Reply(self.committed(transaction, applied, &reply));
             }
             failed += 1;
             if is_over(&reply) {
                 return AttemptEnd::Again(RestartReason::SameWrite);
             }
-            if commands::has_label(&reply, "TransientTransactionError") {
+            if server_errors::has_label(&reply, server_errors::TRANSIENT) {
                 return AttemptEnd::Again(RestartReason::WriteConflict);
             }
-            if commands::is_state_change_error(&reply) || failed > MAX_COMMITS {
-                return last(
-                    "the server did not report whether docward's transaction was committed; the driver retries the \
-                     write",
-                );
-            }
-            let is_final = !commands::has_label(&reply, "UnknownTransactionCommitResult");
-            drop(reply);
+            let is_final = failed > MAX_COMMITS
+                || server_errors::is_state_change(&reply)
+                || !server_errors::has_label(&reply, server_errors::UNKNOWN_COMMIT);
             if is_final {
-                return self.end_with(transaction, frame, port).await;
+                // The server has rejected it, and its step-down has aborted the transaction.
+                let is_refused = failed == 1 && reply.code() == Some(code::NOT_WRITABLE_PRIMARY);
+                drop(reply);
+                return self.end_failed_commit(transaction, applied, (frame, is_refused), port).await;
             }
+        }
+    }
+
+    /// Returns the reply to the statement as of the commit.
+    fn committed(&self, transaction: &TransactionAttempt<'f>, applied: Vec<u8>, commit: &Reply<'_>) -> Vec<u8> {
+        let repeatable =
+            self.command.session().txn_number.is_some() && self.remembered_reply(transaction.index).is_some();
+        commands::as_committed(&applied, commit, repeatable).unwrap_or(applied)
+    }
+
+    /// Ends a transaction whose commit has failed with an error, `is_refused`: without effect. Otherwise the server's
+    /// reply to an abort shows whether it had one.
+    async fn end_failed_commit(
+        &mut self,
+        transaction: &mut TransactionAttempt<'f>,
+        applied: Vec<u8>,
+        (error, is_refused): (Vec<u8>, bool),
+        port: &Port,
+    ) -> AttemptEnd {
+        match self.ask_to_abort(transaction.own, port).await {
+            AttemptResult::Continue(Fate::Committed) => match parse(&error) {
+                AttemptResult::Continue(reply) => AttemptEnd::Reply(self.committed(transaction, applied, &reply)),
+                AttemptResult::Break(ending) => ending,
+            },
+            AttemptResult::Continue(Fate::Aborted) => {
+                self.use_up(transaction.index);
+                AttemptEnd::Reply(error)
+            }
+            AttemptResult::Continue(Fate::Unknown(_)) if is_refused => AttemptEnd::Reply(error),
+            AttemptResult::Continue(Fate::TooOld | Fate::Unknown(_)) if self.may_be_retried() => last(
+                "the server did not report whether docward's transaction was committed; the driver retries the write",
+            ),
+            AttemptResult::Continue(Fate::TooOld | Fate::Unknown(_)) => {
+                AttemptEnd::Reply(as_unknown(&error).unwrap_or(error))
+            }
+            AttemptResult::Break(ending) => ending,
         }
     }
 
     /// Aborts a transaction whose number was used before: the reply shows whether that one was committed.
     pub(super) async fn abort_earlier(&mut self, transaction: &mut TransactionAttempt<'f>, port: &Port) -> AttemptEnd {
-        let abort = self.commands(transaction.own).abort();
-        let frame = self.exchange(transaction, abort, port).await;
-        match parse(&frame) {
-            AttemptResult::Continue(reply) if reply.code() == Some(code::TRANSACTION_COMMITTED) => {}
-            AttemptResult::Continue(_) => return AttemptEnd::Again(RestartReason::UsedNumber),
+        match self.ask_to_abort(transaction.own, port).await {
+            AttemptResult::Continue(Fate::Committed) => {}
+            AttemptResult::Continue(Fate::Aborted | Fate::TooOld) => {
+                return AttemptEnd::Again(RestartReason::UsedNumber);
+            }
+            // The next attempt must not begin before it is known.
+            AttemptResult::Continue(Fate::Unknown(error)) => return AttemptEnd::Reply(error),
             AttemptResult::Break(ending) => return ending,
         }
         // Commits again to wait for the client's write concern, which may not be satisfied yet.
@@ -107,14 +153,32 @@ impl<'f> BatchJob<'f> {
     }
 
     pub(super) async fn abort(&mut self, transaction: &mut TransactionAttempt<'f>, port: &Port) -> AttemptResult {
-        let abort = self.commands(transaction.own).abort();
-        let frame = self.exchange(transaction, abort, port).await;
-        parse(&frame)?;
-        if let Some(evaluated) = self.evaluated.get_mut(transaction.index) {
-            // The number is used up if the statement is sent again in another form.
+        self.ask_to_abort(transaction.own, port).await?;
+        self.use_up(transaction.index);
+        AttemptResult::Continue(())
+    }
+
+    /// The number is used up if the statement is sent again in another form.
+    fn use_up(&mut self, index: usize) {
+        if let Some(evaluated) = self.evaluated.get_mut(index) {
             evaluated.attempts += 1;
         }
-        AttemptResult::Continue(())
+    }
+
+    /// Aborts a transaction of docward's own, and returns what the reply says about it.
+    async fn ask_to_abort(&self, own: Option<OwnTransaction>, port: &Port) -> AttemptResult<Fate> {
+        let abort = || self.commands(own).abort();
+        let frame = port.repeat_after_overload(port.exchange(abort()).await, None, abort).await;
+        let reply = parse(&frame)?;
+        let fate = match reply.code() {
+            _ if reply.is_ok() => Some(Fate::Aborted),
+            Some(code::NO_SUCH_TRANSACTION) => Some(Fate::Aborted),
+            Some(code::TRANSACTION_COMMITTED) => Some(Fate::Committed),
+            Some(code::TRANSACTION_TOO_OLD) => Some(Fate::TooOld),
+            _ => None,
+        };
+        drop(reply);
+        AttemptResult::Continue(fate.unwrap_or(Fate::Unknown(frame)))
     }
 
     pub(super) async fn abort_and(
@@ -176,19 +240,21 @@ impl<'f> BatchJob<'f> {
 
     /// Applies the command's maxTimeMS, `elapsed` after the first exchange. It limits all attempts together: later
     /// commands get the remaining time.
-    pub(super) fn limit_time(&mut self, elapsed: Duration) -> Flow {
-        let Some(limit) = self.time_limit.or_else(|| self.max_time()) else { return Flow::Continue(()) };
+    ///
+    /// # Errors
+    /// The server's error for a command that takes too long.
+    pub(super) fn limit_time(&mut self, elapsed: Duration) -> Result<(), Vec<u8>> {
+        let Some(limit) = self.time_limit.or_else(|| self.max_time()) else { return Ok(()) };
         self.time_limit = Some(limit);
         let left = limit.saturating_sub(elapsed).as_millis();
         if left == 0 {
             let text = format!("operation exceeded time limit: {} ms in docward", elapsed.as_millis());
-            let error = error_reply(self.command.message.header, code::MAX_TIME_MS_EXPIRED, &text, |_| {});
-            return Flow::Break(self.pass_on(error));
+            return Err(error_reply(self.command.message.header, code::MAX_TIME_MS_EXPIRED, &text, |_| {}));
         }
         let changes = &mut self.batch.body_changes;
         changes.retain(|(name, _)| *name != MAX_TIME);
         changes.push((MAX_TIME, OwnedValue::integer(i64::try_from(left).unwrap_or(i64::MAX))));
-        Flow::Continue(())
+        Ok(())
     }
 
     /// Returns the command's time limit, from the client or a rule, or what remains of it.
@@ -200,9 +266,21 @@ impl<'f> BatchJob<'f> {
     }
 }
 
-/// Returns a random pause of at most two to this power milliseconds, so that two conflicting senders do not meet again.
-fn random_pause(seed: [u8; 16], attempts: u32, power: u32) -> Duration {
-    let [a, b, c, d, ..] = seed;
-    let random = u32::from_le_bytes([a, b, c, d]).rotate_left(attempts.wrapping_mul(7)).wrapping_add(attempts);
-    Duration::from_millis(u64::from(1 + random % (1 << power)))
+/// Returns the error of a commit for a statement of which is not known whether it was executed.
+fn as_unknown(error: &[u8]) -> Option<Vec<u8>> {
+    let error = Reply::parse(error).ok()?;
+    Some(error.with_body(error.message.header.response_to, |w| {
+        for element in error.body.elements() {
+            match (element.key, element.value.as_str()) {
+                (b"errmsg", Some(text)) => w.string(
+                    "errmsg",
+                    format!(
+                        "it is not known whether this statement was executed; read the documents. The commit of \
+                         docward's transaction failed: {text}"
+                    ),
+                ),
+                _ => w.element(element),
+            }
+        }
+    }))
 }

@@ -7,7 +7,7 @@
 
 use super::super::merge;
 use super::super::port::{CommandPurpose, Flow, Port, close};
-use super::{BatchJob, Group, UpsertStage, commands};
+use super::{BatchJob, Group, UpsertStage};
 use crate::command::{Reply, WriteForm, code};
 use crate::document::{Document, Value};
 
@@ -96,7 +96,7 @@ impl<'f> BatchJob<'f> {
                     let alone = !stopped || first_failed == Some(position);
                     next.push(Group { stage: UpsertStage::Update, alone, ..Group::new(vec![index]) });
                 }
-                Some(error) => self.merged.fail(index, error),
+                Some(error) => self.merged.fail(index, error, ""),
                 None => next.push(checking(index)),
             }
         }
@@ -112,10 +112,9 @@ impl<'f> BatchJob<'f> {
         let evaluated = group.statements.iter().filter_map(|index| self.evaluated.get(*index));
         let statements: Vec<_> = evaluated.map(|evaluated| &evaluated.statement).collect();
         let Some(first) = statements.first() else { return Flow::Continue(()) };
-        let message = self.commands(None).match_all(self.batch.namespace(first), &statements);
-        drop(statements);
+        let check = || self.commands(None).match_all(self.batch.namespace(first), &statements);
+        let frame = self.exchange_part(CommandPurpose::MatchCheck, check(), check, port).await;
         self.transaction_begun = true;
-        let frame = port.exchange_for(CommandPurpose::MatchCheck, message).await;
         self.take_match_checks(group, &frame, port)
     }
 
@@ -124,10 +123,7 @@ impl<'f> BatchJob<'f> {
             return close("the server's reply to a match check cannot be parsed");
         };
         if !reply.is_ok() {
-            if commands::is_state_change_error(&reply) && self.command.session().is_retryable_write() {
-                return Flow::Break(self.pass_on(commands::as_retryable_write(&reply)));
-            }
-            return self.take_command_error(&group, &reply, frame);
+            return self.take_command_error(&group, &reply);
         }
         let mut errors = merge::errors_of(&reply, WriteForm::Update).into_iter().peekable();
         // Statements that match nothing and insert nothing: the server counts them.
@@ -168,7 +164,7 @@ impl<'f> BatchJob<'f> {
                 }
                 (CheckResult::Nothing, None) => counted.push(index),
                 (CheckResult::Failed(error), None) => {
-                    self.merged.fail(index, error);
+                    self.merged.fail(index, error, "");
                     if self.stops_on_error() {
                         self.stopped = true;
                         return Flow::Continue(());

@@ -8,14 +8,14 @@ use super::super::evaluation::Evaluated;
 use super::super::lookup::{LookupError, LookupResult};
 use super::super::optimistic_numbers::{self, is_duplicate_key};
 use super::super::outcome::{OutcomeKind, RuleOutcomes};
-use super::super::port::{Flow, Port};
+use super::super::port::{CommandPurpose, Flow, Port, close};
 use super::super::prerequisites::NumberRule;
 use super::super::privileges::{CollectionAccess, Privileges, WriteKind};
 use super::super::rejection_text::RejectedBy;
 use super::super::step::Step;
 use super::group::{DuplicateNumber, Group};
 use super::{BatchJob, NumberDemand, ProvidedNumbersOfRule, UpsertStage};
-use crate::command::Statement;
+use crate::command::{Reply, Statement};
 use crate::document::Document;
 use crate::patterns::Rejection;
 use crate::patterns::numbering::{NumberRequest, Strategy};
@@ -218,8 +218,11 @@ impl<'f> BatchJob<'f> {
             });
             match next {
                 Ok(next) => group.next_numbers.push((rule.rule.id, next)),
-                Err(LookupError::Unavailable(text)) => return Flow::Break(Step::Close(text)),
-                Err(LookupError::Permanent(text)) => {
+                // Its driver cannot retry what is half done, and must know what is done.
+                Err(LookupError::Unavailable(text)) if self.may_be_retried() => {
+                    return Flow::Break(Step::Close(text));
+                }
+                Err(LookupError::Unavailable(text) | LookupError::Permanent(text)) => {
                     for index in &group.statements {
                         port.outcomes(|outcomes| self.reject_for_lookup(*index, rule.rule, &text, outcomes));
                     }
@@ -322,15 +325,14 @@ impl<'f> BatchJob<'f> {
         if !self.command.session().in_transaction {
             return Flow::Continue(port.maximum(maximum).await);
         }
-        let find = optimistic_numbers::find_maximum(&self.command, &maximum, self.transaction_begun);
-        let reply = port.exchange(find).await;
-        match optimistic_numbers::read_maximum(&reply, &maximum.field) {
-            Some(found) => {
-                self.transaction_begun = true;
-                Flow::Continue(Ok(found))
-            }
-            None => Flow::Break(self.pass_on(reply)),
+        let find = || optimistic_numbers::find_maximum(&self.command, &maximum, self.transaction_begun);
+        let frame = self.exchange_part(CommandPurpose::Command, find(), find, port).await;
+        self.transaction_begun = true;
+        let Ok(reply) = Reply::parse(&frame) else { return close("the server's reply to a find cannot be parsed") };
+        if !reply.is_ok() {
+            return Flow::Break(self.pass_on_error(&reply, self.merged.has_effect()));
         }
+        Flow::Continue(Ok(optimistic_numbers::read_maximum(&reply, &maximum.field)))
     }
 
     /// Returns the position in the group of a statement whose optimistic number is a duplicate, and that number. Returns

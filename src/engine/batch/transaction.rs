@@ -12,10 +12,11 @@ use smallvec::SmallVec;
 use super::super::evaluation::after_changes_of;
 use super::super::merge;
 use super::super::outcome::OutcomeKind;
-use super::super::port::{Flow, Port};
+use super::super::port::{CommandPurpose, Flow, Port};
 use super::super::rejection_text::RejectedBy;
+use super::super::server_errors;
 use super::super::step::Step;
-use super::{BatchJob, Group, commands, conflicts, limits};
+use super::{BatchJob, Group, conflicts, limits};
 use crate::command::{EncodeOptions, OwnTransaction, Reply, Statement, StatementPart, WriteForm, code};
 use crate::patterns::Rejection;
 use crate::patterns::procedure::{ActionResult, NextAction, ProcedureRun};
@@ -128,7 +129,9 @@ impl<'f> BatchJob<'f> {
                 AttemptEnd::Again(reason) => match self.pause_after(index, reason, port) {
                     Ok(pause) => {
                         let elapsed = port.pause(pause).await;
-                        self.limit_time(elapsed)?;
+                        if let Err(error) = self.limit_time(elapsed) {
+                            return Flow::Continue(Some(error));
+                        }
                     }
                     Err(rejection) => {
                         self.reject(&transaction, transaction.rule(), rejection, port);
@@ -274,7 +277,7 @@ impl<'f> BatchJob<'f> {
         let mut forms = self.forms_by_kind(transaction.index, statement).into_iter();
         let mut form = forms.next();
         let (frame, has_failed) = loop {
-            let options = EncodeOptions { transaction_begun: self.transaction_begun, ordered: false, own };
+            let options = EncodeOptions { transaction_begun: self.has_begun_transaction(), ordered: false, own };
             let part = StatementPart { index: transaction.index, statement: form.as_ref().unwrap_or(statement) };
             let message = self.batch.encode_part(&self.command, &[part], options);
             let frame = self.exchange(transaction, message, port).await;
@@ -303,17 +306,19 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Sends a command of the transaction.
-    pub(super) fn exchange<'p>(
+    pub(super) async fn exchange(
         &mut self,
         transaction: &mut TransactionAttempt<'f>,
         message: Vec<u8>,
-        port: &'p Port,
-    ) -> impl Future<Output = Vec<u8>> + use<'p, 'f> {
+        port: &Port,
+    ) -> Vec<u8> {
         match &mut transaction.own {
             Some(own) => own.begun = true,
             None => self.transaction_begun = true,
         }
-        port.exchange(message)
+        // Only then it may have to be sent again.
+        let copy = if self.merged.has_effect() { message.clone() } else { Vec::new() };
+        self.exchange_part(CommandPurpose::Command, message, || copy.clone(), port).await
     }
 
     /// Takes the error of a command of the transaction.
@@ -352,8 +357,7 @@ impl<'f> BatchJob<'f> {
             if is_statement && self.is_explained(reply.body) {
                 return AttemptEnd::Reply(frame.to_vec());
             }
-            self.must_abort = transaction.answered || self.merged.has_reply();
-            return AttemptEnd::Last(self.pass_on(frame.to_vec()));
+            return AttemptEnd::Last(self.pass_on_error(reply, transaction.answered || self.merged.has_effect()));
         }
         match reply.code() {
             _ if transaction.answered && is_over(reply) => AttemptEnd::Again(RestartReason::SameWrite),
@@ -362,10 +366,8 @@ impl<'f> BatchJob<'f> {
             Some(code::CONFLICTING_OPERATION_IN_PROGRESS | code::TRANSACTION_COMMITTED) => {
                 self.abort_earlier(transaction, port).await
             }
-            _ if commands::is_state_change_error(reply) => {
-                last("the server stopped or stepped down during docward's transaction")
-            }
-            _ if commands::has_label(reply, "TransientTransactionError") => {
+            _ if server_errors::is_state_change(reply) => self.end_with(transaction, frame.to_vec(), port).await,
+            _ if server_errors::has_label(reply, server_errors::TRANSIENT) => {
                 AttemptEnd::Again(RestartReason::WriteConflict)
             }
             // Drivers would report this error as missing support for retryable writes.

@@ -206,7 +206,7 @@ where
         waiting.nanoseconds += self.listener_context.process.traffic.meter.since(asked);
         let Some(error) = failure else { return Ok(false) };
         let header = header_of(frame)?;
-        let reply = self.reject_without_connection(error, header)?;
+        let reply = self.listener_context.with_times(self.reject_without_connection(error, header)?);
         if waiting.watched {
             self.client.out.push(pack(reply.into(), came).into_owned());
         }
@@ -231,6 +231,7 @@ where
             Step::ForwardOriginal { expects_reply } => self.forward(frame, came, expects_reply).await?,
             Step::Forward { message, expects_reply } => self.forward(message, came, expects_reply).await?,
             Step::Reply(message) => {
+                let message = self.listener_context.with_times(message);
                 let length = came.map_or(0, |_| message.len());
                 let packed = offload(length, move || pack(message.into(), came).into_owned()).await?;
                 self.client.out.push(packed);

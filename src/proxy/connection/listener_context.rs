@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
 
-use crate::engine::ListenerKind;
 use crate::engine::handshake::Presentation;
+use crate::engine::{ListenerKind, ServerTimes};
 use crate::proxy::connection::context::ProcessContext;
 use crate::proxy::members::closing::{CandidateServer, Closing};
 use crate::proxy::members::queries::Queries;
@@ -43,6 +43,15 @@ impl<P> ListenerContext<P> {
 
     pub(in crate::proxy) fn set_last_reply(&self, reply: Arc<[u8]>) {
         *self.last_reply.lock().unwrap_or_else(PoisonError::into_inner) = Some(reply);
+    }
+
+    /// Returns a reply that docward has written itself with the newest times that the member's monitor has seen. The
+    /// monitor has not logged in, so every client may have its signature of the cluster time.
+    pub(in crate::proxy) fn with_times(&self, reply: Vec<u8>) -> Vec<u8> {
+        match self.last_reply() {
+            Some(hello) => ServerTimes::of_reply(&hello).completing(reply),
+            None => reply,
+        }
     }
 
     /// The servers for a new connection, in the order to try them.

@@ -16,6 +16,7 @@ use crate::document::{Document, OwnedValue, Value, document};
 use crate::patterns::collation::write_simple_collation;
 use crate::patterns::copies::{CopiesEntry, OnOriginalDelete};
 use crate::service::error_kind::is_passing;
+use crate::service::own_reads;
 use crate::service::worker::{Stop, raw};
 
 /// Documents in one transaction.
@@ -45,6 +46,7 @@ impl Repairer<'_> {
                 w.nested("filter", |w| w.nested(entry.key.as_str(), |w| w.value("$eq", id.as_value())));
                 w.nested("projection", |w| w.int32("_id", 1));
                 write_simple_collation(w);
+                own_reads::write(w, own_reads::LOCAL);
             });
             let mut cursor = self.client.database(&entry.into.database).run_raw_cursor_command(raw(command)?).await?;
             let mut batch = Vec::new();
@@ -138,6 +140,7 @@ impl Repairer<'_> {
             w.nested("projection", |w| w.int32("_id", 1));
             w.int32("limit", 1);
             w.boolean("singleBatch", true);
+            w.int32("maxTimeMS", 0);
         });
         let found = self.client.database(&originals.database);
         let found = found.run_raw_command(RawDocumentBuf::from_bytes(query)?).session(&mut *session).await?;

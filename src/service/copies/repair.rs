@@ -14,6 +14,7 @@ use crate::document::{Document, OwnedValue, PathLookup, Value, document};
 use crate::patterns::copies::{Copies, CopiesEntry, Reference};
 use crate::service::MongoService;
 use crate::service::id::IdKey;
+use crate::service::own_reads;
 use crate::service::pause::{BATCH, Pause};
 use crate::service::worker::{Stop, raw};
 
@@ -90,6 +91,7 @@ pub(super) async fn repair(
             w.nested("filter", |w| w.nested(entry.key.as_str(), |w| w.boolean("$exists", true)));
             let paths = entry.paths();
             w.nested("projection", |w| project(w, paths));
+            own_reads::write(w, own_reads::LOCAL);
         });
         let database = repairer.client.database(&entry.into.database);
         let mut cursor = database.run_raw_cursor_command(raw(command)?).await?;

@@ -15,6 +15,7 @@ use crate::patterns::copies::{Copies, CopiesEntry};
 use crate::rate_limit::{RateLimit, quoted};
 use crate::service::error_kind::is_passing_code;
 use crate::service::id::IdKey;
+use crate::service::own_reads;
 use crate::service::worker::{Stop, raw};
 
 /// `_id`s in one query.
@@ -55,12 +56,13 @@ impl<'m> Repairer<'m> {
                     w.nested("_id", |w| w.array("$in", |a| ids.iter().for_each(|id| a.value(id.as_value()))));
                 });
                 w.nested("projection", |w| project(w, roots));
-                if let Some(after) = after {
-                    w.nested("readConcern", |w| {
-                        w.string("level", "majority");
+                w.int32("maxTimeMS", 0);
+                w.nested("readConcern", |w| {
+                    w.string("level", if after.is_some() { own_reads::MAJORITY } else { own_reads::LOCAL });
+                    if let Some(after) = after {
                         w.value("afterClusterTime", after.as_value());
-                    });
-                }
+                    }
+                });
             });
             let mut cursor = self.client.database(&originals.database).run_raw_cursor_command(raw(command)?).await?;
             while cursor.advance().await? {

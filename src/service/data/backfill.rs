@@ -17,6 +17,7 @@ use crate::patterns::{Backfill, DataCheck, Search};
 use crate::rules::{Rule, RuleSet};
 use crate::service::MongoService;
 use crate::service::copies::repair::{self, RepairEvent};
+use crate::service::own_reads;
 use crate::service::pattern_work::PatternWork;
 use crate::service::pause::Pause;
 
@@ -196,7 +197,7 @@ impl CollectionBackfill<'_> {
             "find": &self.name.1, "filter": numbers_above(self.name, field, last)?, "sort": {field: -1}, "limit": 1,
             "projection": {"_id": 0, "n": {"$toLong": {"$ceil": format!("${field}")}}},
         };
-        let reply = self.client.database(&self.name.0).run_command(largest).await?;
+        let reply = self.client.database(&self.name.0).run_command(own_reads::of_current(largest)).await?;
         let largest = first_batch(&reply).next().and_then(|found| whole(found.get("n")));
         let Some(largest) = largest else { return Ok(()) };
         self.filled.found = 1;

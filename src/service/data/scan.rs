@@ -8,6 +8,7 @@ use mongodb::options::{RunCursorCommandOptions, SelectionCriteria};
 
 use super::super::listing::CollectionName;
 use crate::patterns::{DataCheck, Search};
+use crate::service::own_reads;
 use crate::service::pause::BATCH;
 
 /// Conditions in one pass: each is a bit of an integer.
@@ -78,7 +79,7 @@ impl Scan<'_> {
         let pipeline: Vec<Document> = self.stages.iter().cloned().chain(last).collect();
         let command = doc! {"aggregate": collection, "pipeline": pipeline, "cursor": {"batchSize": BATCH}};
         let options = RunCursorCommandOptions::builder().batch_size(BATCH).selection_criteria(criteria).build();
-        let command = RawDocumentBuf::try_from(&command).map_err(Error::custom)?;
+        let command = RawDocumentBuf::try_from(&own_reads::of_current(command)).map_err(Error::custom)?;
         let cursor = client.database(database).run_raw_cursor_command(command).with_options(options).await?;
         let conditions = self.conditions.iter().map(|(index, _)| *index).collect();
         Ok(ScannedDocuments { cursor, conditions })

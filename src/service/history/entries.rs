@@ -11,6 +11,7 @@ use crate::document::{ArrayWriter, Document, Kind, OwnedValue, Value, Writer, do
 use crate::patterns::history::{History, Keep};
 use crate::service::id::IdKey;
 use crate::service::listing::first_batch;
+use crate::service::own_reads;
 use crate::service::worker::{Stop, raw};
 
 /// The server's limit of a stored document.
@@ -151,7 +152,10 @@ impl HistoryEntries<'_> {
 
     /// Marks that the states before this time are not known, if there is no marker: somebody has dropped the collection.
     pub(super) async fn require_beginning(&self, time: Timestamp) -> Result<(), Stop> {
-        let find = doc! {"find": &self.history.into.name, "filter": markers(), "limit": 1, "projection": {"_id": 1}};
+        let find = doc! {
+            "find": &self.history.into.name, "filter": markers(), "limit": 1, "projection": {"_id": 1},
+            "readConcern": {"level": own_reads::MAJORITY}, "maxTimeMS": 0,
+        };
         let found = self.client.database(&self.history.into.database).run_command(find).await?;
         if first_batch(&found).next().is_some() {
             return Ok(());
@@ -239,7 +243,7 @@ impl HistoryEntries<'_> {
             });
             w.nested("cursor", |_| {});
             // An entry that is rolled back later would hide its change for ever.
-            w.nested("readConcern", |w| w.string("level", "majority"));
+            own_reads::write(w, own_reads::MAJORITY);
         });
         let mut found = HashMap::new();
         let database = self.client.database(&self.history.into.database);

@@ -16,6 +16,7 @@ use crate::patterns::history::{History, Keep};
 use crate::service::MongoService;
 use crate::service::client::ServiceClient;
 use crate::service::listing::first_batch;
+use crate::service::own_reads;
 use crate::service::worker::raw;
 use crate::service::worker::stream::{time_of, time_of_token};
 use crate::shell::to_iso;
@@ -278,7 +279,10 @@ impl<'r> Reader<'r> {
 
     /// All markers, sorted by time.
     async fn markers(&self) -> Result<Vec<Marker>, String> {
-        let command = doc! {"find": &self.history.into.name, "filter": markers(), "sort": {"_id": 1}};
+        let command = doc! {
+            "find": &self.history.into.name, "filter": markers(), "sort": {"_id": 1},
+            "readConcern": {"level": own_reads::MAJORITY}, "maxTimeMS": 0,
+        };
         let database = self.client.database(&self.history.into.database);
         let mut found = self.result(database.run_cursor_command(command)).await?;
         let mut markers = Vec::new();
@@ -308,7 +312,7 @@ impl<'r> Reader<'r> {
             w.nested("filter", |w| w.nested("_id", |w| w.value("$eq", self.of.as_value())));
             w.int32("limit", 1);
             w.boolean("singleBatch", true);
-            w.nested("readConcern", |w| w.string("level", "majority"));
+            own_reads::write(w, own_reads::MAJORITY);
         });
         let command = raw(command).map_err(|stop| stop.describe(&self.server))?;
         let database = self.client.database(&self.history.of.database);
@@ -365,6 +369,7 @@ impl<'r> Reader<'r> {
                 w.elements(more);
             });
             w.nested("sort", |w| w.int32("_id", 1));
+            own_reads::write(w, own_reads::MAJORITY);
         });
         let database = self.client.database(&self.history.into.database);
         let command = raw(command).map_err(|stop| stop.describe(&self.server))?;

@@ -12,7 +12,7 @@ use mongodb::Client;
 use mongodb::change_stream::ChangeStream;
 use mongodb::change_stream::event::ResumeToken;
 use mongodb::error::{Error, ErrorKind};
-use mongodb::options::{ChangeStreamOptions, ReadPreference, SelectionCriteria};
+use mongodb::options::{ChangeStreamOptions, ReadConcern, ReadPreference, SelectionCriteria};
 use tokio::time::{Instant, sleep};
 
 use super::stop::Stop;
@@ -97,6 +97,7 @@ impl CollectionStream {
             .transpose()
             .map_err(|error| lost(number, format!("the stored token cannot be read: {error}")))?;
         options.selection_criteria = Some(SelectionCriteria::ReadPreference(ReadPreference::Primary));
+        options.read_concern = Some(ReadConcern::majority());
         options.start_at_operation_time = time;
         options.resume_after = token;
         let documents = client.database(&collection.database).collection::<RawDocumentBuf>(&collection.name);
