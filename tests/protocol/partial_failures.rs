@@ -1,5 +1,5 @@
 //! The server fails one of the commands that docward sends for a client's command: a part, a query, a transaction's end.
-//! Whatever it is, what is stored is what the reply says, also after the driver's retry.
+//! Whatever it is, what is stored is what the reply shows, also after the driver's retry.
 
 use bson::{Bson, Document, doc};
 use support::driver::{ok, scaled, write_errors};
@@ -248,7 +248,7 @@ fn with_session(command: &Document, form: Form, session: &Document, number: i64)
     command
 }
 
-/// Each statement is executed as often as the reply says: once, or never if it has an error. Where the reply says that it
+/// Each statement is executed as often as the reply shows: once, or never if it has an error. Where it reports that docward
 /// does not know, both are right.
 fn assert_true(reply: &Document, stored: &[i32], case: &CommandCase, what: &str) {
     assert!(!reply.contains_key("errorLabels"), "{what}: a label that allows a retry: {reply}");
@@ -268,12 +268,12 @@ fn assert_true(reply: &Document, stored: &[i32], case: &CommandCase, what: &str)
     let mut least = 0;
     for (index, count) in stored.iter().enumerate() {
         let statement = if case.is_multi { 0 } else { index };
-        let said = error(statement);
-        let is_known = said.is_none_or(|error| {
+        let reported = error(statement);
+        let is_known = reported.is_none_or(|error| {
             !error.get_str("errmsg").unwrap_or("").contains("known")
                 && !error.get_str("errmsg").unwrap_or("").contains("not show")
         });
-        match said {
+        match reported {
             Some(_) if case.is_multi || !is_known => assert!(*count <= 1, "{what}: {stored:?}, {reply}"),
             Some(_) => assert_eq!(*count, 0, "{what}: statement {index} of {stored:?}, {reply}"),
             None if ordered && statement > first => {
@@ -358,7 +358,7 @@ fn run(
     }
 }
 
-/// Ends a client's transaction as a driver does, and begins it again if that is what the error says.
+/// Ends a client's transaction as a driver does, and begins it again if the error has the label for it.
 fn finish_transaction(
     scene: &mut Scene,
     case: &CommandCase,
@@ -402,7 +402,7 @@ fn finish_transaction(
 }
 
 #[test]
-fn what_is_stored_is_what_the_reply_says() {
+fn what_is_stored_is_what_the_reply_shows() {
     let mut scene = Scene::start();
     let mut cases = Vec::new();
     let commands = commands();

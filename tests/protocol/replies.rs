@@ -1,4 +1,4 @@
-//! Replies that docward assembles or writes itself say what is stored: with a replica set whose secondaries are held
+//! Replies that docward assembles or writes itself show what is stored: with a replica set whose secondaries are held
 //! back, so that nothing is committed by a majority.
 
 use std::time::Duration;
@@ -220,7 +220,7 @@ async fn a_session_does_not_miss_its_own_write(held_back: &HeldBack) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replies_say_what_is_stored_and_when() {
+async fn replies_show_what_is_stored_and_when() {
     let held_back = tokio::task::block_in_place(HeldBack::start);
     tokio::task::block_in_place(|| {
         look_ups_see_what_is_stored(&held_back);

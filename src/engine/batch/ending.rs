@@ -165,7 +165,7 @@ impl<'f> BatchJob<'f> {
         }
     }
 
-    /// Aborts a transaction of docward's own, and returns what the reply says about it.
+    /// Aborts a transaction of docward's own, and returns what the reply shows.
     async fn ask_to_abort(&self, own: Option<OwnTransaction>, port: &Port) -> AttemptResult<Fate> {
         let abort = || self.commands(own).abort();
         let frame = port.repeat_after_overload(port.exchange(abort()).await, None, abort).await;

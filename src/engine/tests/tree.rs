@@ -199,7 +199,7 @@ fn max_time_limits_all_attempts_together() {
     let reply = run.resumes().reply();
     assert_eq!((reply.get_f64("ok").unwrap(), reply.get_i32("code").unwrap()), (0.0, 50));
     assert_eq!(reply.get_str("codeName").unwrap(), "MaxTimeMSExpired");
-    // Without a limit it continues, and says so.
+    // Without a limit it continues, and asks for none.
     let message = insert(doc! {"_id": "Go", "parent": "Books"}, doc! {"maxTimeMS": 0});
     let mut run = PlanRun::new(&rules, &message);
     run.elapsed = Duration::from_secs(9);
