@@ -10,9 +10,10 @@ use super::target::{CommandTarget, evaluates_statement, kinds_of_class, target};
 use super::write::{AuditedWrite, WriteAction};
 use super::{matching, shape};
 use crate::command::{CommandClass, Namespace};
-use crate::document::{CowDocument, Document, Kind, Value};
+use crate::document::{CowDocument, Document, Value};
 use crate::engine::{
-    AssumedLookup, ClientState, DryRun, DryRunOutcome, Now, OutcomeKind, RuleOutcome, dry_run, statements,
+    AssumedDocuments, AssumedLookup, ClientState, DryRun, DryRunOutcome, Now, OutcomeKind, RuleOutcome, dry_run_with,
+    statements,
 };
 use crate::fnv::hash_of;
 use crate::rules::{Mode, Rule, RuleSet};
@@ -23,7 +24,6 @@ const MAX_SHELL: usize = 400;
 /// The reasons of statements that would not have matched.
 const OTHER_VERSION: &str = "the stored document had another version";
 const CHANGED_SINCE: &str = "the document was changed after this connection had read it";
-const NOT_INSERTED: &str = "no document was stored, and docward does not insert one that has a version already";
 const NOT_SATISFIED: &str = "the stored document did not satisfy the rule's condition";
 const OWN_VERSION: &str = "the rule itself would have changed the version since the application read it";
 
@@ -63,8 +63,17 @@ impl<'r> Audit<'r> {
 /// A command with at most one statement, or what is known of a unknown one.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum AuditedCommand<'c> {
-    Command(&'c CowDocument<'static>),
+    Command(&'c CowDocument<'static>, StatementPlace),
     UnknownStatements(&'c UnknownStatements),
+}
+
+/// What is known of a statement from the command that contained it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StatementPlace {
+    /// The number of the command.
+    command: u64,
+    /// What the reply shows: whether the filters of the command's statements matched nothing.
+    stored: AssumedDocuments,
 }
 
 impl KnownDocuments {
@@ -84,13 +93,16 @@ impl KnownDocuments {
             }
             RecordedContent::Command(command) => command,
         };
-        let mut each = statements(command.as_document()).peekable();
-        if each.peek().is_none() {
-            evaluate(AuditedCommand::Command(command), self);
+        let count = statements(command.as_document()).count().max(1);
+        let matched_nothing = recorded.reply.as_ref().is_some_and(|reply| reply.shows_no_match(count));
+        let stored = if matched_nothing { AssumedDocuments::Nothing } else { AssumedDocuments::Matching };
+        let place = StatementPlace { command: self.next_command(), stored };
+        if count == 1 {
+            evaluate(AuditedCommand::Command(command, place), self);
             return self.carry_out(command.as_document(), recorded, true);
         }
-        for one in each {
-            evaluate(AuditedCommand::Command(&one), self);
+        for one in statements(command.as_document()) {
+            evaluate(AuditedCommand::Command(&one, place), self);
             self.carry_out(one.as_document(), recorded, false);
         }
     }
@@ -122,6 +134,8 @@ pub(super) struct TrafficEvaluation<'r> {
     known: Vec<RuleKnowledge>,
     /// By document, or collection, as keys: when a rule would have changed a version that the application did not change.
     versions: HashMap<u64, u64>,
+    /// The last ordered command of which a statement is rejected: `serve` evaluates none after it.
+    stopped: Option<u64>,
 }
 
 /// What the traffic shows of the statements that one rule rewrites.
@@ -142,7 +156,7 @@ impl<'r> TrafficEvaluation<'r> {
         let any_shadow = rules.rules().iter().any(|rule| rule.mode == Mode::Shadow);
         let enforced = any_shadow.then(|| rules.with_shadow_enforced().ok()).flatten();
         let known = vec![RuleKnowledge::default(); rules.rules().len()];
-        Self { rules, enforced, tally, known, versions: HashMap::new() }
+        Self { rules, enforced, tally, known, versions: HashMap::new(), stopped: None }
     }
 
     pub(super) fn is_relevant(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
@@ -169,7 +183,8 @@ impl<'r> TrafficEvaluation<'r> {
         stored: &KnownDocuments,
     ) {
         match command {
-            AuditedCommand::Command(command) => self.statement(command, recorded, stored),
+            AuditedCommand::Command(_, place) if self.stopped == Some(place.command) => {}
+            AuditedCommand::Command(command, place) => self.statement(command, place, recorded, stored),
             AuditedCommand::UnknownStatements(unknown) => self.unknown_statements(unknown, &recorded.client),
         }
     }
@@ -205,18 +220,29 @@ impl<'r> TrafficEvaluation<'r> {
         }
     }
 
-    fn statement(&mut self, command: &CowDocument<'static>, recorded: &RecordedCommand, stored: &KnownDocuments) {
+    fn statement(
+        &mut self,
+        command: &CowDocument<'static>,
+        place: StatementPlace,
+        recorded: &RecordedCommand,
+        stored: &KnownDocuments,
+    ) {
         let document = command.as_document();
-        let run = |rules| {
+        let run = |rules, assumed| {
             let app_name = recorded.client.app.as_deref().map(Into::into);
             let users = Some(recorded.client.users.clone().unwrap_or_default());
             let mut client_state = ClientState { app_name, users, ..ClientState::default() };
-            dry_run(document, rules, Now { milliseconds: recorded.milliseconds.unwrap_or_default() }, &mut client_state)
+            let now = Now { milliseconds: recorded.milliseconds.unwrap_or_default() };
+            dry_run_with(assumed, document, rules, now, &mut client_state)
         };
-        let dry_run = run(self.rules);
-        let in_shadow = |outcome: &RuleOutcome| outcome.kind == OutcomeKind::ShadowRewrite;
-        let enforced = self.enforced.as_ref().filter(|_| dry_run.outcomes.iter().any(in_shadow)).map(run);
+        let dry_run = run(self.rules, place.stored);
+        let in_shadow = |outcome: &RuleOutcome| outcome.kind.is_shadow();
+        let enforcing = self.enforced.as_ref().filter(|_| dry_run.outcomes.iter().any(in_shadow));
+        let enforced = enforcing.map(|rules| run(rules, place.stored));
         let sent = enforced.as_ref().unwrap_or(&dry_run);
+        let asks = recorded.reply.is_none() && sent.needs.iter().any(|need| matches!(need, AssumedLookup::Match(_)));
+        let depends = place.stored == AssumedDocuments::Matching && (sent.depends_on_replies || asks);
+        let unmatched = depends.then(|| run(enforcing.unwrap_or(self.rules), AssumedDocuments::Nothing));
         let seen = EvaluatedCommand {
             command: document,
             target: target(document),
@@ -224,16 +250,17 @@ impl<'r> TrafficEvaluation<'r> {
             at: recorded.milliseconds.and_then(|at| u64::try_from(at).ok()),
             partial: recorded.partial,
             is_unmatched: recorded.reply.as_ref().is_some_and(|one| !one.is_ok() || one.n == Some(0)),
-            has_inserted: recorded.reply.as_ref().is_some_and(|one| one.n == Some(1) && one.modified == Some(0)),
             sent: match &sent.outcome {
                 DryRunOutcome::Rewritten(sent) => sent,
                 _ => &[],
             },
+            unmatched: unmatched.as_ref(),
         };
+        let outcomes = effective(&dry_run, enforced.as_ref());
         // Several rules can rewrite one statement; the first one counts what it would not have matched.
         let rewrites = |outcome: &RuleOutcome| ReportedOutcome::from_kind(outcome.kind) == ReportedOutcome::Rewrite;
-        let first = dry_run.outcomes.iter().find(|outcome| rewrites(outcome)).map(|outcome| outcome.rule);
-        for outcome in &dry_run.outcomes {
+        let first = outcomes.iter().find(|outcome| rewrites(outcome)).map(|outcome| outcome.rule);
+        for outcome in &outcomes {
             let rule = self.rules.rule(outcome.rule);
             let matched = match seen.matched(rule, stored) {
                 _ if self.is_own_version(rule, &seen, stored) => Matched::Not(ReportedOutcome::NoMatch, OWN_VERSION),
@@ -242,8 +269,12 @@ impl<'r> TrafficEvaluation<'r> {
             };
             self.count_outcome(outcome, &dry_run, matched, &seen);
         }
-        self.count_forwarded(&dry_run, &seen, stored);
+        self.count_forwarded(&dry_run, &outcomes, &seen, stored);
         self.note_versions(&seen, stored);
+        let ordered = !recorded.partial && document.get("ordered").and_then(Value::as_flag) != Some(false);
+        if ordered && matches!(dry_run.outcome, DryRunOutcome::Rejected { .. }) {
+            self.stopped = Some(place.command);
+        }
     }
 
     /// Whether the statement requires a version that the rule itself would have changed since the application read it.
@@ -309,15 +340,27 @@ impl<'r> TrafficEvaluation<'r> {
             known.unknown += u64::from(is_rewritten && matches!(matched, Matched::Unknown));
             known.broken += u64::from(reason == OWN_VERSION);
         }
+        let is_unconfirmed = matches!(reported, ReportedOutcome::Rewrite | ReportedOutcome::Reject)
+            && !matches!(matched, Matched::Yes)
+            && seen.may_have_no_effect(outcome);
+        if let Some(tally) = self.tally.rules.get_mut(rule.id.index()).filter(|_| is_unconfirmed) {
+            tally.unconfirmed += outcome.statements;
+        }
         seen.count_example(&mut self.tally, rule, reported, (&outcome.namespace, reason), outcome.statements);
     }
 
     /// Counts the rules that evaluated the statement without an outcome.
-    fn count_forwarded(&mut self, dry_run: &DryRun, seen: &EvaluatedCommand<'_>, stored: &KnownDocuments) {
+    fn count_forwarded(
+        &mut self,
+        dry_run: &DryRun,
+        outcomes: &[RuleOutcome],
+        seen: &EvaluatedCommand<'_>,
+        stored: &KnownDocuments,
+    ) {
         let Some((namespace, class, kind)) = seen.target else { return };
         let rules = self.rules;
         let Some(found) = rules.rules_for(namespace.database, namespace.collection) else { return };
-        let has_outcome = |rule: &Rule| dry_run.outcomes.iter().any(|outcome| outcome.rule == rule.id);
+        let has_outcome = |rule: &Rule| outcomes.iter().any(|outcome| outcome.rule == rule.id);
         // Later rules do not evaluate a rejected statement.
         let rejecting = dry_run.outcomes.iter().find(|outcome| outcome.kind == OutcomeKind::Reject);
         let last = rejecting.map(|outcome| rules.rule(outcome.rule).pattern.evaluation_order());
@@ -346,6 +389,19 @@ impl<'r> TrafficEvaluation<'r> {
     }
 }
 
+/// The outcomes of the rules, of those in shadow mode as if they were enforced.
+fn effective(dry_run: &DryRun, enforced: Option<&DryRun>) -> Vec<RuleOutcome> {
+    let as_enforced = |outcome: &RuleOutcome| match enforced {
+        Some(enforced) if outcome.kind.is_shadow() => {
+            let own = enforced.outcomes.iter().find(|one| one.rule == outcome.rule);
+            let is_stopped = enforced.outcomes.iter().any(|one| one.kind == OutcomeKind::Reject);
+            own.or_else(|| is_stopped.then_some(outcome)).cloned()
+        }
+        _ => Some(outcome.clone()),
+    };
+    dry_run.outcomes.iter().filter_map(as_enforced).collect()
+}
+
 /// A command of one statement to count.
 struct EvaluatedCommand<'s> {
     command: Document<'s>,
@@ -355,10 +411,10 @@ struct EvaluatedCommand<'s> {
     partial: bool,
     /// The reply shows that it failed or matched nothing.
     is_unmatched: bool,
-    /// The reply shows that one document was inserted or left as it was.
-    has_inserted: bool,
     /// What is sent instead, if rules rewrite it.
     sent: &'s [CowDocument<'static>],
+    /// What the rules do if nothing matches with their conditions, if that can matter.
+    unmatched: Option<&'s DryRun>,
 }
 
 impl EvaluatedCommand<'_> {
@@ -368,6 +424,15 @@ impl EvaluatedCommand<'_> {
             |(namespace, class, kind): CommandTarget<'_>| rule.pattern.evaluates_command(class, kind, namespace);
         let comment = rule.pattern.looks_at_comment() && self.command.get("comment").is_none();
         self.partial && (comment || self.target.is_some_and(whole))
+    }
+
+    /// Whether the rule has another outcome if nothing matches, or nothing with the rules' conditions.
+    fn may_have_no_effect(&self, outcome: &RuleOutcome) -> bool {
+        let reported = |outcome: &RuleOutcome| (outcome.rule, ReportedOutcome::from_kind(outcome.kind));
+        let asks = |need: &AssumedLookup| matches!(need, AssumedLookup::Match(_));
+        self.unmatched.is_some_and(|run| {
+            run.needs.iter().any(asks) || !run.outcomes.iter().any(|other| reported(other) == reported(outcome))
+        })
     }
 
     /// Whether the statement that is sent would have matched the document that the client's own filter matched.
@@ -383,14 +448,7 @@ impl EvaluatedCommand<'_> {
         }
         let name = namespace.to_string();
         let is_version = rule.pattern.version().is_some();
-        let Some(document) = stored.selected(&name, original.filter) else {
-            let requires_version = sent
-                .filter
-                .elements()
-                .any(|one| one.value.kind != Kind::Null && original.filter.get(one.key).is_none());
-            let is_lost = is_version && self.has_inserted && original.upsert && !sent.upsert && requires_version;
-            return if is_lost { Matched::Not(ReportedOutcome::NoMatch, NOT_INSERTED) } else { Matched::Unknown };
-        };
+        let Some(document) = stored.selected(&name, original.filter) else { return Matched::Unknown };
         if original.upsert || matching::matches(original.filter, &document) == Some(false) {
             return Matched::Unknown;
         }

@@ -29,8 +29,9 @@ const MAX_READS: usize = 32;
 pub(super) struct KnownDocuments {
     collections: HashMap<String, KnownCollection>,
     bytes: usize,
-    /// The number of commands so far.
+    /// The number of statements so far.
     tick: u64,
+    commands: u64,
     /// By connection: its last reads, as keys of documents or collections with their ticks.
     reads: HashMap<u64, VecDeque<(u64, u64)>>,
 }
@@ -192,6 +193,12 @@ impl KnownDocuments {
         self.tick
     }
 
+    /// Numbers the next command.
+    pub(super) fn next_command(&mut self) -> u64 {
+        self.commands += 1;
+        self.commands
+    }
+
     /// Drops the documents of a collection, which a write of unknown content may have changed.
     pub(super) fn forget(&mut self, namespace: &str) {
         self.collections.remove(namespace);
@@ -212,7 +219,8 @@ impl KnownDocuments {
             return;
         }
         if self.bytes > MAX_BYTES || self.collections.len() > MAX_COLLECTIONS {
-            *self = Self { tick: self.tick, reads: std::mem::take(&mut self.reads), ..Self::default() };
+            let reads = std::mem::take(&mut self.reads);
+            *self = Self { tick: self.tick, commands: self.commands, reads, ..Self::default() };
         }
         let now = WriteMoment { tick: self.tick, connection };
         let is_certain = is_single && reply.is_some_and(|reply| reply.n.is_some_and(|n| n > 0));

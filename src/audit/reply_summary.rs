@@ -20,6 +20,8 @@ pub struct ReplySummary {
     pub n: Option<i64>,
     /// `nModified`
     pub modified: Option<i64>,
+    /// The documents of `n` that upserts inserted.
+    pub upserted: i64,
     /// Documents in the batch of a cursor.
     pub returned: Option<i64>,
     /// The cursor that stays open; 0 if there is none.
@@ -41,6 +43,12 @@ impl ReplySummary {
         self.code.is_none() && self.write_errors.is_empty()
     }
 
+    /// Whether the filters of all the command's updates or deletes matched nothing.
+    pub(super) fn shows_no_match(&self, statements: usize) -> bool {
+        let all = i64::try_from(statements) == Ok(self.upserted);
+        self.is_ok() && self.n == Some(self.upserted) && (self.upserted == 0 || all)
+    }
+
     /// Writes the fields of a capture's `reply`.
     pub fn write(&self, w: &mut Writer<'_>) {
         if let Some(code) = self.code {
@@ -51,6 +59,9 @@ impl ReplySummary {
         }
         for (name, count) in [("n", self.n), ("nModified", self.modified), ("returned", self.returned)] {
             count.into_iter().for_each(|count| w.integer(name, count));
+        }
+        if self.upserted != 0 {
+            w.integer("upserted", self.upserted);
         }
         if self.cursor != 0 {
             w.slot("cursor").int64(self.cursor);
@@ -67,6 +78,7 @@ impl ReplySummary {
             write_errors: errors.values().filter_map(Value::as_i32).collect(),
             n: number("n"),
             modified: number("nModified"),
+            upserted: number("upserted").unwrap_or_default(),
             returned: number("returned"),
             cursor: number("cursor").unwrap_or_default(),
             rules: Vec::new(),
@@ -83,7 +95,10 @@ impl From<&Reply<'_>> for ReplySummary {
         rules.sort_unstable();
         rules.dedup();
         // findAndModify has its count in there.
-        let of_find_and_modify = || reply.body.get("lastErrorObject")?.as_document()?.get("n")?.as_integer();
+        let last_error = reply.body.get("lastErrorObject").and_then(Value::as_document);
+        let of_find_and_modify = || last_error?.get("n")?.as_integer();
+        let inserted = last_error.is_some_and(|last_error| last_error.get("upserted").is_some());
+        let upserted = reply.upserted().values().count() + usize::from(inserted);
         Self {
             code: (!reply.is_ok()).then(|| reply.code().unwrap_or_default()),
             write_errors: errors
@@ -92,6 +107,7 @@ impl From<&Reply<'_>> for ReplySummary {
                 .collect(),
             n: number("n").or_else(of_find_and_modify),
             modified: number("nModified"),
+            upserted: i64::try_from(upserted).unwrap_or(i64::MAX),
             returned: reply.batch().and_then(|batch| i64::try_from(batch.values().count()).ok()),
             cursor: reply.cursor_id().unwrap_or_default(),
             rules,
@@ -165,7 +181,11 @@ mod tests {
         assert_eq!((failed.code, failed.is_ok()), (Some(26), false));
         let taken = answer(&doc! {"lastErrorObject": {"n": 0, "updatedExisting": false}, "value": null, "ok": 1.0});
         assert_eq!(taken.n, Some(0));
-        for one in [written, found, failed, taken] {
+        assert!(taken.shows_no_match(1) && !failed.shows_no_match(1) && !written.shows_no_match(2));
+        let upserted = vec![doc! {"index": 0, "_id": 1}];
+        let upserted = answer(&doc! {"n": 1, "nModified": 0, "upserted": upserted, "ok": 1.0});
+        assert!(upserted.shows_no_match(1) && !upserted.shows_no_match(2));
+        for one in [written, found, failed, taken, upserted] {
             let bytes = document(|w| one.write(w));
             let read = ReplySummary::from_record(Document::parse(&bytes).unwrap());
             assert_eq!(read, ReplySummary { rules: Vec::new(), ..one });

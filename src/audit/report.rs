@@ -213,6 +213,13 @@ fn notes(tally: &AuditTally, rules: &RuleSet, sources: &[TrafficFile]) -> Vec<St
                 .to_owned(),
         );
     }
+    for (rule, RuleTally { unconfirmed, .. }) in active(rules, tally).filter(|(_, tally)| tally.unconfirmed > 0) {
+        notes.push(format!(
+            "{unconfirmed} of the statements that rule '{}' would rewrite or reject have another outcome if no stored document \
+             matches them, also with the rule's condition; the sources do not show it",
+            rule.name.value
+        ));
+    }
     notes
 }
 

@@ -174,6 +174,9 @@ pub struct ExampleText {
 #[derive(Debug, Clone, Default)]
 pub struct RuleTally {
     pub counts: OutcomeCounts,
+    /// Of the rewritten and rejected statements, those that have another outcome if no stored document matches them, which is
+    /// not known.
+    pub unconfirmed: u64,
     /// A list: few applications write to one collection, and searching a short list is faster than hashing.
     apps: Vec<(String, OutcomeCounts)>,
     examples: Vec<Example>,
@@ -260,6 +263,7 @@ impl RuleTally {
     /// Adds the counts of `other`.
     pub fn merge(&mut self, other: Self) {
         self.counts.merge(other.counts);
+        self.unconfirmed += other.unconfirmed;
         let mut apps: Vec<_> = other.apps.into_iter().collect();
         apps.sort_unstable_by(|one, other| one.0.cmp(&other.0));
         apps.into_iter().for_each(|(app, counts)| self.add_to_app(&app, |sum| sum.merge(counts)));

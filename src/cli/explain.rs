@@ -19,7 +19,7 @@ use super::output::{print, print_line};
 use super::{EXIT_USAGE, Format, fail, load_rules, logging, words};
 use crate::config::Report;
 use crate::document::CowDocument;
-use crate::engine::{DryRun, DryRunOutcome, Now, OutcomeKind, RuleOutcome, dry_run, statements};
+use crate::engine::{AssumedDocuments, DryRun, DryRunOutcome, Now, OutcomeKind, RuleOutcome, dry_run_with, statements};
 use crate::rules::RuleSet;
 use crate::shell::{self, ShellContext, extended_json};
 
@@ -109,18 +109,24 @@ impl ExplainInput<'_> {
         let parsed = shell::parse(self.text, context).map_err(|error| words::report(&error, "command", self.text))?;
         let explained = |command| {
             let dry_run = self.dry_run(&command, rules);
+            let depends = dry_run.depends_on_replies || words::depends_on_match(&dry_run);
+            let unmatched = depends.then(|| self.dry_run_with(AssumedDocuments::Nothing, &command, rules));
             let in_shadow =
                 |outcome: &RuleOutcome| matches!(outcome.kind, OutcomeKind::ShadowReject | OutcomeKind::ShadowRewrite);
             let enforced = dry_run.outcomes.iter().any(in_shadow).then(|| rules.with_shadow_enforced().ok()).flatten();
             let enforced = enforced.map(|rules| self.dry_run(&command, &rules));
-            Explained { dry_run, enforced, command }
+            Explained { dry_run, unmatched, enforced, command }
         };
         Ok(Explanation { input: self, rules, commands: parsed.commands.into_iter().map(explained).collect() })
     }
 
     fn dry_run(&self, command: &CowDocument<'static>, rules: &RuleSet) -> DryRun {
+        self.dry_run_with(AssumedDocuments::Matching, command, rules)
+    }
+
+    fn dry_run_with(&self, stored: AssumedDocuments, command: &CowDocument<'static>, rules: &RuleSet) -> DryRun {
         let mut client_state = words::client_state(self.app, self.user);
-        dry_run(command.as_document(), rules, Now { milliseconds: self.at }, &mut client_state)
+        dry_run_with(stored, command.as_document(), rules, Now { milliseconds: self.at }, &mut client_state)
     }
 }
 
@@ -166,6 +172,8 @@ pub(super) struct Explanation<'r> {
 struct Explained {
     command: CowDocument<'static>,
     dry_run: DryRun,
+    /// The dry run if no document matches, if that can matter.
+    unmatched: Option<DryRun>,
     /// The dry run with rules in shadow mode enforced, if one of them matches.
     enforced: Option<DryRun>,
 }
@@ -198,8 +206,8 @@ impl Explained {
             let verdict = words::verdict(&statement.outcome);
             writeln!(out, "statement {} of {}: {verdict} ({names})", index + 1, statements.len()).unwrap_or_default();
         }
-        for need in &self.dry_run.needs {
-            writeln!(out, "\nnote: {}", words::need(need, &self.dry_run.outcome, database)).unwrap_or_default();
+        for note in self.notes(database) {
+            writeln!(out, "\nnote: {note}").unwrap_or_default();
         }
         if matches!(self.dry_run.outcome, DryRunOutcome::Unchanged) {
             writeln!(out, "\n{}", words::shell(self.sent(), database)).unwrap_or_default();
@@ -214,6 +222,13 @@ impl Explained {
             }
         }
         out
+    }
+
+    /// What the dry run has assumed, and what docward does otherwise.
+    fn notes<'n>(&'n self, database: &'n str) -> impl Iterator<Item = String> + use<'n> {
+        let needs = self.dry_run.needs.iter().map(move |need| words::need(need, &self.dry_run.outcome, database));
+        let unmatched = self.unmatched.iter().filter_map(move |run| words::unmatched(&self.dry_run, run, database));
+        needs.chain(unmatched).chain(words::unknown_command(&self.command, &self.dry_run))
     }
 
     /// The diff from the command to the one that a dry run sends; `None` if they are the same, nothing is sent, or it is
@@ -310,9 +325,8 @@ impl Serialize for Explanation<'_> {
         let statements = || commands.iter().flat_map(|one| self.statements(one));
         result
             .serialize_entry("statements", &SerializedList(|| statements().map(|one| statement_json(&one, rules))))?;
-        let needs = || commands.iter().flat_map(|one| one.dry_run.needs.iter().map(move |need| (one, need)));
-        let note = |(one, need): (&Explained, _)| words::need(need, &one.dry_run.outcome, database);
-        result.serialize_entry("notes", &SerializedList(|| needs().map(note)))?;
+        let notes = || commands.iter().flat_map(|one| one.notes(database));
+        result.serialize_entry("notes", &SerializedList(notes))?;
         result.end()
     }
 }

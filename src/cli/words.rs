@@ -2,8 +2,9 @@
 
 use serde_json::json;
 
+use crate::command::{CommandClass, classify};
 use crate::config::{Code, Diagnostic, Report, SourceFile, SourceFiles, Span};
-use crate::document::CowDocument;
+use crate::document::{CowDocument, Document, Value};
 use crate::engine::lookup::Maximum;
 use crate::engine::step::PermitRequest;
 use crate::engine::{AssumedLookup, ClientState, DryRun, DryRunOutcome, OutcomeKind, RuleOutcome};
@@ -118,6 +119,68 @@ pub(super) fn need(need: &AssumedLookup, outcome: &DryRunOutcome, database: &str
             format!("docward rejects it only if this query finds a document: {question}")
         }
     }
+}
+
+/// Whether the verdict depends on whether a document matches.
+pub(super) fn depends_on_match(dry_run: &DryRun) -> bool {
+    dry_run.needs.iter().any(|need| matches!(need, AssumedLookup::Match(_)))
+}
+
+/// What docward does if nothing matches, where that differs; `unmatched` is the dry run for this case.
+pub(super) fn unmatched(dry_run: &DryRun, unmatched: &DryRun, database: &str) -> Option<String> {
+    let sent = |run: &DryRun| match &run.outcome {
+        DryRunOutcome::Rewritten(sent) | DryRunOutcome::Rejected { sent, .. } => sent.len(),
+        DryRunOutcome::Unchanged | DryRunOutcome::Undecided => 0,
+    };
+    let later = match &unmatched.outcome {
+        DryRunOutcome::Rewritten(all) | DryRunOutcome::Rejected { sent: all, .. } => {
+            all.get(sent(dry_run)..).unwrap_or_default()
+        }
+        DryRunOutcome::Unchanged | DryRunOutcome::Undecided => &[],
+    };
+    let then = match (later, rejection(unmatched)) {
+        ([], None) => "the client gets n: 0".to_owned(),
+        ([], Some(message)) => format!("the client gets this error: {message}"),
+        // The server counts a statement that cannot match.
+        (later, _) if !later.iter().any(upserts) => "the client gets n: 0".to_owned(),
+        (later, _) => format!("docward sends {}", shell(later, database)),
+    };
+    if depends_on_match(dry_run) {
+        return Some(format!("if the query finds none, {then}"));
+    }
+    let questions: Vec<String> = unmatched
+        .needs
+        .iter()
+        .filter_map(|need| match need {
+            AssumedLookup::Match(question) => Some(render(question.as_document(), database)),
+            _ => None,
+        })
+        .collect();
+    (!questions.is_empty()).then(|| {
+        format!(
+            "if it matches nothing, docward asks whether a document fails only the rules' conditions: {}; if so, the \
+             client gets the rule's error or n: 0; if not, {then}",
+            questions.join("; ")
+        )
+    })
+}
+
+/// Whether a statement of the command may insert a document.
+fn upserts(command: &CowDocument<'static>) -> bool {
+    let command = command.as_document();
+    let is_upsert = |of: Document<'_>| of.get("upsert").and_then(Value::as_flag) == Some(true);
+    let lists = ["updates", "ops"].into_iter().filter_map(|list| command.get(list)?.as_array());
+    is_upsert(command) || lists.flat_map(Document::values).filter_map(Value::as_document).any(is_upsert)
+}
+
+/// What explains the forwarding of a command that docward does not know.
+pub(super) fn unknown_command(command: &CowDocument<'_>, dry_run: &DryRun) -> Option<String> {
+    let name = command.as_document().first()?.key;
+    let forwards = matches!(dry_run.outcome, DryRunOutcome::Unchanged) && classify(name) == CommandClass::Unknown;
+    forwards.then(|| {
+        let name = String::from_utf8_lossy(name);
+        format!("docward knows no command `{name}`, and forwards it because it names no protected collection")
+    })
 }
 
 fn permit(request: &PermitRequest) -> String {

@@ -1,8 +1,8 @@
 //! Carries out a command without a server and returns what the rules do to it, for `explain`, `test` and others.
 //!
 //! It runs the same [`Plan`] as the proxy, with made-up replies; each request is recorded as a [`AssumedLookup`]. Numbers
-//! start at the lowest possible one, every sent command succeeds, no user is authenticated, and the client has all
-//! privileges. The dry run has no verdict only if it depends on stored documents.
+//! start at the lowest possible one, every sent command succeeds ([`AssumedDocuments`]), no user is authenticated, and the
+//! client has all privileges. The dry run has no verdict only if it depends on stored documents.
 
 use std::time::Duration;
 
@@ -29,6 +29,17 @@ pub struct DryRun {
     pub without_effect: Vec<RuleOutcome>,
     /// The lookups that docward would have made.
     pub needs: Vec<AssumedLookup>,
+    /// What it does next depends on the reply to a statement: see [`AssumedDocuments`].
+    pub depends_on_replies: bool,
+}
+
+/// What the replies show that a dry run makes up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AssumedDocuments {
+    /// Each statement matches a document, also with the conditions that rules add.
+    Matching,
+    /// The filter of no statement matches a document.
+    Nothing,
 }
 
 /// What happens to a command.
@@ -64,14 +75,26 @@ pub enum AssumedLookup {
 /// More steps than any plan with made-up replies takes, for the largest batch.
 const MAX_STEPS: usize = 1_000_000;
 
-/// Applies `rules` to `command`, a body that contains `$db` and its statements.
+/// Applies `rules` to `command`, a body that contains `$db` and its statements. Assumes that each statement matches.
 #[must_use]
 pub fn dry_run(command: Document<'_>, rules: &RuleSet, now: Now, client_state: &mut ClientState) -> DryRun {
+    dry_run_with(AssumedDocuments::Matching, command, rules, now, client_state)
+}
+
+/// The same with other stored documents.
+#[must_use]
+pub fn dry_run_with(
+    stored: AssumedDocuments,
+    command: Document<'_>,
+    rules: &RuleSet,
+    now: Now,
+    client_state: &mut ClientState,
+) -> DryRun {
     let frame = frame(command);
-    let mut dry_run_plan = DryRunPlan { command, rules, sent: Vec::new(), needs: Vec::new() };
+    let mut dry_run_plan =
+        DryRunPlan { command, rules, stored, sent: Vec::new(), needs: Vec::new(), depends_on_replies: false };
     if !matches!(triage(&frame, rules), Triage::Evaluate | Triage::More) {
-        let (outcomes, without_effect, needs) = (Vec::new(), Vec::new(), Vec::new());
-        return DryRun { outcome: DryRunOutcome::Unchanged, outcomes, without_effect, needs };
+        return dry_run_plan.end(DryRunOutcome::Unchanged, Vec::new());
     }
     client_state.privileges = Privileges::all();
     let mut plan = Plan::new(&frame, rules, now).noting_routine();
@@ -80,7 +103,6 @@ pub fn dry_run(command: Document<'_>, rules: &RuleSet, now: Now, client_state: &
     for _ in 0..MAX_STEPS {
         outcomes.extend(plan.take_outcomes());
         step = match step {
-            // Assume that a protected document exists.
             Step::Exchange(message) if plan.awaits_match_check() => {
                 let found = dry_run_plan.match_one(&message);
                 plan.next(Input::Reply(found), client_state)
@@ -91,7 +113,10 @@ pub fn dry_run(command: Document<'_>, rules: &RuleSet, now: Now, client_state: &
             }
             Step::Exchange(message) => match dry_run_plan.exchange(&message) {
                 Some(reply) => plan.next(Input::Reply(reply), client_state),
-                None => return dry_run_plan.end(DryRunOutcome::Undecided, outcomes),
+                None => {
+                    outcomes.extend(plan.take_rest());
+                    return dry_run_plan.end(DryRunOutcome::Undecided, outcomes);
+                }
             },
             Step::Lookup(lookup) => {
                 let found = dry_run_plan.look_up(lookup);
@@ -153,8 +178,10 @@ pub fn statements(command: Document<'_>) -> impl Iterator<Item = CowDocument<'st
 struct DryRunPlan<'c> {
     command: Document<'c>,
     rules: &'c RuleSet,
+    stored: AssumedDocuments,
     sent: Vec<CowDocument<'static>>,
     needs: Vec<AssumedLookup>,
+    depends_on_replies: bool,
 }
 
 impl DryRunPlan<'_> {
@@ -165,7 +192,8 @@ impl DryRunPlan<'_> {
             outcome => outcome,
         };
         let (outcomes, without_effect) = in_order(outcomes, &outcome, self.rules);
-        DryRun { outcome, outcomes, without_effect, needs: self.needs }
+        let Self { needs, depends_on_replies, .. } = self;
+        DryRun { outcome, outcomes, without_effect, needs, depends_on_replies }
     }
 
     /// Returns the made-up reply to a command of the plan; `None` when it depends on stored documents.
@@ -190,9 +218,10 @@ impl DryRunPlan<'_> {
                 (!writes).then(|| reply(nothing))
             }
             class => {
-                let reply = success(WriteForm::for_class(class), sent.as_document());
+                let reply = write_reply(WriteForm::for_class(class), sent.as_document(), self.stored);
                 // Leave out the abort that a rejection causes in a transaction.
                 let of_client = self.command.first().is_some_and(|first| first.key == name);
+                self.depends_on_replies |= of_client;
                 self.sent.extend(of_client.then_some(sent));
                 Some(reply)
             }
@@ -208,10 +237,15 @@ impl DryRunPlan<'_> {
         if let Some(sent) = sent {
             self.needs.push(AssumedLookup::Match(question(sent.as_document())));
         }
+        let finds = self.stored == AssumedDocuments::Matching;
         reply(|w| {
             w.nested("cursor", |w| {
                 w.slot("id").int64(0);
-                w.array("firstBatch", |a| a.nested(|w| w.null("_id")));
+                w.array("firstBatch", |a| {
+                    if finds {
+                        a.nested(|w| w.null("_id"));
+                    }
+                });
             });
         })
     }
@@ -223,10 +257,11 @@ impl DryRunPlan<'_> {
             .filter_map(Value::as_document)
             .map(|check| self.needs.push(AssumedLookup::Match(as_find(sent, check))))
             .count();
+        let matched = if self.stored == AssumedDocuments::Matching { count } else { 0 };
         reply(|w| {
             w.int32("n", 0);
             w.array("writeErrors", |a| {
-                for index in 0..count {
+                for index in 0..matched {
                     a.nested(|w| {
                         w.integer("index", index as i64);
                         w.int32("code", code::IMMUTABLE_FIELD);
@@ -370,13 +405,26 @@ fn reply(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     writer.finish()
 }
 
-/// Returns a reply in which every statement succeeded.
-fn success(form: Option<WriteForm>, sent: Document<'_>) -> Vec<u8> {
+/// Returns a reply in which every statement succeeded: it has matched one document, or none and inserts an upsert.
+fn write_reply(form: Option<WriteForm>, sent: Document<'_>, stored: AssumedDocuments) -> Vec<u8> {
     let list = form.and_then(WriteForm::list).and_then(|list| sent.get(list)).and_then(Value::as_array);
+    let statements = list.unwrap_or(Document::EMPTY);
     let count = list.map_or(1, |list| list.values().count() as i64);
+    let finds = stored == AssumedDocuments::Matching || form == Some(WriteForm::Insert);
+    let inserts = |statement: Document<'_>| !finds && statement.get("upsert").and_then(Value::as_flag) == Some(true);
+    let inserting = |(_, statement): &(usize, Value<'_>)| statement.as_document().is_some_and(inserts);
+    let upserted = || statements.values().enumerate().filter(inserting).map(|(index, _)| index as i64);
+    let matched = if finds { count } else { 0 };
     reply(|w| match form {
         Some(WriteForm::FindAndModify) => {
-            w.nested("lastErrorObject", |w| w.int32("n", 1));
+            let upserts = inserts(sent);
+            w.nested("lastErrorObject", |w| {
+                w.int32("n", i32::from(finds || upserts));
+                w.boolean("updatedExisting", finds);
+                if upserts {
+                    w.null("upserted");
+                }
+            });
             w.null("value");
         }
         Some(WriteForm::BulkWrite) => {
@@ -384,12 +432,23 @@ fn success(form: Option<WriteForm>, sent: Document<'_>) -> Vec<u8> {
                 w.slot("id").int64(0);
                 w.array("firstBatch", |_| {});
             });
-            w.integer("nMatched", count);
-            w.integer("nModified", count);
+            w.integer("nMatched", matched);
+            w.integer("nModified", matched);
+            w.integer("nUpserted", upserted().count() as i64);
         }
         _ => {
-            w.integer("n", count);
-            w.integer("nModified", count);
+            w.integer("n", matched + upserted().count() as i64);
+            w.integer("nModified", matched);
+            if upserted().next().is_some() {
+                w.array("upserted", |a| {
+                    for index in upserted() {
+                        a.nested(|w| {
+                            w.integer("index", index);
+                            w.null("_id");
+                        });
+                    }
+                });
+            }
         }
     })
 }

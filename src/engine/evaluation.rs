@@ -252,11 +252,11 @@ impl<'r, 'a> Evaluated<'r, 'a> {
             }
             // With the condition docward also queries the server's record of an earlier send, by the write's number.
             Prerequisite::NoMatch(_) => self.statement = self.statement.insert_only(),
-            Prerequisite::Procedure(procedure) => {
-                if let Some(no_effect) = procedure.no_effect() {
-                    self.watch(rule, Some(no_effect), Some(outcomes));
-                }
-            }
+            // It may still reject the statement, or have no effect.
+            Prerequisite::Procedure(procedure) => match procedure.no_effect() {
+                Some(no_effect) => self.watch(rule, Some(no_effect), Some(outcomes)),
+                None => outcomes.keep_open(rule),
+            },
         }
         self.prerequisites.add(rule, prerequisite);
     }

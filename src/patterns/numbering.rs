@@ -71,3 +71,17 @@ pub struct CounterId {
     pub collection: Arc<str>,
     pub id: Arc<str>,
 }
+
+impl CounterId {
+    /// The database and collection of [`Self::of_provided`].
+    pub const PROVIDED: (&str, &str) = ("docward", "counters");
+
+    /// Returns the document with the largest number that clients provided while this counter was missing.
+    #[must_use]
+    pub fn of_provided(&self) -> Self {
+        let Self { database, collection, id } = self;
+        let (of_database, of_collection) = Self::PROVIDED;
+        let id = format!("{database}.{collection} {id}").into();
+        Self { database: of_database.into(), collection: of_collection.into(), id }
+    }
+}

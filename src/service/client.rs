@@ -1,5 +1,6 @@
 //! docward's own client: opens it on first use, and describes and classifies its errors.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mongodb::Client;
@@ -10,13 +11,15 @@ use mongodb::options::{ClientOptions, Tls};
 use super::background::BackgroundTasks;
 use super::error_kind::{denied, is_passing, is_unauthorized};
 use super::observed_servers::ObservedServers;
-use crate::engine::lookup::LookupError;
+use crate::engine::lookup::{CounterId, LookupError};
 
 #[derive(Debug)]
 pub(super) struct ServiceClient {
     options: ClientOptions,
     pub(super) observed: Arc<ObservedServers>,
     client: Mutex<SharedClient>,
+    /// The counters for which it has stored numbers that clients provided before they existed.
+    pub(super) provided: Mutex<HashSet<CounterId>>,
     background: BackgroundTasks,
 }
 
@@ -50,7 +53,7 @@ impl ServiceClient {
     /// `background`: tasks that use it.
     pub(super) fn new(options: ClientOptions, background: BackgroundTasks) -> Self {
         let observed = Arc::new(ObservedServers::new(options.repl_set_name.clone()));
-        Self { options, observed, client: Mutex::default(), background }
+        Self { options, observed, client: Mutex::default(), provided: Mutex::default(), background }
     }
 
     /// Returns when no server of the connection string can be reached.

@@ -25,7 +25,7 @@ use super::pattern_work::PatternWork;
 use super::pause::Pause;
 use crate::command::Namespace;
 use crate::document::{Value, document};
-use crate::engine::lookup::Maximum;
+use crate::engine::lookup::{CounterId, Maximum};
 use crate::patterns::{DataCheck, Search};
 use crate::rules::{Mode, Rule, RuleId, RuleSet};
 
@@ -188,6 +188,17 @@ async fn counted(client: &Client, search: &Search) -> Result<Option<i64>, Error>
     let find = doc! {"find": collection, "filter": {"_id": id}, "limit": 1};
     let reply = client.database(database).run_command(own_reads::of_current(find)).await?;
     let seq = first_batch(&reply).next().and_then(|counter| whole(counter.get("seq")));
+    let counter = CounterId {
+        database: database.as_str().into(),
+        collection: collection.as_str().into(),
+        id: id.as_str().into(),
+    };
+    let provided = counter.of_provided();
+    let find = doc! {"find": &*provided.collection, "filter": {"_id": &*provided.id}, "limit": 1};
+    // Without the privilege its user may not know them.
+    let provided = client.database(&provided.database).run_command(find).await.ok();
+    let provided = provided.and_then(|reply| whole(first_batch(&reply).next()?.get("seq")));
+    let seq = seq.max(provided);
     Ok(seq.or((!may_be_missing).then_some(0)))
 }
 

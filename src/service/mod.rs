@@ -1,8 +1,8 @@
 //! Operations that docward performs at mongod as its own user, through the official driver: numbers of counters, the
 //! largest value of a field, consistent copies.
 //!
-//! The proxy sees one narrow trait, [`Service`]; it must not know about drivers. [`allocator`] reserves numbers,
-//! [`mongo`] connects to the server, [`worker`] works in the background for [`copies`] and [`history`], [`modes`] stores
+//! The proxy sees one narrow trait, [`Service`]; it must not know about drivers. [`allocator`] reserves numbers in
+//! [`counters`], [`mongo`] connects to the server, [`worker`] works in the background for [`copies`] and [`history`], [`modes`] stores
 //! overrides of rule modes, [`timestamps`] and [`inspection`] serve the command line.
 
 pub mod access;
@@ -11,6 +11,7 @@ mod background;
 mod client;
 pub mod connection;
 pub mod copies;
+mod counters;
 pub mod data;
 mod error_kind;
 pub mod history;

@@ -1,17 +1,16 @@
 //! Methods that neither read nor write documents: `runCommand`, `adminCommand`, rename and drop.
 
-use super::arguments::Options;
-use super::chain::{CommandBuilder, MethodCall, MethodCollection};
-use super::term::{Term, TermContent, TermField};
+use super::arguments::MethodCall;
+use super::chain::{CommandBuilder, FIRST_FIELD, MethodCollection};
+use super::term::{Term, TermContent};
 use super::{ShellError, reads, writes};
 
-pub(super) fn database_method(database: &str, mut method: MethodCall) -> Result<CommandBuilder, ShellError> {
+pub(super) fn database_method(database: &str, method: &mut MethodCall) -> Result<CommandBuilder, ShellError> {
     match method.name.as_str() {
-        "runCommand" => run_command(database, &mut method),
-        "adminCommand" => run_command("admin", &mut method),
+        "runCommand" => run_command(database, method),
+        "adminCommand" => run_command("admin", method),
         "dropDatabase" => {
             let write_concern = method.arguments.document("the write concern")?;
-            method.arguments.finish()?;
             let mut command = CommandBuilder::new(database, "dropDatabase", Term::int32(1));
             write_concern.into_iter().for_each(|concern| command.push("writeConcern", concern));
             Ok(command)
@@ -25,18 +24,16 @@ pub(super) fn database_method(database: &str, mut method: MethodCall) -> Result<
 
 pub(super) fn collection_method(
     collection: &MethodCollection,
-    mut method: MethodCall,
+    method: &mut MethodCall,
 ) -> Result<CommandBuilder, ShellError> {
     match method.name.as_str() {
-        "renameCollection" => rename(collection, &mut method),
+        "renameCollection" => rename(collection, method),
         "drop" => {
             let mut command = collection.command("drop");
-            let mut options = method.arguments.options()?;
-            options.copy(&["comment", "writeConcern"], &mut command.fields);
-            options.finish()?;
+            reads::copy_options(&mut method.arguments, &["comment", "writeConcern"], &mut command)?;
             Ok(command)
         }
-        "runCommand" => run_on_collection(collection, &mut method),
+        "runCommand" => run_on_collection(collection, method),
         _ => {
             let known: Vec<&str> =
                 reads::METHODS.into_iter().chain(writes::METHODS).chain(["renameCollection", "drop"]).collect();
@@ -49,7 +46,6 @@ pub(super) fn collection_method(
 fn run_command(database: &str, method: &mut MethodCall) -> Result<CommandBuilder, ShellError> {
     let term = method.arguments.required("a command")?;
     method.arguments.document("options")?;
-    method.arguments.finish()?;
     if let Some(name) = term.as_str() {
         check_name(name, &term)?;
         return Ok(CommandBuilder::new(database, name, Term::int32(1)));
@@ -60,9 +56,7 @@ fn run_command(database: &str, method: &mut MethodCall) -> Result<CommandBuilder
     // mongosh replaces it by its current database.
     fields.retain(|field| field.key != "$db");
     if fields.is_empty() {
-        return Err(
-            ShellError::new(span, "the command is empty").help("its first field is its name: {find: \"orders\"}")
-        );
+        return Err(ShellError::new(span, "the command is empty").help(FIRST_FIELD));
     }
     Ok(CommandBuilder { database: database.to_owned(), fields })
 }
@@ -81,7 +75,6 @@ fn run_on_collection(collection: &MethodCollection, method: &mut MethodCall) -> 
     {
         command.fields.extend(fields.into_iter().filter(|field| field.key != name));
     }
-    method.arguments.finish()?;
     Ok(command)
 }
 
@@ -96,13 +89,7 @@ fn check_name(name: &str, term: &Term) -> Result<(), ShellError> {
 /// Parses a rename. The new name is in the same database, and the command is sent to `admin`.
 fn rename(collection: &MethodCollection, method: &mut MethodCall) -> Result<CommandBuilder, ShellError> {
     let to = method.arguments.required_text("the new name")?;
-    let drop_target = method.arguments.any();
-    method.arguments.finish()?;
-    let mut flag = Options::from_fields(
-        "renameCollection",
-        drop_target.map(|term| TermField::new("dropTarget", term)).into_iter().collect(),
-    );
-    let drop_target = flag.flag("dropTarget")?.unwrap_or(false);
+    let drop_target = method.arguments.flag()?.unwrap_or(false);
     let database = &collection.database;
     let from = Term::string(&format!("{database}.{}", collection.name));
     let mut command = CommandBuilder::new("admin", "renameCollection", from);

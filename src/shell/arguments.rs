@@ -1,11 +1,19 @@
-//! The arguments of a method. They are read one by one; a missing, wrong or additional argument is reported with its
-//! span.
+//! The call of a method and its arguments. They are read one by one; a missing or wrong argument is reported with its
+//! span, and so is everything that was not read ([`MethodCall::read`], [`Options::read`]).
 
 use std::ops::Range;
 
 use super::ShellError;
 use super::error::did_you_mean;
 use super::term::{Term, TermContent, TermField};
+
+/// The name of a method and its arguments.
+#[derive(Debug)]
+pub(super) struct MethodCall {
+    pub(super) name: String,
+    pub(super) span: Range<usize>,
+    pub(super) arguments: MethodArguments,
+}
 
 /// The arguments of one method.
 #[derive(Debug)]
@@ -17,11 +25,28 @@ pub(super) struct MethodArguments {
     end: Range<usize>,
 }
 
-impl MethodArguments {
-    pub(super) fn new(method: &str, method_span: Range<usize>, terms: Vec<Term>, end: Range<usize>) -> Self {
-        Self { method: method.to_owned(), method_span, terms: terms.into_iter(), end }
+impl MethodCall {
+    pub(super) fn new(name: String, span: Range<usize>, terms: Vec<Term>, end: Range<usize>) -> Self {
+        let (method, method_span) = (name.clone(), span.clone());
+        Self { name, span, arguments: MethodArguments { method, method_span, terms: terms.into_iter(), end } }
     }
 
+    /// Reads the call. An argument that `read` does not take is an error.
+    pub(super) fn read<T>(mut self, read: impl FnOnce(&mut Self) -> Result<T, ShellError>) -> Result<T, ShellError> {
+        let result = read(&mut self)?;
+        self.arguments.finish()?;
+        Ok(result)
+    }
+
+    /// Returns the error for an unknown method of `owner`.
+    pub(super) fn unknown(&self, owner: &str, known: &[&str], instead: &str) -> ShellError {
+        let message = format!("docward does not support the method `{}` of {owner}", self.name);
+        let error = ShellError::new(self.span.clone(), message);
+        error.help(did_you_mean(&self.name, known.iter().copied()).unwrap_or_else(|| instead.to_owned()))
+    }
+}
+
+impl MethodArguments {
     /// Returns the next argument of any type. Null counts as missing.
     pub(super) fn any(&mut self) -> Option<Term> {
         self.terms.next().filter(|term| !term.is_null())
@@ -58,23 +83,26 @@ impl MethodArguments {
         term.as_str().map(str::to_owned).ok_or_else(|| self.wrong(&term, what))
     }
 
-    /// Returns the options, which are the last argument.
-    pub(super) fn options(&mut self) -> Result<Options, ShellError> {
+    /// Returns the next argument as a flag; `None` if it is missing.
+    pub(super) fn flag(&mut self) -> Result<Option<bool>, ShellError> {
+        let Some(term) = self.any() else { return Ok(None) };
+        term.as_bool().map(Some).ok_or_else(|| self.wrong(&term, "true or false"))
+    }
+
+    /// Reads the options, which are the next argument.
+    pub(super) fn options<T>(
+        &mut self,
+        read: impl FnOnce(&mut Options) -> Result<T, ShellError>,
+    ) -> Result<T, ShellError> {
         let fields = match self.document("options")? {
             Some(Term { content: TermContent::Document(fields), .. }) => fields,
             _ => Vec::new(),
         };
-        self.finish()?;
-        Ok(Options { method: self.method.clone(), fields, known: Vec::new() })
-    }
-
-    /// Skips all arguments, for methods that docward ignores.
-    pub(super) fn skip(&mut self) {
-        self.terms.by_ref().for_each(drop);
+        Options::read(&self.method, fields, read)
     }
 
     /// Checks that no argument is left.
-    pub(super) fn finish(&mut self) -> Result<(), ShellError> {
+    fn finish(&mut self) -> Result<(), ShellError> {
         match self.terms.next() {
             None => Ok(()),
             Some(term) => Err(ShellError::new(term.span, format!("`{}` does not take this argument", self.method))),
@@ -110,9 +138,17 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// Wraps the fields of a document that holds all parameters: findAndModify's argument, an operation of bulkWrite.
-    pub(super) fn from_fields(method: &str, fields: Vec<TermField>) -> Self {
-        Self { method: method.to_owned(), fields, known: Vec::new() }
+    /// Reads the fields of a document that holds parameters: options, findAndModify's argument, an operation of
+    /// bulkWrite. A field that `read` does not take is an error; mongosh ignores it silently.
+    pub(super) fn read<T>(
+        method: &str,
+        fields: Vec<TermField>,
+        read: impl FnOnce(&mut Self) -> Result<T, ShellError>,
+    ) -> Result<T, ShellError> {
+        let mut options = Self { method: method.to_owned(), fields, known: Vec::new() };
+        let result = read(&mut options)?;
+        options.finish()?;
+        Ok(result)
     }
 
     /// Takes the option with this name. Null counts as missing.
@@ -140,8 +176,7 @@ impl Options {
         flag.map(Some).ok_or_else(wrong)
     }
 
-    /// Reports unknown options as errors; mongosh ignores them silently.
-    pub(super) fn finish(self) -> Result<(), ShellError> {
+    fn finish(self) -> Result<(), ShellError> {
         let Some(left) = self.fields.first() else { return Ok(()) };
         let message = format!("`{}` has no option `{}`", self.method, left.key);
         let error = ShellError::new(left.key_span.clone(), message);

@@ -3,12 +3,13 @@
 
 use std::ops::Range;
 
-use super::arguments::MethodArguments;
+use super::arguments::MethodCall;
 use super::error::did_you_mean;
 use super::lexer::{Lexer, Token};
 use super::term::{Term, TermContent, TermField, to_document};
 use super::value::{Objects, Values};
 use super::{ShellContext, ShellError, admin, from_extended_json, reads, writes};
+use crate::command::{CommandClass, classify, command_names};
 use crate::document::CowDocument;
 
 /// A command under construction.
@@ -58,23 +59,6 @@ impl MethodCollection {
     }
 }
 
-/// The name of a method and its arguments.
-#[derive(Debug)]
-pub(super) struct MethodCall {
-    pub(super) name: String,
-    pub(super) span: Range<usize>,
-    pub(super) arguments: MethodArguments,
-}
-
-impl MethodCall {
-    /// Returns the error for an unknown method of `owner`.
-    pub(super) fn unknown(&self, owner: &str, known: &[&str], instead: &str) -> ShellError {
-        let message = format!("docward does not support the method `{}` of {owner}", self.name);
-        let error = ShellError::new(self.span.clone(), message);
-        error.help(did_you_mean(&self.name, known.iter().copied()).unwrap_or_else(|| instead.to_owned()))
-    }
-}
-
 /// A parser of a whole text.
 #[derive(Debug)]
 pub(super) struct Parser<'t> {
@@ -101,7 +85,9 @@ impl<'t> Parser<'t> {
             Token::End => return Err(ShellError::new(span, "there is no command").help("write one: db.orders.find()")),
             other => {
                 let error = ShellError::expected(span, "`db`, or `{` of a command document", &other.describe());
-                return Err(error.help("write db.COLLECTION.METHOD(…)"));
+                return Err(error.help(
+                    "write one command, as db.COLLECTION.METHOD(…) or as its document; docward executes no JavaScript",
+                ));
             }
         };
         while self.values.lexer.take_sign(';')? {}
@@ -109,7 +95,7 @@ impl<'t> Parser<'t> {
             (Token::End, _) => Ok(commands),
             (other, span) => {
                 let error = ShellError::expected(span, "the end of the command", &other.describe());
-                Err(error.help("write one command at a time"))
+                Err(error.help("write one command at a time, and nothing that uses its result"))
             }
         }
     }
@@ -164,17 +150,21 @@ impl<'t> Parser<'t> {
     fn read_document(&mut self) -> Result<CommandBuilder, ShellError> {
         let (mut fields, span) = self.read_fields()?;
         let mut database = self.database.clone();
-        if let Some(position) = fields.iter().position(|field| field.key == "$db") {
+        let position = fields.iter().position(|field| field.key == "$db");
+        let is_message = position.is_some();
+        if let Some(position) = position {
             let field = fields.remove(position);
             let name = field.term.as_str().map(str::to_owned);
             database = name.ok_or_else(|| ShellError::new(field.term.span, "`$db` must be the name of a database"))?;
         }
-        if fields.is_empty() {
-            return Err(
-                ShellError::new(span, "the command is empty").help("its first field is its name: {find: \"orders\"}")
-            );
+        match fields.first() {
+            None => Err(ShellError::new(span, "the command is empty").help(FIRST_FIELD)),
+            // A statement, a document or a line of a log. What was sent to a server has a `$db`.
+            Some(first) if !is_message && classify(first.key.as_bytes()) == CommandClass::Unknown => {
+                Err(no_command(first))
+            }
+            Some(_) => Ok(CommandBuilder { database, fields }),
         }
-        Ok(CommandBuilder { database, fields })
     }
 
     /// Parses the text after `db`, or after a call that returns a database.
@@ -185,20 +175,21 @@ impl<'t> Parser<'t> {
                 let collection = MethodCollection { database: self.database.clone(), name };
                 return self.read_collection(collection);
             }
-            let mut method = self.call(name, span)?;
+            let method = self.call(name, span)?;
             match method.name.as_str() {
                 "getSiblingDB" | "getDB" => {
-                    self.database = method.arguments.required_text("the name of a database")?;
-                    method.arguments.finish()?;
+                    self.database = method.read(|method| method.arguments.required_text("the name of a database"))?;
                 }
-                "getMongo" => method.arguments.finish()?,
+                "getMongo" => method.read(|_| Ok(()))?,
                 "getCollection" => {
-                    let name = method.arguments.required_text("the name of a collection")?;
-                    method.arguments.finish()?;
+                    let name = method.read(|method| method.arguments.required_text("the name of a collection"))?;
                     return self.read_collection(MethodCollection { database: self.database.clone(), name });
                 }
-                "aggregate" => return self.read_cursor(reads::aggregate_database(&self.database, method)?, None),
-                _ => return Ok(vec![admin::database_method(&self.database, method)?]),
+                "aggregate" => {
+                    let command = method.read(|method| reads::aggregate_database(&self.database, method))?;
+                    return self.read_cursor(command, None);
+                }
+                _ => return Ok(vec![method.read(|method| admin::database_method(&self.database, method))?]),
             }
         }
     }
@@ -217,7 +208,7 @@ impl<'t> Parser<'t> {
             }
             let method = self.call(name, span)?;
             if method.name == "explain" && verbosity.is_none() {
-                verbosity = Some(reads::verbosity(method.arguments)?);
+                verbosity = Some(method.read(reads::verbosity)?);
                 continue;
             }
             return self.read_method(&collection, method, verbosity);
@@ -230,15 +221,10 @@ impl<'t> Parser<'t> {
         method: MethodCall,
         verbosity: Option<Term>,
     ) -> Result<Vec<CommandBuilder>, ShellError> {
-        let method = match reads::collection_method(collection, method)? {
-            reads::ParsedRead::Cursor(command) => return self.read_cursor(command, verbosity),
-            reads::ParsedRead::Other(command) => return Ok(vec![explained(command, verbosity)]),
-            reads::ParsedRead::No(method) => method,
-        };
         let span = method.span.clone();
-        let commands = match writes::collection_method(collection, method)? {
-            writes::MethodCommands::Commands(commands) => commands,
-            writes::MethodCommands::No(method) => vec![admin::collection_method(collection, method)?],
+        let commands = match method.read(|method| collection_method(collection, method))? {
+            ParsedMethod::Cursor(command) => return self.read_cursor(command, verbosity),
+            ParsedMethod::Commands(commands) => commands,
         };
         match (verbosity, <[CommandBuilder; 1]>::try_from(commands)) {
             (verbosity, Ok([command])) => Ok(vec![explained(command, verbosity)]),
@@ -258,31 +244,18 @@ impl<'t> Parser<'t> {
     ) -> Result<Vec<CommandBuilder>, ShellError> {
         while self.values.lexer.peek()?.0 == Token::Sign('.') {
             let (name, span, _) = self.member("`.` and a method")?;
-            if matches!(name.as_str(), "forEach" | "map") {
-                self.skip_callback(&name, span)?;
-                continue;
+            if !self.is_called()? || reads::CALLBACK_METHODS.contains(&name.as_str()) {
+                let error = ShellError::new(span, format!("docward does not evaluate `{name}`, which uses the result"));
+                return Err(error.help(format!("leave out `.{name}`; evaluate commands that it sends one at a time")));
             }
             let method = self.call(name, span)?;
             if method.name == "explain" {
-                verbosity = Some(reads::verbosity(method.arguments)?);
+                verbosity = Some(method.read(reads::verbosity)?);
                 continue;
             }
-            command = reads::cursor_method(command, method)?;
+            method.read(|method| reads::cursor_method(&mut command, method))?;
         }
         Ok(vec![explained(command, verbosity)])
-    }
-
-    /// Skips a callback; it does not change the command.
-    fn skip_callback(&mut self, name: &str, span: Range<usize>) -> Result<(), ShellError> {
-        let mut ahead = self.values.lexer.clone();
-        ahead.next()?;
-        if let (Token::Name(_), _) = ahead.next()?
-            && ahead.take_sign(')')?
-        {
-            self.values.lexer = ahead;
-            return Ok(());
-        }
-        self.call(name.to_owned(), span).map(|_| ())
     }
 
     /// Parses `.name` or `["name"]`. Returns the name, its span, and whether it was quoted.
@@ -312,9 +285,38 @@ impl<'t> Parser<'t> {
 
     fn call(&mut self, name: String, span: Range<usize>) -> Result<MethodCall, ShellError> {
         let (terms, end) = self.values.arguments()?;
-        let arguments = MethodArguments::new(&name, span.clone(), terms, end);
-        Ok(MethodCall { name, span, arguments })
+        Ok(MethodCall::new(name, span, terms, end))
     }
+}
+
+/// The help for a document that is no command.
+pub(super) const FIRST_FIELD: &str = "its first field is its name: {find: \"orders\"}";
+
+/// Returns the error for a document that begins with this field.
+fn no_command(first: &TermField) -> ShellError {
+    let error = ShellError::new(first.key_span.clone(), format!("docward knows no command `{}`", first.key));
+    let known = did_you_mean(&first.key, command_names());
+    error.help(known.unwrap_or_else(|| match first.key.as_str() {
+        "q" => "a statement is part of a command: {update: \"COLLECTION\", updates: [{q: …, u: …}]}".to_owned(),
+        name => format!("{FIRST_FIELD}; write a command that docward does not know as db.runCommand({{{name}: …}})"),
+    }))
+}
+
+/// What a method of a collection sends.
+pub(super) enum ParsedMethod {
+    /// A command whose cursor may have further calls.
+    Cursor(CommandBuilder),
+    Commands(Vec<CommandBuilder>),
+}
+
+fn collection_method(collection: &MethodCollection, method: &mut MethodCall) -> Result<ParsedMethod, ShellError> {
+    if let Some(read) = reads::collection_method(collection, method)? {
+        return Ok(read);
+    }
+    Ok(ParsedMethod::Commands(match writes::collection_method(collection, method)? {
+        Some(commands) => commands,
+        None => vec![admin::collection_method(collection, method)?],
+    }))
 }
 
 /// Returns the command, inside `explain` if a verbosity is given.

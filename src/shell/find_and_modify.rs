@@ -17,7 +17,7 @@ struct FindAndModify {
 }
 
 impl FindAndModify {
-    fn command(self, collection: &MethodCollection, mut options: Options) -> Commands {
+    fn command(self, collection: &MethodCollection, options: &mut Options) -> Commands {
         let mut command = collection.command("findAndModify");
         command.push("query", self.query.unwrap_or_else(|| Term::document(Vec::new())));
         command.push("remove", Term::boolean(self.remove));
@@ -33,7 +33,6 @@ impl FindAndModify {
             command.push("update", update);
             options.copy(&["bypassDocumentValidation", "arrayFilters"], &mut command.fields);
         }
-        options.finish()?;
         Ok(vec![command])
     }
 }
@@ -45,11 +44,12 @@ pub(super) fn write(collection: &MethodCollection, arguments: &mut MethodArgumen
         &update,
         if method == "findOneAndReplace" { UpdateKinds::Replacement } else { UpdateKinds::Operators },
     )?;
-    let mut options = arguments.options()?;
-    let new = returns_new(&mut options)?;
-    let fields = options.take("projection");
-    let parts = FindAndModify { query: Some(query), update: Some(update), new, fields, ..FindAndModify::default() };
-    parts.command(collection, options)
+    arguments.options(|options| {
+        let new = returns_new(options)?;
+        let fields = options.take("projection");
+        let parts = FindAndModify { query: Some(query), update: Some(update), new, fields, ..FindAndModify::default() };
+        parts.command(collection, options)
+    })
 }
 
 /// Returns whether the reply contains the document after the update. The option has several names.
@@ -68,29 +68,29 @@ fn returns_new(options: &mut Options) -> Result<bool, ShellError> {
 
 pub(super) fn delete(collection: &MethodCollection, arguments: &mut MethodArguments) -> Commands {
     let query = arguments.required_document("a filter")?;
-    let mut options = arguments.options()?;
-    let fields = options.take("projection");
-    let parts = FindAndModify { query: Some(query), remove: true, fields, ..FindAndModify::default() };
-    parts.command(collection, options)
+    arguments.options(|options| {
+        let fields = options.take("projection");
+        let parts = FindAndModify { query: Some(query), remove: true, fields, ..FindAndModify::default() };
+        parts.command(collection, options)
+    })
 }
 
 pub(super) fn whole(collection: &MethodCollection, arguments: &mut MethodArguments) -> Commands {
     let term = arguments.required_document("a document with query and update")?;
-    arguments.finish()?;
     let span = term.span.clone();
     let TermContent::Document(fields) = term.content else { return Ok(Vec::new()) };
-    let mut options = Options::from_fields("findAndModify", fields);
-    let remove = options.flag("remove")?.unwrap_or(false);
-    let update = options.take("update");
-    if remove == update.is_some() {
-        let error = ShellError::new(span, "findAndModify needs either `update` or `remove: true`");
-        return Err(error);
-    }
-    if let Some(update) = &update {
-        check_update(update, UpdateKinds::Either)?;
-    }
-    let query = options.take("query");
-    let new = options.flag("new")?.unwrap_or(false);
-    let fields = options.take("fields").or(options.take("projection"));
-    FindAndModify { query, update, remove, new, fields }.command(collection, options)
+    Options::read("findAndModify", fields, |options| {
+        let remove = options.flag("remove")?.unwrap_or(false);
+        let update = options.take("update");
+        if remove == update.is_some() {
+            return Err(ShellError::new(span, "findAndModify needs either `update` or `remove: true`"));
+        }
+        if let Some(update) = &update {
+            check_update(update, UpdateKinds::Either)?;
+        }
+        let query = options.take("query");
+        let new = options.flag("new")?.unwrap_or(false);
+        let fields = options.take("fields").or(options.take("projection"));
+        FindAndModify { query, update, remove, new, fields }.command(collection, options)
+    })
 }

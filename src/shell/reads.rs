@@ -1,19 +1,10 @@
 //! The methods that read, the methods of their cursors, and `explain`.
 
 use super::ShellError;
-use super::arguments::{MethodArguments, Options};
-use super::chain::{CommandBuilder, MethodCall, MethodCollection};
+use super::arguments::{MethodArguments, MethodCall};
+use super::chain::{CommandBuilder, MethodCollection, ParsedMethod};
 use super::term::{Term, TermContent, TermField};
 use super::value::double_or_int;
-
-/// The result of parsing a method.
-pub(super) enum ParsedRead {
-    /// A command whose cursor may have further calls.
-    Cursor(CommandBuilder),
-    Other(CommandBuilder),
-    /// The method is not a read.
-    No(MethodCall),
-}
 
 /// The methods, for suggestions.
 pub(super) const METHODS: [&str; 9] = [
@@ -52,31 +43,45 @@ const FIND_FIELDS: [&str; 20] = [
     "collation",
 ];
 
+/// Returns `None` if the method is not a read.
 pub(super) fn collection_method(
     collection: &MethodCollection,
-    mut method: MethodCall,
-) -> Result<ParsedRead, ShellError> {
+    method: &mut MethodCall,
+) -> Result<Option<ParsedMethod>, ShellError> {
     let arguments = &mut method.arguments;
-    Ok(match method.name.as_str() {
-        "find" => ParsedRead::Cursor(find(collection, arguments)?),
+    let command = match method.name.as_str() {
+        "find" => return Ok(Some(ParsedMethod::Cursor(find(collection, arguments)?))),
         "findOne" => {
             let mut command = find(collection, arguments)?;
             command.set("limit", Term::int32(1));
-            ParsedRead::Other(command)
+            command
         }
-        "aggregate" => ParsedRead::Cursor(aggregate(collection.command("aggregate"), arguments)?),
-        "count" => ParsedRead::Other(count(collection, arguments)?),
-        "countDocuments" => ParsedRead::Other(count_documents(collection, arguments)?),
+        "aggregate" => {
+            return Ok(Some(ParsedMethod::Cursor(aggregate(collection.command("aggregate"), arguments)?)));
+        }
+        "count" => count(collection, arguments)?,
+        "countDocuments" => count_documents(collection, arguments)?,
         "estimatedDocumentCount" => {
             let mut command = collection.command("count");
-            let mut options = arguments.options()?;
-            options.copy(&["comment", "readConcern", "maxTimeMS"], &mut command.fields);
-            options.finish()?;
-            ParsedRead::Other(command)
+            copy_options(arguments, &["comment", "readConcern", "maxTimeMS"], &mut command)?;
+            command
         }
-        "distinct" => ParsedRead::Other(distinct(collection, arguments)?),
-        "mapReduce" => ParsedRead::Other(map_reduce(collection, arguments)?),
-        _ => return Ok(ParsedRead::No(method)),
+        "distinct" => distinct(collection, arguments)?,
+        "mapReduce" => map_reduce(collection, arguments)?,
+        _ => return Ok(None),
+    };
+    Ok(Some(ParsedMethod::Commands(vec![command])))
+}
+
+/// Appends the options of these names to the command.
+pub(super) fn copy_options(
+    arguments: &mut MethodArguments,
+    names: &[&'static str],
+    command: &mut CommandBuilder,
+) -> Result<(), ShellError> {
+    arguments.options(|options| {
+        options.copy(names, &mut command.fields);
+        Ok(())
     })
 }
 
@@ -84,11 +89,12 @@ fn find(collection: &MethodCollection, arguments: &mut MethodArguments) -> Resul
     let mut command = collection.command("find");
     command.push("filter", arguments.filter()?);
     let projection = arguments.document("a projection")?;
-    let mut options = arguments.options()?;
-    let explained = options.take("explain").map(|term| term.span);
-    options.copy(&FIND_FIELDS, &mut command.fields);
-    options.copy(&["maxTimeMS"], &mut command.fields);
-    options.finish()?;
+    let explained = arguments.options(|options| {
+        let explained = options.take("explain").map(|term| term.span);
+        options.copy(&FIND_FIELDS, &mut command.fields);
+        options.copy(&["maxTimeMS"], &mut command.fields);
+        Ok(explained)
+    })?;
     if let Some(span) = explained {
         let error = ShellError::new(span, "`explain` is not an option of this method");
         return Err(error.help("write .explain() after the method"));
@@ -137,19 +143,21 @@ const CURSOR_METHODS: [&str; 25] = [
     "explain",
 ];
 
+/// The methods of cursors that call a function with each document.
+pub(super) const CALLBACK_METHODS: [&str; 2] = ["forEach", "map"];
+
 /// Applies a cursor method to its command.
-pub(super) fn cursor_method(mut command: CommandBuilder, mut method: MethodCall) -> Result<CommandBuilder, ShellError> {
+pub(super) fn cursor_method(command: &mut CommandBuilder, method: &mut MethodCall) -> Result<(), ShellError> {
     let is_find = command.get("find").is_some();
     let name = method.name.as_str();
-    let known = on_any_cursor(&mut command, name, &mut method.arguments)?
-        || (is_find && on_find(&mut command, name, &mut method.arguments)?)
-        || (!is_find && on_aggregation(&mut command, name, &mut method.arguments)?);
+    let known = on_any_cursor(command, name, &mut method.arguments)?
+        || (is_find && on_find(command, name, &mut method.arguments)?)
+        || (!is_find && on_aggregation(command, name, &mut method.arguments)?);
     if !known {
         let instead = "use an option of the method before it";
         return Err(method.unknown("a cursor", &CURSOR_METHODS, instead));
     }
-    method.arguments.finish()?;
-    Ok(command)
+    Ok(())
 }
 
 /// Returns false if the method is not one of these.
@@ -160,8 +168,14 @@ fn on_any_cursor(
 ) -> Result<bool, ShellError> {
     match name {
         "toArray" | "pretty" | "hasNext" | "next" | "tryNext" | "itcount" | "isExhausted" | "close" | "finish" => {}
-        // These affect later batches, the connection, or nothing.
-        "maxAwaitTimeMS" | "readPref" | "allowPartialResults" => arguments.skip(),
+        // It affects later batches.
+        "maxAwaitTimeMS" => _ = arguments.required("a number")?,
+        // No rule depends on it: the mode, tag sets and hedging.
+        "readPref" => {
+            arguments.required_text("a mode")?;
+            arguments.any();
+            arguments.document("hedge options")?;
+        }
         "comment" | "maxTimeMS" | "hint" | "collation" => command.set(name, arguments.required("a value")?),
         "readConcern" => {
             let level = Term::string(&arguments.required_text("a level")?);
@@ -174,16 +188,13 @@ fn on_any_cursor(
 
 fn on_find(command: &mut CommandBuilder, name: &str, arguments: &mut MethodArguments) -> Result<bool, ShellError> {
     match name {
-        "count" | "size" => {
-            arguments.skip();
-            *command = count_of(command);
-        }
-        "allowDiskUse" | "returnKey" | "showRecordId" | "noCursorTimeout" => {
+        "count" | "size" => *command = count_of(command),
+        "allowDiskUse" | "allowPartialResults" | "returnKey" | "showRecordId" | "noCursorTimeout" => {
             command.set(name, arguments.any().unwrap_or_else(|| Term::boolean(true)));
         }
         "tailable" => {
             command.set(name, Term::boolean(true));
-            if arguments.options()?.flag("awaitData")? == Some(true) {
+            if arguments.options(|options| options.flag("awaitData"))? == Some(true) {
                 command.set("awaitData", Term::boolean(true));
             }
         }
@@ -232,9 +243,7 @@ fn count_of(find: &CommandBuilder) -> CommandBuilder {
 fn count(collection: &MethodCollection, arguments: &mut MethodArguments) -> Result<CommandBuilder, ShellError> {
     let mut command = collection.command("count");
     command.push("query", arguments.filter()?);
-    let mut options = arguments.options()?;
-    options.copy(&["limit", "skip", "hint", "maxTimeMS", "readConcern", "collation"], &mut command.fields);
-    options.finish()?;
+    copy_options(arguments, &["limit", "skip", "hint", "maxTimeMS", "readConcern", "collation"], &mut command)?;
     Ok(command)
 }
 
@@ -245,21 +254,22 @@ fn count_documents(
 ) -> Result<CommandBuilder, ShellError> {
     let stage = |operator: &str, term: Term| Term::document(vec![TermField::new(operator, term)]);
     let mut stages = vec![stage("$match", arguments.filter()?)];
-    let mut options = arguments.options()?;
-    for (option, operator) in [("skip", "$skip"), ("limit", "$limit")] {
-        if let Some(term) = options.take(option) {
-            stages.push(stage(operator, term));
+    arguments.options(|options| {
+        for (option, operator) in [("skip", "$skip"), ("limit", "$limit")] {
+            if let Some(term) = options.take(option) {
+                stages.push(stage(operator, term));
+            }
         }
-    }
-    let sum = stage("$sum", Term::int32(1));
-    stages.push(stage("$group", Term::document(vec![TermField::new("_id", Term::int32(1)), TermField::new("n", sum)])));
-    let mut command = collection.command("aggregate");
-    command.push("pipeline", Term::array(stages));
-    options.copy(&["hint", "comment"], &mut command.fields);
-    command.push("cursor", Term::document(Vec::new()));
-    options.copy(&["readConcern", "collation", "maxTimeMS"], &mut command.fields);
-    options.finish()?;
-    Ok(command)
+        let sum = stage("$sum", Term::int32(1));
+        let group = vec![TermField::new("_id", Term::int32(1)), TermField::new("n", sum)];
+        stages.push(stage("$group", Term::document(group)));
+        let mut command = collection.command("aggregate");
+        command.push("pipeline", Term::array(stages));
+        options.copy(&["hint", "comment"], &mut command.fields);
+        command.push("cursor", Term::document(Vec::new()));
+        options.copy(&["readConcern", "collation", "maxTimeMS"], &mut command.fields);
+        Ok(command)
+    })
 }
 
 fn distinct(collection: &MethodCollection, arguments: &mut MethodArguments) -> Result<CommandBuilder, ShellError> {
@@ -267,43 +277,39 @@ fn distinct(collection: &MethodCollection, arguments: &mut MethodArguments) -> R
     let key = arguments.required_text("the name of a field")?;
     command.push("key", Term::string(&key));
     command.push("query", arguments.filter()?);
-    let mut options = arguments.options()?;
-    options.copy(&["comment", "hint", "readConcern", "collation", "maxTimeMS"], &mut command.fields);
-    options.finish()?;
+    copy_options(arguments, &["comment", "hint", "readConcern", "collation", "maxTimeMS"], &mut command)?;
     Ok(command)
 }
 
 /// Parses `db.aggregate([…])`.
-pub(super) fn aggregate_database(database: &str, mut method: MethodCall) -> Result<CommandBuilder, ShellError> {
+pub(super) fn aggregate_database(database: &str, method: &mut MethodCall) -> Result<CommandBuilder, ShellError> {
     aggregate(CommandBuilder::new(database, "aggregate", Term::int32(1)), &mut method.arguments)
 }
 
 /// The stages are an array followed by options, or separate arguments.
 fn aggregate(mut command: CommandBuilder, arguments: &mut MethodArguments) -> Result<CommandBuilder, ShellError> {
-    let first = arguments.any();
-    let (stages, mut options) = match first {
-        Some(Term { content: TermContent::Array(stages), .. }) => (stages, arguments.options()?),
-        first => {
-            let stages: Vec<Term> = first.into_iter().chain(std::iter::from_fn(|| arguments.any())).collect();
-            (stages, Options::from_fields("aggregate", Vec::new()))
-        }
+    let stages: Vec<Term> = match arguments.any() {
+        Some(Term { content: TermContent::Array(stages), .. }) => stages,
+        first => first.into_iter().chain(std::iter::from_fn(|| arguments.any())).collect(),
     };
     if let Some(other) = stages.iter().find(|stage| !matches!(stage.content, TermContent::Document(_))) {
         return Err(arguments.wrong(other, "stages, each a document,"));
     }
     command.push("pipeline", Term::array(stages));
-    options.copy(
-        &["writeConcern", "bypassDocumentValidation", "allowDiskUse", "hint", "let", "comment"],
-        &mut command.fields,
-    );
-    let cursor = match (options.take("batchSize"), options.take("cursor")) {
-        (Some(size), _) => Term::document(vec![TermField::new("batchSize", size)]),
-        (None, Some(cursor)) => cursor,
-        (None, None) => Term::document(Vec::new()),
-    };
-    command.push("cursor", cursor);
-    options.copy(&["readConcern", "collation", "maxTimeMS"], &mut command.fields);
-    options.finish()?;
+    arguments.options(|options| {
+        options.copy(
+            &["writeConcern", "bypassDocumentValidation", "allowDiskUse", "hint", "let", "comment"],
+            &mut command.fields,
+        );
+        let cursor = match (options.take("batchSize"), options.take("cursor")) {
+            (Some(size), _) => Term::document(vec![TermField::new("batchSize", size)]),
+            (None, Some(cursor)) => cursor,
+            (None, None) => Term::document(Vec::new()),
+        };
+        command.push("cursor", cursor);
+        options.copy(&["readConcern", "collation", "maxTimeMS"], &mut command.fields);
+        Ok(())
+    })?;
     // Drivers do not send a write concern with a pipeline that does not write.
     if !writes_output(&command) {
         command.fields.retain(|field| field.key != "writeConcern");
@@ -323,7 +329,6 @@ fn map_reduce(collection: &MethodCollection, arguments: &mut MethodArguments) ->
     command.push("map", arguments.required("a function")?);
     command.push("reduce", arguments.required("a function")?);
     let rest = arguments.required("where it writes: {out: …}")?;
-    arguments.finish()?;
     match rest {
         Term { content: TermContent::Document(fields), .. } => command.fields.extend(fields),
         out => command.push("out", out),
@@ -332,9 +337,8 @@ fn map_reduce(collection: &MethodCollection, arguments: &mut MethodArguments) ->
 }
 
 /// Returns the verbosity of `explain(…)`.
-pub(super) fn verbosity(mut arguments: MethodArguments) -> Result<Term, ShellError> {
-    let Some(term) = arguments.any() else { return Ok(Term::string("queryPlanner")) };
-    arguments.finish()?;
+pub(super) fn verbosity(method: &mut MethodCall) -> Result<Term, ShellError> {
+    let Some(term) = method.arguments.any() else { return Ok(Term::string("queryPlanner")) };
     match (term.as_str(), term.as_bool()) {
         (Some("queryPlanner" | "executionStats" | "allPlansExecution"), _) => Ok(term),
         (_, Some(true)) => Ok(Term::string("allPlansExecution")),

@@ -110,7 +110,6 @@ fn methods_of_older_shells_and_generated_values_are_parsed() {
         ),
         ("use other\ndb.dropDatabase()", doc! {"dropDatabase": 1, "$db": "other"}),
         ("use  other\ndb.c.drop();", doc! {"drop": "c", "$db": "other"}),
-        ("db.c.find().forEach(printjson)", doc! {"find": "c", "filter": {}, "$db": "shop"}),
         ("db.c.find().project({a: 1})", doc! {"find": "c", "filter": {}, "projection": {"a": 1}, "$db": "shop"}),
     ] {
         assert_eq!(commands(text), [command], "{text}");
@@ -123,6 +122,50 @@ fn methods_of_older_shells_and_generated_values_are_parsed() {
     assert_eq!((document.get("a"), document.get("b")), (Some(&now), Some(&now)));
     let id = |key| document.get_object_id(key).unwrap();
     assert_eq!((id("c").timestamp().timestamp_millis(), id("c") == id("d")), (1_700_000_000_000, false));
+}
+
+#[test]
+fn what_is_not_evaluated_is_an_error() {
+    for (text, part) in [
+        ("db.c.find({}).forEach(function(d) { d.x = 1; db.c.save(d) })", "forEach"),
+        ("db.c.find().map(d => d.x)", "map"),
+        ("db.c.find().forEach(printjson)", "forEach"),
+        ("db.c.aggregate([]).map(save)", "map"),
+        ("db.c.find().toArray().length", "length"),
+        ("db.c.find().next().x", "x"),
+        ("db.c.find().explain().queryPlanner", "queryPlanner"),
+        ("db.c.find().toArray()[0]", "["),
+        ("db.c.findOne({_id: 1}).status", "."),
+        ("db.c.find().hasNext() && db.c.drop()", "&"),
+        ("db.c.find().count(function() { db.c.drop() })", "function() { db.c.drop() }"),
+        ("db.c.find().allowPartialResults(true, 5)", "5"),
+        ("db.c.find().readPref('secondary', [], {}, 5)", "5"),
+        ("db.c.find().maxAwaitTimeMS(5, 6)", "6"),
+        ("db.c.update({}, {$set: {a: 1}}, true, 5)", "5"),
+        ("db.c.update({}, {$set: {a: 1}}, true, true, 5)", "5"),
+        ("db.c.remove({}, true, 5)", "5"),
+        ("db.c.bulkWrite([{insertOne: {document: {a: 1}, x: 5}}])", "x"),
+        ("db.c.renameCollection('d', 5)", "5"),
+        ("db.c.drop(); db.d.drop()", "db"),
+        ("var x = 1; db.c.drop()", "var"),
+        ("for (;;) db.c.drop()", "for"),
+        ("[{find: 'c'}, {find: 'd'}]", "["),
+        ("{find: 'c'} {find: 'd'}", "{"),
+        ("{q: {_id: 1}, u: {$set: {a: 1}}}", "q"),
+        ("{_id: 1, status: 'paid'}", "_id"),
+        ("{Update: 'c', updates: []}", "Update"),
+        ("{updates: [], update: 'c'}", "updates"),
+        ("{t: {$date: '2026-01-01T00:00:00Z'}, attr: {command: {find: 'c'}}}", "t"),
+    ] {
+        let error = parse(text, DATABASE).unwrap_err();
+        assert_eq!(&text[error.span.clone()], part, "{text}: {error}");
+        assert!(!error.message.is_empty());
+    }
+    let help = |text: &str| parse(text, DATABASE).unwrap_err().help.unwrap();
+    assert!(help("{q: {}, u: {a: 1}}").contains("updates: [{q"));
+    assert_eq!(help("{Update: 'c'}"), "did you mean `update`?");
+    assert!(help("{newCommand: 'c'}").contains("db.runCommand({newCommand: …})"));
+    assert_eq!(commands("db.runCommand({newCommand: 'c'})"), [doc! {"newCommand": "c", "$db": "shop"}]);
 }
 
 #[test]

@@ -1,16 +1,9 @@
 //! The methods that write. Each becomes the command that drivers send, with fields in the same order.
 
-use super::arguments::{MethodArguments, Options};
-use super::chain::{CommandBuilder, MethodCall, MethodCollection};
+use super::arguments::{MethodArguments, MethodCall, Options};
+use super::chain::{CommandBuilder, MethodCollection};
 use super::term::{Term, TermContent, TermField};
 use super::{ShellError, find_and_modify};
-
-/// The result of parsing a method.
-pub(super) enum MethodCommands {
-    Commands(Vec<CommandBuilder>),
-    /// The method is not a write.
-    No(MethodCall),
-}
 
 pub(super) type Commands = Result<Vec<CommandBuilder>, ShellError>;
 
@@ -36,10 +29,11 @@ pub(super) const METHODS: [&str; 18] = [
     "runCommand",
 ];
 
+/// Returns `None` if the method is not a write.
 pub(super) fn collection_method(
     collection: &MethodCollection,
-    mut method: MethodCall,
-) -> Result<MethodCommands, ShellError> {
+    method: &mut MethodCall,
+) -> Result<Option<Vec<CommandBuilder>>, ShellError> {
     let arguments = &mut method.arguments;
     let commands = match method.name.as_str() {
         "insertOne" => insert_one(collection, arguments),
@@ -57,9 +51,9 @@ pub(super) fn collection_method(
         "findOneAndDelete" => find_and_modify::delete(collection, arguments),
         "findAndModify" | "findandmodify" => find_and_modify::whole(collection, arguments),
         "bulkWrite" => bulk_write(collection, arguments),
-        _ => return Ok(MethodCommands::No(method)),
+        _ => return Ok(None),
     };
-    commands.map(MethodCommands::Commands)
+    commands.map(Some)
 }
 
 /// The statement lists of write commands, and the fields that can follow them.
@@ -92,11 +86,9 @@ fn command(
     collection: &MethodCollection,
     list: StatementList,
     statements: Vec<Term>,
-    mut options: Options,
+    options: &mut Options,
 ) -> Commands {
-    let command = write_command(collection, list, statements, &mut options)?;
-    options.finish()?;
-    Ok(vec![command])
+    Ok(vec![write_command(collection, list, statements, options)?])
 }
 
 fn write_command(
@@ -115,15 +107,13 @@ fn write_command(
 
 fn insert_one(collection: &MethodCollection, arguments: &mut MethodArguments) -> Commands {
     let document = arguments.required_document("a document")?;
-    let options = arguments.options()?;
-    command(collection, StatementList::Inserts, vec![document], options)
+    arguments.options(|options| command(collection, StatementList::Inserts, vec![document], options))
 }
 
 fn insert_many(collection: &MethodCollection, arguments: &mut MethodArguments) -> Commands {
     let documents = arguments.required_array("an array of documents")?;
     let documents = all_documents(documents, arguments)?;
-    let options = arguments.options()?;
-    command(collection, StatementList::Inserts, documents, options)
+    arguments.options(|options| command(collection, StatementList::Inserts, documents, options))
 }
 
 fn insert(collection: &MethodCollection, arguments: &mut MethodArguments) -> Commands {
@@ -133,8 +123,7 @@ fn insert(collection: &MethodCollection, arguments: &mut MethodArguments) -> Com
         _ => vec![term],
     };
     let documents = all_documents(documents, arguments)?;
-    let options = arguments.options()?;
-    command(collection, StatementList::Inserts, documents, options)
+    arguments.options(|options| command(collection, StatementList::Inserts, documents, options))
 }
 
 fn all_documents(terms: Vec<Term>, arguments: &MethodArguments) -> Result<Vec<Term>, ShellError> {
@@ -210,17 +199,19 @@ fn update_statement(
 fn update(collection: &MethodCollection, arguments: &mut MethodArguments, multi: bool) -> Commands {
     let filter = arguments.required_document("a filter")?;
     let update = arguments.required("an update")?;
-    let mut options = arguments.options()?;
-    let statement = update_statement(filter, update, multi, &mut options, UpdateKinds::Operators)?;
-    command(collection, StatementList::Updates, vec![statement], options)
+    arguments.options(|options| {
+        let statement = update_statement(filter, update, multi, options, UpdateKinds::Operators)?;
+        command(collection, StatementList::Updates, vec![statement], options)
+    })
 }
 
 fn replace_one(collection: &MethodCollection, arguments: &mut MethodArguments) -> Commands {
     let filter = arguments.required_document("a filter")?;
     let replacement = arguments.required_document("a replacement")?;
-    let mut options = arguments.options()?;
-    let statement = update_statement(filter, replacement, false, &mut options, UpdateKinds::Replacement)?;
-    command(collection, StatementList::Updates, vec![statement], options)
+    arguments.options(|options| {
+        let statement = update_statement(filter, replacement, false, options, UpdateKinds::Replacement)?;
+        command(collection, StatementList::Updates, vec![statement], options)
+    })
 }
 
 /// Parses `update(q, u, {multi, upsert})`, or the form of shells before 2.6 with two booleans. A document without
@@ -228,40 +219,42 @@ fn replace_one(collection: &MethodCollection, arguments: &mut MethodArguments) -
 fn old_update(collection: &MethodCollection, arguments: &mut MethodArguments) -> Commands {
     let filter = arguments.required_document("a filter")?;
     let update = arguments.required("an update")?;
-    let (mut options, multi) = match arguments.any() {
-        Some(term) if term.as_bool().is_some() => {
-            let multi = arguments.any().and_then(|term| term.as_bool()).unwrap_or(false);
-            arguments.finish()?;
-            (Options::from_fields("update", vec![TermField::new("upsert", term)]), multi)
+    let sent = |multi, options: &mut Options| {
+        let takes = if multi { UpdateKinds::Operators } else { UpdateKinds::Either };
+        let statement = update_statement(filter, update, multi, options, takes)?;
+        command(collection, StatementList::Updates, vec![statement], options)
+    };
+    match arguments.any() {
+        Some(upsert) if upsert.as_bool().is_some() => {
+            let multi = arguments.flag()?.unwrap_or(false);
+            Options::read("update", vec![TermField::new("upsert", upsert)], |options| sent(multi, options))
         }
         other => {
             if let Some(term) = other {
                 arguments.put_back(term);
             }
-            let mut options = arguments.options()?;
-            let multi = options.flag("multi")?.unwrap_or(false);
-            (options, multi)
+            arguments.options(|options| sent(options.flag("multi")?.unwrap_or(false), options))
         }
-    };
-    let takes = if multi { UpdateKinds::Operators } else { UpdateKinds::Either };
-    let statement = update_statement(filter, update, multi, &mut options, takes)?;
-    command(collection, StatementList::Updates, vec![statement], options)
+    }
 }
 
 /// Parses `save` of the old shell: a document with an `_id` replaces the stored one, or is inserted.
 fn save(collection: &MethodCollection, arguments: &mut MethodArguments) -> Commands {
     let document = arguments.required_document("a document")?;
-    let mut options = arguments.options()?;
     let TermContent::Document(fields) = &document.content else { return Ok(Vec::new()) };
-    let Some(id) = fields.iter().find(|field| field.key == "_id") else {
-        return command(collection, StatementList::Inserts, vec![document], options);
+    let id = fields.iter().find(|field| field.key == "_id").map(|field| field.term.clone());
+    let (list, statement) = match id {
+        None => (StatementList::Inserts, document),
+        Some(id) => {
+            let filter = Term::document(vec![TermField::new("_id", id)]);
+            let upsert = vec![TermField::new("upsert", Term::boolean(true))];
+            let statement = Options::read("save", upsert, |upsert| {
+                update_statement(filter, document, false, upsert, UpdateKinds::Replacement)
+            })?;
+            (StatementList::Updates, statement)
+        }
     };
-    let filter = Term::document(vec![TermField::new("_id", id.term.clone())]);
-    let mut upsert = Options::from_fields("save", vec![TermField::new("upsert", Term::boolean(true))]);
-    let statement = update_statement(filter, document, false, &mut upsert, UpdateKinds::Replacement)?;
-    let command = write_command(collection, StatementList::Updates, vec![statement], &mut options)?;
-    options.finish()?;
-    Ok(vec![command])
+    arguments.options(|options| command(collection, list, vec![statement], options))
 }
 
 /// Returns the statement `{q, limit, …}`.
@@ -273,30 +266,30 @@ fn delete_statement(filter: Term, limit: i32, options: &mut Options) -> Term {
 
 fn delete(collection: &MethodCollection, arguments: &mut MethodArguments, limit: i32) -> Commands {
     let filter = arguments.required_document("a filter")?;
-    let mut options = arguments.options()?;
-    let statement = delete_statement(filter, limit, &mut options);
-    command(collection, StatementList::Deletes, vec![statement], options)
+    arguments.options(|options| {
+        let statement = delete_statement(filter, limit, options);
+        command(collection, StatementList::Deletes, vec![statement], options)
+    })
 }
 
 /// Parses `remove(q, justOne)` or `remove(q, {justOne})`.
 fn remove(collection: &MethodCollection, arguments: &mut MethodArguments) -> Commands {
     let filter = arguments.required_document("a filter")?;
-    let (mut options, just_one) = match arguments.any() {
-        Some(term) if term.as_bool().is_some() => {
-            arguments.finish()?;
-            (Options::from_fields("remove", Vec::new()), term.as_bool().unwrap_or(false))
+    let sent = |just_one: bool, options: &mut Options| {
+        let statement = delete_statement(filter, i32::from(just_one), options);
+        command(collection, StatementList::Deletes, vec![statement], options)
+    };
+    match arguments.any() {
+        Some(term) if let Some(just_one) = term.as_bool() => {
+            Options::read("remove", Vec::new(), |options| sent(just_one, options))
         }
         other => {
             if let Some(term) = other {
                 arguments.put_back(term);
             }
-            let mut options = arguments.options()?;
-            let just_one = options.flag("justOne")?.unwrap_or(false);
-            (options, just_one)
+            arguments.options(|options| sent(options.flag("justOne")?.unwrap_or(false), options))
         }
-    };
-    let statement = delete_statement(filter, i32::from(just_one), &mut options);
-    command(collection, StatementList::Deletes, vec![statement], options)
+    }
 }
 
 /// Parses an operation of bulkWrite as a statement.
@@ -309,40 +302,42 @@ fn bulk_operation(term: Term) -> Result<(StatementList, Term), ShellError> {
     if !KNOWN.split([' ', ',']).any(|known| known == key) {
         return Err(wrong());
     }
-    let mut options = Options::from_fields(key, parts.clone());
-    let missing = |part: &str| ShellError::new(operation.span.clone(), format!("`{key}` needs `{part}`"));
-    if key == "insertOne" {
-        // mongosh also accepts the document itself.
-        return Ok((StatementList::Inserts, options.take("document").unwrap_or_else(|| operation.clone())));
+    // mongosh also accepts the document itself.
+    if key == "insertOne" && !parts.iter().any(|part| part.key == "document") {
+        return Ok((StatementList::Inserts, operation.clone()));
     }
-    let filter = options.take("filter").ok_or_else(|| missing("filter"))?;
-    let (list, statement) = match key.as_str() {
-        "updateOne" | "updateMany" => {
-            let update = options.take("update").ok_or_else(|| missing("update"))?;
-            let multi = key == "updateMany";
-            (StatementList::Updates, update_statement(filter, update, multi, &mut options, UpdateKinds::Operators)?)
+    Options::read(key, parts.clone(), |options| {
+        let mut required = |part| {
+            let missing = || ShellError::new(operation.span.clone(), format!("`{key}` needs `{part}`"));
+            options.take(part).ok_or_else(missing)
+        };
+        if key == "insertOne" {
+            return Ok((StatementList::Inserts, required("document")?));
         }
-        "replaceOne" => {
-            let replacement = options.take("replacement").ok_or_else(|| missing("replacement"))?;
-            (
-                StatementList::Updates,
-                update_statement(filter, replacement, false, &mut options, UpdateKinds::Replacement)?,
-            )
+        let filter = required("filter")?;
+        let updated = |update, multi, takes, options: &mut Options| {
+            Ok((StatementList::Updates, update_statement(filter.clone(), update, multi, options, takes)?))
+        };
+        match key.as_str() {
+            "updateOne" => updated(required("update")?, false, UpdateKinds::Operators, options),
+            "updateMany" => updated(required("update")?, true, UpdateKinds::Operators, options),
+            "replaceOne" => updated(required("replacement")?, false, UpdateKinds::Replacement, options),
+            "deleteOne" => Ok((StatementList::Deletes, delete_statement(filter, 1, options))),
+            "deleteMany" => Ok((StatementList::Deletes, delete_statement(filter, 0, options))),
+            _ => Err(wrong()),
         }
-        "deleteOne" => (StatementList::Deletes, delete_statement(filter, 1, &mut options)),
-        "deleteMany" => (StatementList::Deletes, delete_statement(filter, 0, &mut options)),
-        _ => return Err(wrong()),
-    };
-    options.finish()?;
-    Ok((list, statement))
+    })
 }
 
 /// Returns the commands of a bulkWrite. Ordered: one command for each run of operations of the same kind. Unordered:
 /// one for each kind.
 fn bulk_write(collection: &MethodCollection, arguments: &mut MethodArguments) -> Commands {
     let operations = arguments.required_array("an array of operations")?;
-    let mut options = arguments.options()?;
-    let ordered = options.flag("ordered")?.unwrap_or(true);
+    let mut shared = Vec::new();
+    let ordered = arguments.options(|options| {
+        options.copy(StatementList::Updates.options(), &mut shared);
+        Ok(options.flag("ordered")?.unwrap_or(true))
+    })?;
     let mut lists: Vec<(StatementList, Vec<Term>)> = Vec::new();
     for operation in operations {
         let (list, statement) = bulk_operation(operation)?;
@@ -361,14 +356,11 @@ fn bulk_write(collection: &MethodCollection, arguments: &mut MethodArguments) ->
     if !ordered {
         lists.sort_by_key(|(list, _)| *list as u8);
     }
-    let mut shared = Vec::new();
-    options.copy(StatementList::Updates.options(), &mut shared);
-    options.finish()?;
     let one = |(list, statements): (StatementList, Vec<Term>)| {
         let mut fields: Vec<TermField> =
             shared.iter().filter(|field| list.options().contains(&field.key.as_str())).cloned().collect();
         fields.push(TermField::new("ordered", Term::boolean(ordered)));
-        write_command(collection, list, statements, &mut Options::from_fields("bulkWrite", fields))
+        Options::read("bulkWrite", fields, |options| write_command(collection, list, statements, options))
     };
     lists.into_iter().map(one).collect()
 }

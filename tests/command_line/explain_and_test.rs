@@ -53,6 +53,29 @@ fn explain(more: &[&str], input: &str) -> Value {
 }
 
 #[test]
+fn notes_say_what_depends_on_stored_documents() {
+    let notes = |command| explain(&["--as-user", "shop.ada", command], "")["notes"].as_array().unwrap().clone();
+    let upsert = "db.orders.replaceOne({_id: 1}, {a: 1}, {upsert: true})";
+    assert_eq!(
+        notes(upsert),
+        [
+            json!(
+                "docward rejects it only if this query finds a document: db.orders.find({_id: 1}, {_id: 1}).limit(1)"
+            ),
+            json!(
+                "if the query finds none, docward sends \
+                 db.orders.replaceOne({$and: [{_id: 1}, {_id: {$exists: false}}]}, {a: 1}, {upsert: true})"
+            ),
+        ]
+    );
+    let update = "db.orders.replaceOne({_id: 1}, {a: 1})";
+    assert_eq!(notes(update)[1], json!("if the query finds none, the client gets n: 0"));
+    let unknown = "docward knows no command `newCommand`, and forwards it because it names no protected collection";
+    assert_eq!(notes("db.runCommand({newCommand: 1})"), [json!(unknown)]);
+    assert!(notes("db.orders.updateOne({_id: 1}, {$set: {a: 1}})").is_empty());
+}
+
+#[test]
 fn explain_answers_in_json() {
     const REPLACE: &str = "db.orders.replaceOne({_id: 1}, {a: 1})";
     let rejected = explain(&[REPLACE], "");

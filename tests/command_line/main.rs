@@ -15,5 +15,6 @@ mod schema;
 mod shell_traffic;
 mod stored_data;
 mod suggested;
+mod tools_and_serve;
 mod traffic_files;
 mod unreachable_server;

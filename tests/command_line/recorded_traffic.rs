@@ -98,10 +98,10 @@ async fn an_audit_reads_a_mongod_log() {
         // could be one too.
         ("no-replace", [4, 0, 1, 1, 0]),
         // A log does not have inserted documents; later rules do not see what an earlier one rejects.
-        ("stock", [0, 1, 4, 0, 3]),
+        ("stock", [0, 1, 4, 0, 2]),
         ("numbers", [0, 0, 4, 0, 1]),
-        ("no-empty", [2, 0, 1, 0, 8]),
-        ("source-time", [3, 1, 4, 0, 0]),
+        ("no-empty", [2, 0, 1, 0, 7]),
+        ("source-time", [2, 1, 4, 0, 0]),
     ];
     assert_eq!(counts(&report), expected(&rows), "{report:#}");
     let replace = &report["rules"][0];
@@ -219,10 +219,10 @@ async fn a_capture_has_everything_except_credentials() {
         counts(&report),
         expected(&[
             ("no-replace", [4, 0, 0, 1, 0]),
-            ("stock", [0, 1, 0, 0, 7]),
+            ("stock", [0, 1, 0, 0, 4]),
             ("numbers", [0, 0, 0, 0, 1]),
-            ("no-empty", [2, 0, 0, 0, 9]),
-            ("source-time", [7, 1, 0, 0, 0]),
+            ("no-empty", [2, 0, 0, 0, 8]),
+            ("source-time", [4, 1, 0, 0, 0]),
         ]),
         "{report:#}"
     );

@@ -1,14 +1,15 @@
 //! The pattern `sequence` in front of a real mongod, through the official driver. `race`: sixteen writers over two
 //! docward processes get no number twice, even if processes are killed; `optimistic`: the same without a counter;
-//! `examples`: each setting; `provided`: numbers that clients set themselves; `kept`: replacements and upserts. The
-//! protected collections have a unique index only if the strategy needs one, so that duplicates would show.
-//! `$DOCWARD_TEST_SCALE` makes it run longer (`support::driver::scaled`).
+//! `examples`: each setting; `provided`: numbers that clients set themselves; `kept`: replacements and upserts;
+//! `restored`: a restore through docward. The protected collections have a unique index only if the strategy needs one,
+//! so that duplicates would show. `$DOCWARD_TEST_SCALE` makes it run longer (`support::driver::scaled`).
 
 mod examples;
 mod kept;
 mod optimistic;
 mod provided;
 mod race;
+mod restored;
 
 use std::sync::OnceLock;
 

@@ -164,8 +164,10 @@ async fn numbers_need_these_privileges_and_no_others() {
     let service = uri(&mongod().address(), "numbers-service", "");
     let docward = before().rules(&NUMBERS.replace("DB", "numbers")).argument("--service").argument(service).start();
     let orders = application(&docward).await.database("numbers").collection::<Document>("orders");
+    // docward's user may not store a provided number elsewhere, so it creates the counter.
+    orders.insert_one(doc! { "_id": 0, "no": 7 }).await.unwrap();
     orders.insert_one(doc! { "_id": 1 }).await.unwrap();
-    assert_eq!(orders.find_one(doc! {}).await.unwrap().unwrap().get_i32("no").unwrap(), 1);
+    assert_eq!(orders.find_one(doc! { "_id": 1 }).await.unwrap().unwrap().get_i32("no").unwrap(), 8);
 
     let optimistic = "version: 1\nrules:\n  - {name: numbers, namespace: numbers.orders, sequence: {field: no, strategy: optimistic}}\n";
     create_service("optimistic-service", vec![privilege("numbers", "orders", &["find"])]).await;

@@ -187,7 +187,7 @@ impl Habits {
             RecordedContent::UnknownStatements(_) => true,
         };
         stored.evaluate_and_apply(recorded, |part, stored| match part {
-            AuditedCommand::Command(command) => counts.command(command, recorded, stored, is_single),
+            AuditedCommand::Command(command, _) => counts.command(command, recorded, stored, is_single),
             AuditedCommand::UnknownStatements(unknown) => {
                 let count = counts.unknown.entry(unknown.reason).or_default();
                 *count = count.saturating_add(unknown.statements);

@@ -196,7 +196,7 @@ impl CandidateEvaluation<'_> {
                 AuditedCommand::UnknownStatements(unknown) => {
                     Some(format!("{}.{}", unknown.database, unknown.collection))
                 }
-                AuditedCommand::Command(command) => match target(command.as_document()) {
+                AuditedCommand::Command(command, _) => match target(command.as_document()) {
                     Some((namespace, class, _))
                         if Habits::is_relevant(namespace, class) && class != CommandClass::Aggregate =>
                     {

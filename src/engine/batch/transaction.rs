@@ -416,7 +416,8 @@ impl<'f> BatchJob<'f> {
         port: &Port,
     ) -> AttemptEnd {
         let namespace = self.batch.namespace(&transaction.statement);
-        port.add_outcome(rule, namespace, OutcomeKind::Reject, Some(&rejection));
+        let text = (rejection.reason.as_str(), rejection.hint.as_str());
+        port.outcomes(|outcomes| outcomes.settle(rule, namespace, OutcomeKind::Reject, text, (1, true)));
         if let Some(evaluated) = self.evaluated.get_mut(transaction.index) {
             evaluated.rejected = Some(RejectedBy::new(rule, rejection));
         }
