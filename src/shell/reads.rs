@@ -168,6 +168,8 @@ fn on_any_cursor(
 ) -> Result<bool, ShellError> {
     match name {
         "toArray" | "pretty" | "hasNext" | "next" | "tryNext" | "itcount" | "isExhausted" | "close" | "finish" => {}
+        // mongosh does not send it.
+        "allowPartialResults" => {}
         // It affects later batches.
         "maxAwaitTimeMS" => _ = arguments.required("a number")?,
         // No rule depends on it: the mode, tag sets and hedging.
@@ -189,7 +191,7 @@ fn on_any_cursor(
 fn on_find(command: &mut CommandBuilder, name: &str, arguments: &mut MethodArguments) -> Result<bool, ShellError> {
     match name {
         "count" | "size" => *command = count_of(command),
-        "allowDiskUse" | "allowPartialResults" | "returnKey" | "showRecordId" | "noCursorTimeout" => {
+        "allowDiskUse" | "returnKey" | "showRecordId" | "noCursorTimeout" => {
             command.set(name, arguments.any().unwrap_or_else(|| Term::boolean(true)));
         }
         "tailable" => {

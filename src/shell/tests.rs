@@ -138,7 +138,7 @@ fn what_is_not_evaluated_is_an_error() {
         ("db.c.findOne({_id: 1}).status", "."),
         ("db.c.find().hasNext() && db.c.drop()", "&"),
         ("db.c.find().count(function() { db.c.drop() })", "function() { db.c.drop() }"),
-        ("db.c.find().allowPartialResults(true, 5)", "5"),
+        ("db.c.find().allowPartialResults(5)", "5"),
         ("db.c.find().readPref('secondary', [], {}, 5)", "5"),
         ("db.c.find().maxAwaitTimeMS(5, 6)", "6"),
         ("db.c.update({}, {$set: {a: 1}}, true, 5)", "5"),
