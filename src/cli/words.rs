@@ -179,7 +179,7 @@ pub(super) fn unknown_command(command: &CowDocument<'_>, dry_run: &DryRun) -> Op
     let forwards = matches!(dry_run.outcome, DryRunOutcome::Unchanged) && classify(name) == CommandClass::Unknown;
     forwards.then(|| {
         let name = String::from_utf8_lossy(name);
-        format!("docward knows no command `{name}`, and forwards it because it names no protected collection")
+        format!("docward does not know the command `{name}`, and forwards it because it names no protected collection")
     })
 }
 

@@ -59,7 +59,7 @@ impl CounterStore for ServiceClient {
             if !self.store_provided(request, number).await? {
                 self.create(request).await?;
             }
-            // Whoever created it meanwhile has not seen the number.
+            // Another process that created it meanwhile has not read the number.
             Ok(self.change(request, raise, None).await?.unwrap_or(number))
         })
         .await

@@ -1,5 +1,5 @@
 //! The call of a method and its arguments. They are read one by one; a missing or wrong argument is reported with its
-//! span, and so is everything that was not read ([`MethodCall::read`], [`Options::read`]).
+//! span, and so is everything that was not read ([`MethodCall::read_call`], [`Options::read_fields`]).
 
 use std::ops::Range;
 
@@ -32,7 +32,10 @@ impl MethodCall {
     }
 
     /// Reads the call. An argument that `read` does not take is an error.
-    pub(super) fn read<T>(mut self, read: impl FnOnce(&mut Self) -> Result<T, ShellError>) -> Result<T, ShellError> {
+    pub(super) fn read_call<T>(
+        mut self,
+        read: impl FnOnce(&mut Self) -> Result<T, ShellError>,
+    ) -> Result<T, ShellError> {
         let result = read(&mut self)?;
         self.arguments.finish()?;
         Ok(result)
@@ -98,7 +101,7 @@ impl MethodArguments {
             Some(Term { content: TermContent::Document(fields), .. }) => fields,
             _ => Vec::new(),
         };
-        Options::read(&self.method, fields, read)
+        Options::read_fields(&self.method, fields, read)
     }
 
     /// Checks that no argument is left.
@@ -140,7 +143,7 @@ pub(super) struct Options {
 impl Options {
     /// Reads the fields of a document that holds parameters: options, findAndModify's argument, an operation of
     /// bulkWrite. A field that `read` does not take is an error; mongosh ignores it silently.
-    pub(super) fn read<T>(
+    pub(super) fn read_fields<T>(
         method: &str,
         fields: Vec<TermField>,
         read: impl FnOnce(&mut Self) -> Result<T, ShellError>,

@@ -178,18 +178,19 @@ impl<'t> Parser<'t> {
             let method = self.call(name, span)?;
             match method.name.as_str() {
                 "getSiblingDB" | "getDB" => {
-                    self.database = method.read(|method| method.arguments.required_text("the name of a database"))?;
+                    self.database =
+                        method.read_call(|method| method.arguments.required_text("the name of a database"))?;
                 }
-                "getMongo" => method.read(|_| Ok(()))?,
+                "getMongo" => method.read_call(|_| Ok(()))?,
                 "getCollection" => {
-                    let name = method.read(|method| method.arguments.required_text("the name of a collection"))?;
+                    let name = method.read_call(|method| method.arguments.required_text("the name of a collection"))?;
                     return self.read_collection(MethodCollection { database: self.database.clone(), name });
                 }
                 "aggregate" => {
-                    let command = method.read(|method| reads::aggregate_database(&self.database, method))?;
+                    let command = method.read_call(|method| reads::aggregate_database(&self.database, method))?;
                     return self.read_cursor(command, None);
                 }
-                _ => return Ok(vec![method.read(|method| admin::database_method(&self.database, method))?]),
+                _ => return Ok(vec![method.read_call(|method| admin::database_method(&self.database, method))?]),
             }
         }
     }
@@ -208,7 +209,7 @@ impl<'t> Parser<'t> {
             }
             let method = self.call(name, span)?;
             if method.name == "explain" && verbosity.is_none() {
-                verbosity = Some(method.read(reads::verbosity)?);
+                verbosity = Some(method.read_call(reads::verbosity)?);
                 continue;
             }
             return self.read_method(&collection, method, verbosity);
@@ -222,7 +223,7 @@ impl<'t> Parser<'t> {
         verbosity: Option<Term>,
     ) -> Result<Vec<CommandBuilder>, ShellError> {
         let span = method.span.clone();
-        let commands = match method.read(|method| collection_method(collection, method))? {
+        let commands = match method.read_call(|method| collection_method(collection, method))? {
             ParsedMethod::Cursor(command) => return self.read_cursor(command, verbosity),
             ParsedMethod::Commands(commands) => commands,
         };
@@ -250,10 +251,10 @@ impl<'t> Parser<'t> {
             }
             let method = self.call(name, span)?;
             if method.name == "explain" {
-                verbosity = Some(method.read(reads::verbosity)?);
+                verbosity = Some(method.read_call(reads::verbosity)?);
                 continue;
             }
-            method.read(|method| reads::cursor_method(&mut command, method))?;
+            method.read_call(|method| reads::cursor_method(&mut command, method))?;
         }
         Ok(vec![explained(command, verbosity)])
     }
@@ -294,7 +295,7 @@ pub(super) const FIRST_FIELD: &str = "its first field is its name: {find: \"orde
 
 /// Returns the error for a document that begins with this field.
 fn no_command(first: &TermField) -> ShellError {
-    let error = ShellError::new(first.key_span.clone(), format!("docward knows no command `{}`", first.key));
+    let error = ShellError::new(first.key_span.clone(), format!("docward does not know the command `{}`", first.key));
     let known = did_you_mean(&first.key, command_names());
     error.help(known.unwrap_or_else(|| match first.key.as_str() {
         "q" => "a statement is part of a command: {update: \"COLLECTION\", updates: [{q: …, u: …}]}".to_owned(),

@@ -79,7 +79,7 @@ pub(super) fn whole(collection: &MethodCollection, arguments: &mut MethodArgumen
     let term = arguments.required_document("a document with query and update")?;
     let span = term.span.clone();
     let TermContent::Document(fields) = term.content else { return Ok(Vec::new()) };
-    Options::read("findAndModify", fields, |options| {
+    Options::read_fields("findAndModify", fields, |options| {
         let remove = options.flag("remove")?.unwrap_or(false);
         let update = options.take("update");
         if remove == update.is_some() {

@@ -227,7 +227,7 @@ fn old_update(collection: &MethodCollection, arguments: &mut MethodArguments) ->
     match arguments.any() {
         Some(upsert) if upsert.as_bool().is_some() => {
             let multi = arguments.flag()?.unwrap_or(false);
-            Options::read("update", vec![TermField::new("upsert", upsert)], |options| sent(multi, options))
+            Options::read_fields("update", vec![TermField::new("upsert", upsert)], |options| sent(multi, options))
         }
         other => {
             if let Some(term) = other {
@@ -248,7 +248,7 @@ fn save(collection: &MethodCollection, arguments: &mut MethodArguments) -> Comma
         Some(id) => {
             let filter = Term::document(vec![TermField::new("_id", id)]);
             let upsert = vec![TermField::new("upsert", Term::boolean(true))];
-            let statement = Options::read("save", upsert, |upsert| {
+            let statement = Options::read_fields("save", upsert, |upsert| {
                 update_statement(filter, document, false, upsert, UpdateKinds::Replacement)
             })?;
             (StatementList::Updates, statement)
@@ -281,7 +281,7 @@ fn remove(collection: &MethodCollection, arguments: &mut MethodArguments) -> Com
     };
     match arguments.any() {
         Some(term) if let Some(just_one) = term.as_bool() => {
-            Options::read("remove", Vec::new(), |options| sent(just_one, options))
+            Options::read_fields("remove", Vec::new(), |options| sent(just_one, options))
         }
         other => {
             if let Some(term) = other {
@@ -306,7 +306,7 @@ fn bulk_operation(term: Term) -> Result<(StatementList, Term), ShellError> {
     if key == "insertOne" && !parts.iter().any(|part| part.key == "document") {
         return Ok((StatementList::Inserts, operation.clone()));
     }
-    Options::read(key, parts.clone(), |options| {
+    Options::read_fields(key, parts.clone(), |options| {
         let mut required = |part| {
             let missing = || ShellError::new(operation.span.clone(), format!("`{key}` needs `{part}`"));
             options.take(part).ok_or_else(missing)
@@ -360,7 +360,7 @@ fn bulk_write(collection: &MethodCollection, arguments: &mut MethodArguments) ->
         let mut fields: Vec<TermField> =
             shared.iter().filter(|field| list.options().contains(&field.key.as_str())).cloned().collect();
         fields.push(TermField::new("ordered", Term::boolean(ordered)));
-        Options::read("bulkWrite", fields, |options| write_command(collection, list, statements, options))
+        Options::read_fields("bulkWrite", fields, |options| write_command(collection, list, statements, options))
     };
     lists.into_iter().map(one).collect()
 }

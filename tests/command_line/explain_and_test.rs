@@ -53,7 +53,7 @@ fn explain(more: &[&str], input: &str) -> Value {
 }
 
 #[test]
-fn notes_say_what_depends_on_stored_documents() {
+fn notes_show_what_depends_on_stored_documents() {
     let notes = |command| explain(&["--as-user", "shop.ada", command], "")["notes"].as_array().unwrap().clone();
     let upsert = "db.orders.replaceOne({_id: 1}, {a: 1}, {upsert: true})";
     assert_eq!(
@@ -70,7 +70,8 @@ fn notes_say_what_depends_on_stored_documents() {
     );
     let update = "db.orders.replaceOne({_id: 1}, {a: 1})";
     assert_eq!(notes(update)[1], json!("if the query finds none, the client gets n: 0"));
-    let unknown = "docward knows no command `newCommand`, and forwards it because it names no protected collection";
+    let unknown =
+        "docward does not know the command `newCommand`, and forwards it because it names no protected collection";
     assert_eq!(notes("db.runCommand({newCommand: 1})"), [json!(unknown)]);
     assert!(notes("db.orders.updateOne({_id: 1}, {$set: {a: 1}})").is_empty());
 }

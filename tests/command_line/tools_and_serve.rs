@@ -1,4 +1,4 @@
-//! What `audit` and `explain` say of everyday statements, beside what `serve` counts for them.
+//! What `audit` and `explain` show for everyday statements, beside what `serve` counts for them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,7 +34,7 @@ rules:
   - { name: quick, namespace: "*.quick", defaults: { maxTimeMS: 5000 } }
   - { name: schema, namespace: "*.schema", schema_version: { field: s, current: 3, minimum: 2 } }
   - { name: small, namespace: "*.small", limits: { items: { m: 2 } } }
-  - { name: calm, namespace: "*.calm", throttle: { concurrent: 5, per: app } }
+  - { name: busy, namespace: "*.busy", throttle: { concurrent: 5, per: app } }
 "#;
 
 /// By rule: the documents that are stored before each statement, and the statements.
@@ -149,12 +149,12 @@ const TABLE: &[(&str, &str, &[&str])] = &[
             "replaceOne({_id: 1}, {m: [1]})",
         ],
     ),
-    ("calm", "{_id: 1, a: 1}", &["find({})", "updateOne({_id: 1}, {$set: {a: 2}})"]),
+    ("busy", "{_id: 1, a: 1}", &["find({})", "updateOne({_id: 1}, {$set: {a: 2}})"]),
 ];
 
 const EVERYDAY: &[&str] = &[
     "insertOne({_id: 5, a: 1})",
-    "insertMany([{_id: 5, a: 1}, {_id: 6, b: 1}])",
+    "insertMany([{_id: 5, a: 1, b: 1}, {_id: 6, b: 1}])",
     "updateOne({_id: 1}, {$set: {a: 2}})",
     "updateOne({_id: 1}, {$set: {a: 2, b: 2}})",
     "updateOne({_id: 5}, {$set: {a: 2}})",
@@ -299,14 +299,14 @@ fn explains(explained: &Value, served: &Outcomes) -> bool {
 }
 
 #[test]
-fn the_tools_say_what_serve_does() {
+fn the_tools_show_what_serve_does() {
     let folder = tempfile::tempdir().unwrap();
     let (rules_file, capture) = (folder.path().join("rules.yaml"), folder.path().join("traffic.bson"));
     std::fs::write(&rules_file, RULES).unwrap();
     let rows = run_table(Mongod::shared(), &capture);
     let rules = RuleSet::load(std::slice::from_ref(&rules_file)).unwrap();
     let recorded = recorded_commands(&capture);
-    let (mut unconfirmed, mut untold, mut wrong) = (0, 0, Vec::new());
+    let (mut unconfirmed, mut unknown, mut wrong) = (0, 0, Vec::new());
     for Row { rule, text, served, explained, commands } in &rows {
         let mut audit = Audit::new(&rules);
         recorded[commands.clone()].iter().for_each(|command| audit.add_command(command));
@@ -316,7 +316,7 @@ fn the_tools_say_what_serve_does() {
         let is_audited = match audited.keys().map(String::as_str).collect::<Vec<_>>().as_slice() {
             _ if audited == *served => true,
             ["cannot_tell"] => {
-                untold += 1;
+                unknown += 1;
                 true
             }
             ["rewrite"] if tally.unconfirmed > 0 => {
@@ -336,6 +336,6 @@ fn the_tools_say_what_serve_does() {
     let notes = rows.iter().find(|row| row.text == upsert).unwrap().explained["notes"].to_string();
     assert!(notes.contains("if not, docward sends ") && notes.contains("upsert: true"), "{notes}");
     // Most are exact: the others depend on what was stored, which the capture does not show.
-    let exact = rows.len() - unconfirmed - untold;
+    let exact = rows.len() - unconfirmed - unknown;
     assert!(exact * 5 >= rows.len() * 4, "{exact} of {} are exact, {unconfirmed} may have no effect", rows.len());
 }
