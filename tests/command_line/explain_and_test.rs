@@ -64,7 +64,7 @@ fn notes_show_what_depends_on_stored_documents() {
             ),
             json!(
                 "if the query finds none, docward sends \
-                 db.orders.replaceOne({$and: [{_id: 1}, {_id: {$exists: false}}]}, {a: 1}, {upsert: true})"
+                 db.orders.replaceOne({_id: 1, $and: [{_id: {$exists: false}}]}, {a: 1}, {upsert: true})"
             ),
         ]
     );
