@@ -200,11 +200,7 @@ async fn find_and_change(
     };
     let update = vec![doc! {"$set": {"seq": seq}}];
     let counters = client.database(database).collection::<RawDocumentBuf>(collection);
-    counters
-        .find_one_and_update(filter, update)
-        .upsert(first.is_some())
-        .return_document(ReturnDocument::After)
-        .await
+    counters.find_one_and_update(filter, update).upsert(first.is_some()).return_document(ReturnDocument::After).await
 }
 
 /// The type that `$inc` in mongosh would produce.
