@@ -175,7 +175,7 @@ async fn numbers_need_these_privileges_and_no_others() {
     let docward = before().rules(optimistic).argument("--service").argument(service).start();
     let orders = application(&docward).await.database("numbers").collection::<Document>("orders");
     orders.insert_one(doc! { "_id": 2 }).await.unwrap();
-    assert_eq!(orders.find_one(doc! { "_id": 2 }).await.unwrap().unwrap().get_i32("no").unwrap(), 2);
+    assert_eq!(orders.find_one(doc! { "_id": 2 }).await.unwrap().unwrap().get_i32("no").unwrap(), 9);
 }
 
 /// A docward in front of a server with access control, logged in with its own user.
