@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::ResponseData;
-use crate::proxy::ProcessPhase;
+use crate::proxy::{MemberStatus, ProcessPhase};
 
 /// Why docward is not ready. Contains no names, because the path needs no token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -40,7 +40,13 @@ pub(super) fn reasons(data: &ResponseData) -> Vec<UnreadyReason> {
             Some(UnreadyReason { code: "draining", message: "this process is shutting down" })
         }
     };
-    let reachable = data.observer.members().iter().any(|member| member.up && member.listener.is_some());
+    let members = data.observer.members();
+    let reachable = members.iter().any(|member| member.up && member.listener.is_some());
     let upstream = UnreadyReason { code: "upstream", message: "no member of the upstream replies" };
-    phase.into_iter().chain((!reachable).then_some(upstream)).collect()
+    let hidden = UnreadyReason {
+        code: "primary_without_listener",
+        message: "the primary has no listener, so clients cannot write: name it under `members`",
+    };
+    let is_hidden = members.iter().any(MemberStatus::is_hidden_primary);
+    phase.into_iter().chain((!reachable).then_some(upstream)).chain(is_hidden.then_some(hidden)).collect()
 }

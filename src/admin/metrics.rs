@@ -124,6 +124,9 @@ impl ResponseData {
             .iter()
             .map(|member| ([("member", member.name.as_str())], u64::from(member.role == Some("primary"))));
         metrics.gauges("member_primary", "1 for a member that reports to be primary", primary)?;
+        let seen =
+            members.iter().map(|member| ([("member", member.name.as_str())], u64::from(member.listener.is_some())));
+        metrics.gauges("member_listener", "1 for a member with a listener, 0 for one that clients do not see", seen)?;
         let lag = members
             .iter()
             .filter_map(|member| Some(([("member", member.name.as_str())], member.lag? as f64 / MILLISECONDS)));

@@ -207,7 +207,8 @@ fn notes(tally: &AuditTally, rules: &RuleSet, sources: &[TrafficFile]) -> Vec<St
                 .to_owned(),
         );
     }
-    if active(rules, tally).any(|(_, tally)| tally.counts.cannot_tell > 0) {
+    let incomplete = sources.iter().any(|source| source.kind != "capture");
+    if incomplete && active(rules, tally).any(|(_, tally)| tally.counts.cannot_tell > 0) {
         notes.push(
             "logs and profiles do not contain inserted documents and long commands; a capture of docward record does"
                 .to_owned(),

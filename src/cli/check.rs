@@ -25,8 +25,9 @@ use crate::engine::incompatible_rules;
 use crate::patterns::Backfill;
 use crate::rules::RuleSet;
 use crate::service::ConnectionString;
+use crate::service::MongoService;
 use crate::service::data;
-use crate::service::inspection::inspect;
+use crate::service::inspection::{self, inspect};
 use crate::shell::value_text;
 
 #[derive(Debug, Args)]
@@ -43,7 +44,7 @@ pub struct Arguments {
     /// Also read the stored documents, and count those that lack what a rule needs or break the rule.
     #[arg(long, requires = "upstream")]
     data: bool,
-    /// Connection string for that check [default: upstream, without its credentials].
+    /// Connection string for that check [default: upstream].
     #[arg(long, value_name = "URI", value_parser = Unquoted(values::connection_string), requires = "upstream")]
     service: Option<ConnectionString>,
     /// Name server for mongodb+srv:// names [default: the system's].
@@ -74,6 +75,7 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
             upstream: Some(upstream.clone()),
             service: arguments.service.clone().or(settings.service),
             resolver: arguments.resolver.or(settings.resolver),
+            members: settings.members,
             ..ConfigFile::default()
         };
         findings.deployment(&settings, rules, arguments.data);
@@ -165,6 +167,9 @@ fn inspect_deployment(settings: &ConfigFile, rules: &RuleSet, with_data: bool) -
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let service = settings.connect().await?;
+        for notice in member_notices(&service, &settings).await.map_err(anyhow::Error::msg)? {
+            logging::print_progress(&format!("warning: {notice}"));
+        }
         let mut found = inspect(&service, rules).await.map_err(anyhow::Error::msg)?;
         if with_data {
             let mut shown = Lines::default();
@@ -173,6 +178,29 @@ fn inspect_deployment(settings: &ConfigFile, rules: &RuleSet, with_data: bool) -
         }
         Ok(found)
     })
+}
+
+/// How `members` differs from the members of the replica set.
+async fn member_notices(service: &MongoService, settings: &ConfigFile) -> Result<Vec<String>, String> {
+    let named: Vec<&str> = settings.members.keys().map(String::as_str).collect();
+    if named.is_empty() {
+        return Ok(Vec::new());
+    }
+    let members = inspection::members(service).await?;
+    // The entries for several mongos are named as in the connection string.
+    if members.is_empty() {
+        return Ok(Vec::new());
+    }
+    let has = |names: &[&str], name: &str| names.iter().any(|other| other.eq_ignore_ascii_case(name));
+    let known: Vec<&str> = members.iter().map(String::as_str).collect();
+    let unnamed = known.iter().filter(|member| !has(&named, member)).map(|member| {
+        format!("`members` does not name {member}: clients do not see it, and cannot write when it is primary")
+    });
+    let unknown = named
+        .iter()
+        .filter(|name| !has(&known, name))
+        .map(|name| format!("`members` names {name}, which is not a member of the replica set ({})", known.join(", ")));
+    Ok(unnamed.chain(unknown).collect())
 }
 
 /// The diagnostic for stored documents.

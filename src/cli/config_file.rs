@@ -16,11 +16,13 @@ use super::pool::PoolKeys;
 use super::values::{self, AdminAddress, MemberEntry};
 use crate::admin;
 use crate::config::{
-    Code, Located, MapReader, MappingKey, Node, NodeValue, Report, SettingsErrors, read_file, read_settings,
+    Code, Diagnostic, Located, MapReader, MappingKey, NO_GLOBS, Node, NodeValue, Report, SettingsErrors, read_file,
+    read_settings,
 };
 use crate::otlp::Endpoint;
 use crate::proxy::{LimitSettings, ListenerFiles};
 use crate::secret::Secret;
+use crate::service::connection::ConnectionError;
 use crate::service::{ConnectionString, MongoService};
 
 /// The largest `admin_token_file`, in bytes.
@@ -121,6 +123,10 @@ impl ConfigFile {
         let folder = path.parent().unwrap_or(Path::new(""));
         read_settings(path, &PUBLIC_KEYS, |reader| {
             let file = Self::from_reader(reader, folder);
+            if let Some((key, message)) = file.shared_address() {
+                let span = reader.node(key).map_or(reader.span(), |node| node.span);
+                reader.context().error(Code::ConflictingSettings, span, message);
+            }
             check(&file, reader);
             file
         })
@@ -134,18 +140,50 @@ impl ConfigFile {
         }
     }
 
+    /// A key whose listener has the address of another one, and a message for the user. Port 0 is any free port.
+    pub(super) fn shared_address(&self) -> Option<(&'static str, String)> {
+        let of_members =
+            self.members.iter().map(|(name, member)| ("members", format!("members.{name}"), member.listen));
+        let of_key = |key: &'static str, address: Option<SocketAddr>| Some((key, key.to_owned(), address?));
+        let admin = self.admin.address.as_ref().map(|admin| admin.address);
+        let others = [of_key("listen", self.listen), of_key("query_listen", self.query_listen), of_key("admin", admin)];
+        let all: Vec<_> =
+            of_members.chain(others.into_iter().flatten()).filter(|(.., address)| address.port() != 0).collect();
+        let is_shared = |one: &SocketAddr, other: &SocketAddr| {
+            let is_any = one.ip().is_unspecified() || other.ip().is_unspecified();
+            one.port() == other.port() && (one.ip() == other.ip() || is_any)
+        };
+        all.iter().enumerate().find_map(|(at, (key, name, address))| {
+            let (_, earlier, _) = all.iter().take(at).find(|(.., other)| is_shared(address, other))?;
+            Some((*key, format!("`{name}` and `{earlier}` listen on one address, {address}; give each its own port")))
+        })
+    }
+
     pub(super) fn upstream(&self) -> ConnectionString {
         self.upstream.clone().unwrap_or_default()
     }
 
-    /// docward's own client for the deployment; it connects on first use.
+    /// A tool's client for the deployment, as the user of `upstream` unless there is a `service`; it connects on first use.
     ///
     /// # Errors
     /// A message for the user: what is wrong with the connection string, as far as the servers answer.
     pub(super) async fn connect(&self) -> Result<MongoService> {
+        self.connect_with(MongoService::parse(&self.upstream(), self.resolver)).await
+    }
+
+    /// Like [`Self::connect`] for `serve`, whose rules never act as the user of `upstream`: who may use docward's own user is
+    /// decided by `service` alone.
+    pub(super) async fn connect_to_serve(&self) -> Result<MongoService> {
+        self.connect_with(MongoService::parse_without_credentials(&self.upstream(), self.resolver)).await
+    }
+
+    async fn connect_with(
+        &self,
+        upstream: impl Future<Output = Result<MongoService, ConnectionError>>,
+    ) -> Result<MongoService> {
         let (flag, parsed) = match &self.service {
             Some(uri) => ("--service", MongoService::parse(uri, self.resolver).await),
-            None => ("--upstream", MongoService::parse_without_credentials(&self.upstream(), self.resolver).await),
+            None => ("--upstream", upstream.await),
         };
         let service = parsed.context(flag)?;
         match service.other_set().await {
@@ -176,7 +214,7 @@ impl ConfigFile {
             tls: reader.map("tls").map(|tls| TlsKeys::from_reader(tls, folder)).unwrap_or_default(),
             limits: reader.map("limits").map(LimitKeys::from_reader).unwrap_or_default(),
             pool: reader.map("pool").map(PoolKeys::from_reader).unwrap_or_default(),
-            rules: reader.texts("rules").into_iter().flatten().map(|path| folder.join(path.value)).collect(),
+            rules: read_rules(reader, folder),
         }
     }
 }
@@ -284,6 +322,11 @@ fn read_members(reader: &mut MapReader<'_, '_, '_>) -> BTreeMap<String, MemberEn
         if let Err(message) = values::member_name(&name.text) {
             reader.context().error(Code::InvalidValue, name.span, message);
         }
+        if !matches!(entry.value, NodeValue::Map(_)) {
+            let message = format!("`{}` must be a mapping: `{{ listen: 0.0.0.0:27018 }}`", name.text);
+            reader.context().error(Code::WrongType, entry.span, message);
+            return None;
+        }
         let mut entry = reader.context().map(entry)?;
         let listen = entry.required("listen", |entry, key| checked(entry, key, values::address));
         let advertise = checked(&mut entry, "advertise", values::advertised);
@@ -293,12 +336,42 @@ fn read_members(reader: &mut MapReader<'_, '_, '_>) -> BTreeMap<String, MemberEn
     entries.iter().filter_map(read).collect()
 }
 
+/// The paths of rule files. One with a star that does not exist is reported here, at its line, and omitted.
+fn read_rules(reader: &mut MapReader<'_, '_, '_>, folder: &Path) -> Vec<PathBuf> {
+    if let Some(NodeValue::List(items)) = reader.node("rules").map(|node| &node.value)
+        && let Some(rule) = items.iter().find(|item| matches!(item.value, NodeValue::Map(_)))
+    {
+        let mistake = Diagnostic::error(Code::WrongType, rule.span, "`rules` must list files or folders of rules");
+        reader.context().push(mistake.help("write the rules to a file of their own, and name it here"));
+        return Vec::new();
+    }
+    let paths = reader.texts("rules").into_iter().flatten();
+    let read = |path: Located<String>| {
+        let found = folder.join(&path.value);
+        if path.value.contains('*') && !found.exists() {
+            let message = format!("`rules`: no such file or folder; {NO_GLOBS}");
+            reader.context().error(Code::Unreadable, path.span, message);
+            return None;
+        }
+        Some(found)
+    };
+    paths.filter_map(read).collect()
+}
+
 /// The text of `key`, parsed by `check`; reports its error at the text.
 fn checked<T>(
     reader: &mut MapReader<'_, '_, '_>,
     key: &'static str,
     check: fn(&str) -> Result<T, String>,
 ) -> Option<T> {
+    let node = reader.node(key)?;
+    // The check has the message for a number: quotes would not help.
+    if let NodeValue::Integer(number) = node.value
+        && let Err(error) = check(&number.to_string())
+    {
+        reader.context().error(Code::WrongType, node.span, format!("`{key}`: {error}"));
+        return None;
+    }
     let text = reader.text(key)?;
     match check(&text.value) {
         Ok(value) => Some(value),

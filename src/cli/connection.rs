@@ -27,7 +27,7 @@ pub(super) struct ConnectionOptions {
     config: Option<PathBuf>,
     #[command(flatten)]
     deployment: DeploymentOptions,
-    /// Connection string for docward's own work [default: upstream, without its credentials].
+    /// Connection string for docward's own work [default: upstream; serve does not use its credentials].
     #[arg(long, value_name = "URI", value_parser = Unquoted(values::connection_string))]
     service: Option<ConnectionString>,
     /// Rule file, or folder of rule files; can be repeated.

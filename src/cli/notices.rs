@@ -1,5 +1,5 @@
-//! Warnings of `serve` and `check` about valid settings that are rarely intended: no rules, credentials that are not
-//! used, secrets that every user of the machine can read.
+//! Warnings of `serve` and `check` about valid settings that are rarely intended: no rules, credentials and options that are
+//! not used, secrets that every user of the machine can read.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -29,6 +29,15 @@ pub(super) fn notices(settings: &ConfigFile, rules: &RuleSet, config: Option<&Pa
              docward's own user is given by --service (service: in docward.yaml); remove them"
                 .to_owned(),
         );
+    }
+    let folder = settings.hand_over.as_deref().and_then(Path::parent).filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+        let folder = folder.display();
+        found.push(format!("the folder of `hand_over`, {folder}, does not exist: it must exist when docward starts"));
+    }
+    for (flag, uri) in [("upstream", &settings.upstream), ("service", &settings.service)] {
+        let without_effect = uri.iter().flat_map(|uri| uri.without_effect());
+        found.extend(without_effect.map(|(option, why)| format!("{option} in `{flag}` has no effect: {why}")));
     }
     found.extend(readable_secrets(settings, config));
     found
@@ -86,6 +95,14 @@ mod tests {
         assert_eq!(found(&plain, &one("shadow"), None), "");
         assert!(found(&plain, &one("disabled"), None).starts_with("every rule is disabled"));
         assert!(found(&plain, &RuleSet::default(), None).starts_with("there are no rules"));
+        let odd = "mongodb://h/?timeoutMS=5&uuidRepresentation=standard";
+        let odd = ConfigFile { upstream: uri(odd), hand_over: Some("/none/a.sock".into()), ..ConfigFile::default() };
+        let printed = found(&odd, &one("enforce"), None);
+        for expected in
+            ["timeoutMS in `upstream` has no effect", "uuidRepresentation in", "`hand_over`, /none, does not"]
+        {
+            assert!(printed.contains(expected), "{printed}");
+        }
         let with_user = ConfigFile { upstream: uri("mongodb://u:p@h/"), ..ConfigFile::default() };
         assert!(found(&with_user, &one("enforce"), None).starts_with("the credentials in --upstream"));
     }

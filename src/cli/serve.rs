@@ -223,11 +223,14 @@ fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
 }
 
 pub(super) async fn configure(settings: ConfigFile) -> Result<(ProxyConfig, MongoService)> {
+    if let Some((_, shared)) = settings.shared_address() {
+        bail!("{shared}");
+    }
     let upstream = Upstream::parse(&settings.upstream(), settings.resolver).await.context("--upstream")?;
     if let Some(other) = upstream.other_set().await {
         bail!("--upstream: {other}");
     }
-    let service = settings.connect().await?;
+    let service = settings.connect_to_serve().await?;
     let placement = placement(&settings)?;
     let tls = settings.tls.files()?.map(ListenerTls::load).transpose().context("--tls-certificate")?;
     let config = ProxyConfig {

@@ -96,7 +96,7 @@ pub(super) fn need(need: &AssumedLookup, outcome: &DryRunOutcome, database: &str
     match need {
         AssumedLookup::Users => {
             "a rule depends on users, so docward asks the server for the authenticated users; this output \
-                        assumes none (set one with --as-user)"
+                        assumes none (name one with --as-user or, in the playground, under user)"
                 .to_owned()
         }
         AssumedLookup::Numbers(request) => format!(

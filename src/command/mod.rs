@@ -11,6 +11,7 @@ mod constants;
 mod encode;
 mod form;
 mod name;
+mod operators;
 pub mod own;
 mod pipeline;
 mod reply;
@@ -23,6 +24,7 @@ pub use catalogue::{CommandClass, classify};
 pub use encode::{EncodeOptions, OwnTransaction, StatementPart, is_unacknowledged};
 pub use form::{StatementKind, WriteForm};
 pub use name::{CommandName, command_names};
+pub use operators::operators;
 pub use pipeline::{InputStage, OutputTarget, indirect_write_targets, input_collections, input_stages, output_targets};
 pub use reply::{Reply, error_reply, write_overload_labels};
 pub use statement::{

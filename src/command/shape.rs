@@ -46,6 +46,53 @@ pub fn statement_shape(statement: &Statement<'_>) -> String {
     out
 }
 
+/// Whether [`shape`] can return this text, if the names of the fields are ordinary ones.
+#[must_use]
+pub fn is_shape(text: &str) -> bool {
+    let is_name =
+        |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    if text.len() > MAX_LENGTH + '…'.len_utf8() {
+        return false;
+    }
+    let Some((name, arguments)) = text.split_once('(') else { return is_name(text) };
+    let arguments = arguments
+        .strip_suffix(')')
+        .map(|arguments| arguments.is_empty() || after_list(arguments, after_value) == Some(""));
+    is_name(name) && (text.ends_with('…') || arguments == Some(true))
+}
+
+/// The text after a list of elements, each of which `after` reads.
+fn after_list<'t>(text: &'t str, after: fn(&'t str) -> Option<&'t str>) -> Option<&'t str> {
+    let mut rest = after(text)?;
+    while let Some(next) = rest.strip_prefix(", ") {
+        rest = after(next)?;
+    }
+    Some(rest)
+}
+
+/// The text after a value. The length of a shape bounds the recursion.
+fn after_value(text: &str) -> Option<&str> {
+    let nested = |open, close, after| {
+        let inner: &str = text.strip_prefix(open)?;
+        inner.strip_prefix(close).or_else(|| after_list(inner, after)?.strip_prefix(close))
+    };
+    let whole = || text.strip_prefix(['?', '…']);
+    whole().or_else(|| nested('{', '}', after_member)).or_else(|| nested('[', ']', after_value))
+}
+
+/// The text after a field, with its value if that is a document or an array.
+fn after_member(text: &str) -> Option<&str> {
+    let (name, rest) = text.split_at(text.find([',', '{', '}', '[', ']', ':'])?);
+    if name.is_empty() || name.trim() != name {
+        return None;
+    }
+    match rest.strip_prefix(": ") {
+        Some(value) if value.starts_with(['{', '[', '…']) => after_value(value),
+        Some(_) => None,
+        None => Some(rest),
+    }
+}
+
 fn write_shape(command: Document<'_>, out: &mut String) {
     let Some(name) = command.first().map(|first| first.key) else { return };
     let class = classify(name);

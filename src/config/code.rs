@@ -108,6 +108,8 @@ codes! {
     LackingServer = "R0037",
     /// The deployment cannot keep the history that a rule asks for.
     NoHistory = "R0038",
+    /// A text is a valid name, but probably not the intended one.
+    DoubtfulName = "R0039",
 }
 
 #[cfg(test)]

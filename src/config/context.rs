@@ -91,7 +91,11 @@ impl<'a> ReadContext<'a> {
         match &node.value {
             NodeValue::List(items) => Some(items),
             _ => {
-                self.push(wrong_type(node, &format!("{what} must be a list")));
+                let mut mistake = wrong_type(node, &format!("{what} must be a list"));
+                if let NodeValue::Map(_) = node.value {
+                    mistake = mistake.help("begin each element with `- `");
+                }
+                self.push(mistake);
                 None
             }
         }
@@ -117,6 +121,17 @@ impl<'a> ReadContext<'a> {
         }
     }
 
+    /// Reads the text as a namespace of a rule.
+    pub fn namespace(&mut self, text: &Located<String>) -> Option<NamespaceGlob> {
+        let read = NamespaceGlob::parse(text);
+        if let Err(error) = &read {
+            let mut mistake = Diagnostic::error(Code::InvalidNamespace, text.span, error.to_string());
+            mistake.help = error.help();
+            self.push(mistake);
+        }
+        read.ok()
+    }
+
     /// The value of `text` in `words`; reports any other text. Messages call it `what`: "`mode`".
     pub fn word<T: Copy>(&mut self, text: &Located<String>, what: &str, words: &[(&'static str, T)]) -> Option<T> {
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == text.value) {
@@ -130,7 +145,10 @@ impl<'a> ReadContext<'a> {
         }
         let message = format!("{what} cannot be `{}`", text.value);
         let mut mistake = Diagnostic::error(Code::UnknownWord, text.span, message);
-        if let Some(word) = suggest::nearest(&text.value, known()) {
+        let several: Vec<&str> = text.value.split(',').map(str::trim).collect();
+        if several.len() > 1 && several.iter().all(|one| known().any(|word| word == *one)) {
+            mistake = mistake.note(format!("write a list: [{}]", several.join(", ")));
+        } else if let Some(word) = suggest::nearest(&text.value, known()) {
             mistake = mistake.note(format!("did you mean `{word}`?"));
         }
         self.push(mistake.help(format!("{what} must be {}", suggest::one_of(known()))));
@@ -246,7 +264,12 @@ impl<'a> ReadContext<'a> {
     }
 
     fn wrong_type<T>(&mut self, key: &str, node: &Node, expected: &str) -> Option<T> {
-        let mistake = wrong_type(node, &format!("`{key}` must be {expected}"));
+        let mut mistake = wrong_type(node, &format!("`{key}` must be {expected}"));
+        if let NodeValue::Text(text) = &node.value
+            && (text.parse::<f64>().is_ok() || text.parse::<bool>().is_ok())
+        {
+            mistake = mistake.help("remove the quotes: they make it text");
+        }
         self.push(mistake);
         None
     }

@@ -61,6 +61,9 @@ impl FileReader {
     fn file(&mut self, path: &Path) {
         let real = match path.canonicalize() {
             Ok(real) => real,
+            Err(error) if path.as_os_str().as_encoded_bytes().contains(&b'*') => {
+                return self.fail(path, Code::Unreadable, &format!("{}; {NO_GLOBS}", describe(&error)));
+            }
             Err(error) => return self.fail(path, Code::Unreadable, &describe(&error)),
         };
         if !self.seen.insert(real) {
@@ -95,6 +98,9 @@ impl FileReader {
         file
     }
 }
+
+/// What to do about a path with a star.
+pub(crate) const NO_GLOBS: &str = "name the folder: docward reads all its `*.yaml` and `*.yml` files";
 
 /// Why a file could not be read as text.
 enum ReadFailure {

@@ -251,6 +251,23 @@ pub trait ReadValue: DescribeSchema {
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Self::Value>;
 }
 
+/// A text of a certain form: a name, a word.
+pub trait ReadText: DescribeSchema {
+    type Value;
+
+    /// Reads the `text` of `key`, which is not empty, and reports what is wrong with it.
+    fn read_text(&self, context: &mut ReadContext<'_>, key: &str, text: Located<String>) -> Option<Self::Value>;
+}
+
+impl<T: ReadText> ReadValue for T {
+    type Value = T::Value;
+
+    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Self::Value> {
+        let text = context.text(node, &format!("`{key}`"))?;
+        self.read_text(context, key, text)
+    }
+}
+
 /// A text.
 #[derive(Clone, Copy, Debug)]
 pub struct Text(pub TextSchema);
@@ -265,33 +282,15 @@ impl DescribeSchema for Text {
 }
 
 /// Reads any text that is not empty. The code that uses it checks the rest of its form.
-impl ReadValue for Text {
+impl ReadText for Text {
     type Value = Located<String>;
 
-    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Self::Value> {
-        context.text(node, &format!("`{key}`"))
+    fn read_text(&self, _: &mut ReadContext<'_>, _: &str, text: Located<String>) -> Option<Self::Value> {
+        Some(text)
     }
 }
 
-/// A text of a schema with a name.
-#[derive(Clone, Copy)]
-pub struct SharedText(pub &'static NamedSchema);
-
-impl DescribeSchema for SharedText {
-    fn schema(&self) -> ValueSchema {
-        ValueSchema::Shared(self.0)
-    }
-}
-
-impl ReadValue for SharedText {
-    type Value = Located<String>;
-
-    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Self::Value> {
-        TEXT.read(context, key, node)
-    }
-}
-
-/// One text of this shape or a list of them, without empty ones and duplicates.
+/// One text of this form or a list of them, without empty ones and duplicates.
 #[derive(Clone, Copy, Debug)]
 pub struct TextOrList<S>(pub S);
 
@@ -301,11 +300,15 @@ impl<S: DescribeSchema> DescribeSchema for TextOrList<S> {
     }
 }
 
-impl<S: DescribeSchema> ReadValue for TextOrList<S> {
-    type Value = Vec<Located<String>>;
+/// `None` if any of the texts is wrong.
+impl<S: ReadText> ReadValue for TextOrList<S> {
+    type Value = Vec<S::Value>;
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Self::Value> {
-        context.texts(node, &format!("`{key}`"))
+        let texts = context.texts(node, &format!("`{key}`"))?;
+        // All texts are read before the function returns, so that every error is reported.
+        let read: Vec<_> = texts.into_iter().map(|text| self.0.read_text(context, key, text)).collect();
+        read.into_iter().collect()
     }
 }
 

@@ -8,6 +8,7 @@ use std::cmp::Ordering;
 use std::fmt;
 
 use super::glob::Glob;
+use super::names::{NameDoubt, NameKind, doubt};
 
 /// Databases that belong to the server. A glob for the database never matches them: a rule for
 /// `*.*` is meant for application data, and a rejected write to `config` would break sessions or sharding.
@@ -45,6 +46,12 @@ pub enum NamespaceError {
     /// `shop.$cmd`
     #[error("a collection name cannot contain {0:?}")]
     CharacterInCollection(char),
+    /// `shop.orders, shop.carts`
+    #[error("{}", .0.message)]
+    Doubtful(NameDoubt),
+    /// `shop..orders`
+    #[error("a collection name cannot begin with a dot")]
+    DotBeforeCollection,
     /// More bytes than MongoDB allows.
     #[error("{what} has at most {limit} bytes; this one has {bytes}")]
     TooLong {
@@ -65,6 +72,11 @@ impl NamespaceError {
     #[must_use]
     pub fn help(&self) -> Option<String> {
         match self {
+            Self::Doubtful(NameDoubt { help, .. }) => Some(help.clone()),
+            Self::CharacterInDatabase(_) => Some("write DATABASE.COLLECTION; `*` is the only wildcard".to_owned()),
+            Self::NoDot(text) if text.contains(['/', ':']) => {
+                Some(format!("did you mean \"{}\"?", text.replacen(['/', ':'], ".", 1)))
+            }
             Self::NoDot(text) if text == "*" => Some("write \"*.*\" for every collection of every database".to_owned()),
             Self::NoDot(text) => Some(format!(
                 "write \"DATABASE.{text}\", \"*.{text}\" for this collection in every database, \
@@ -82,8 +94,11 @@ impl NamespaceGlob {
     /// Reads `database.collection`, with `*` allowed in both.
     ///
     /// # Errors
-    /// Names that are not valid in MongoDB, and names of the server's own collections.
+    /// Names that are not valid in MongoDB, names of the server's own collections, and texts that are probably not a name.
     pub fn parse(text: &str) -> Result<Self, NamespaceError> {
+        if let Some(doubt) = doubt(text, NameKind::Namespace) {
+            return Err(NamespaceError::Doubtful(doubt));
+        }
         let Some((database, collection)) = text.split_once('.') else {
             return Err(NamespaceError::NoDot(text.to_owned()));
         };
@@ -232,6 +247,9 @@ fn check_collection(collection: &str) -> Result<(), NamespaceError> {
     if collection.is_empty() {
         return Err(NamespaceError::EmptyCollection);
     }
+    if collection.starts_with('.') {
+        return Err(NamespaceError::DotBeforeCollection);
+    }
     match collection.chars().find(|c| *c == '$' || *c == '\0') {
         Some(character) => Err(NamespaceError::CharacterInCollection(character)),
         None => Ok(()),
@@ -262,7 +280,8 @@ mod tests {
     fn names_that_mongodb_does_not_allow_are_errors() {
         for (text, expected) in [
             ("orders", "the namespace `orders` has no database"),
-            ("", "the namespace `` has no database"),
+            ("", "`` names no namespace"),
+            ("shop..a", "a collection name cannot begin with a dot"),
             (".orders", "the database before the first dot is empty"),
             ("shop.", "the collection after the first dot is empty"),
             ("my shop.a", "a database name cannot contain ' '"),

@@ -106,7 +106,11 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
         debug_assert!(self.allowed.contains(&setting.name), "{} is not declared for its mapping", setting.name);
         let node = self.node(setting.name);
         if node.is_none() && matches!(setting.presence, Presence::Required) {
-            self.report_missing(setting.name);
+            let mut mistake = missing(setting.name, self.span);
+            if let Some(example) = setting.examples.first() {
+                mistake = mistake.help(format!("for example `{}: {example}`", setting.name));
+            }
+            self.context.push(mistake);
         }
         node
     }
@@ -213,12 +217,8 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
         if self.entry(key).is_some() {
             return read(self, key);
         }
-        self.report_missing(key);
+        self.context.push(missing(key, self.span));
         None
-    }
-
-    fn report_missing(&mut self, key: &'static str) {
-        self.context.error(Code::MissingKey, self.span, format!("`{key}` is missing"));
     }
 
     /// [`Self::text`] of a required key.
@@ -239,6 +239,10 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
         let unknown = unknown(self.entries, &self.allowed).collect();
         (self.context, unknown, self.allowed)
     }
+}
+
+fn missing(key: &str, span: Span) -> Diagnostic {
+    Diagnostic::error(Code::MissingKey, span, format!("`{key}` is missing"))
 }
 
 fn unknown<'n>(entries: &'n [(MappingKey, Node)], allowed: &[&'static str]) -> impl Iterator<Item = &'n MappingKey> {

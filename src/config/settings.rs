@@ -4,10 +4,11 @@
 
 use std::path::Path;
 
+use super::code::Code;
 use super::context::ReadContext;
-use super::diagnostic::Report;
+use super::diagnostic::{Diagnostic, Report};
 use super::files::FileReader;
-use super::node::NodeValue;
+use super::node::{Node, NodeValue};
 use super::reader::MapReader;
 use super::yaml;
 
@@ -17,6 +18,22 @@ pub struct SettingsErrors<T> {
     pub report: Report,
     /// What could be read in spite of them; `None` if the file is not a mapping.
     pub partial: Option<Box<T>>,
+}
+
+/// Reports texts with `${…}`: a file that was meant for a tool that replaces variables. Messages do not repeat the text,
+/// which may be a password.
+fn report_variables(node: &Node, context: &mut ReadContext<'_>) {
+    match &node.value {
+        NodeValue::Text(text) if text.contains("${") => {
+            let message = "this contains `${`, and docward does not replace variables in its configuration";
+            context.push(Diagnostic::error(Code::InvalidValue, node.span, message).help(
+                "write the value, or make the file with envsubst; in a connection string, write a `$` of a password as %24",
+            ));
+        }
+        NodeValue::List(items) => items.iter().for_each(|item| report_variables(item, context)),
+        NodeValue::Map(entries) => entries.iter().for_each(|(_, value)| report_variables(value, context)),
+        _ => {}
+    }
 }
 
 /// Reads the one mapping in the file at `path`; an empty file is an empty mapping.
@@ -38,6 +55,7 @@ pub fn read_settings<T>(
                     tree.value = NodeValue::Map(Vec::new());
                 }
                 let mut context = ReadContext::new(&mut found);
+                report_variables(&tree, &mut context);
                 if let Some(mut reader) = context.map(&tree) {
                     settings = Some(read(&mut reader));
                     reader.finish();

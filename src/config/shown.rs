@@ -74,7 +74,7 @@ pub(crate) fn hide_words<'d>(text: &str, shown: &str, found: impl Iterator<Item 
         let is_hidden = shown.as_bytes().get(at) == Some(&b'*');
         at += word.len();
         let word = word.trim_end_matches(|c: char| !is_word(c));
-        if is_hidden && word.len() >= MIN_WORD_BYTES {
+        if is_hidden && word.len() >= MIN_WORD_BYTES && !RULE_FILE_KEYS.contains(&word) {
             hidden.insert(word);
         }
     }
@@ -96,7 +96,7 @@ impl TextKind {
     fn hides(self, key: &str) -> bool {
         match self {
             Self::Text => false,
-            Self::Rules => !RULE_FILE_KEYS.contains(&key),
+            Self::Rules => suggest::nearest(key, RULE_FILE_KEYS).is_none(),
             Self::Settings(public) => !public.contains(&key),
         }
     }
@@ -172,7 +172,9 @@ mod tests {
     #[test]
     fn values_of_unknown_keys_are_hidden_in_rule_files() {
         for (text, expected) in [
-            ("version: 1\nrulez:\n  - a: b\n# c\nrules: d", "version: 1\nrulez:\n*\n# c\nrules: d"),
+            ("version: 1\nfoo:\n  - a: b\n# c\nrules: d", "version: 1\nfoo:\n*\n# c\nrules: d"),
+            // A misspelled key of a rule file is no key of a configuration.
+            ("version: 1\nrule:\n  - a: b\n", "version: 1\nrule:\n  - a: b\n"),
             ("upstream: a\nadmin_token: >-\n  b\nrules: []", "upstream:*\nadmin_token:*\n*\nrules: []"),
             ("rules:\n  - {service: a}\n", "rules:\n  - {service: a}\n"),
             ("{upstream: a}", "{upstream:*"),

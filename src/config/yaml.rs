@@ -11,6 +11,7 @@ use serde_yaml::{Error, Location, MessageFormatter, Spanned};
 
 use super::code::Code;
 use super::diagnostic::{Diagnostic, DiagnosticLocation};
+use super::names::{is_invisible, visible};
 use super::node::{MappingKey, Node, NodeValue};
 use super::source::{FileId, Span};
 
@@ -201,32 +202,55 @@ fn clamp(offset: u64, text: &str) -> u32 {
 fn explain(file: FileId, text: &str, error: &Error) -> Diagnostic {
     let explanation = YamlMistake::from_error(error);
     let line = error.location().map_or(0, |location| location.line());
-    match indenting_tab(text, line).filter(|_| explanation.code == Code::Syntax) {
-        Some(at) => {
-            let span = Span::new(file, clamp(at as u64, text), clamp(at as u64 + 1, text));
-            let mistake = Diagnostic::error(Code::Syntax, span, "a tab in the indentation");
+    match wrong_indentation(text, line).filter(|_| explanation.code == Code::Syntax) {
+        Some((at, character)) => {
+            let end = at + character.len_utf8();
+            let span = Span::new(file, clamp(at as u64, text), clamp(end as u64, text));
+            let found = match character {
+                '\t' => "a tab".to_owned(),
+                _ => format!("the character {}, which is not a space,", visible(&character.to_string())),
+            };
+            let mistake = Diagnostic::error(Code::Syntax, span, format!("{found} in the indentation"));
             mistake.help("indent YAML with spaces only")
         }
         None => explanation.at(file, text, error.location()),
     }
 }
 
-/// The first tab in the indentation of this line or the next one. The parser treats such a tab as part of the
-/// preceding token and reports the error there.
-fn indenting_tab(text: &str, line: u64) -> Option<usize> {
+/// The first character other than a space in the indentation of this line, the one before or the next one. The parser
+/// treats it as part of a token and reports the error at another line.
+fn wrong_indentation(text: &str, line: u64) -> Option<(usize, char)> {
     let mut start = 0;
     let lines = text.split_inclusive('\n').map(|line| {
         let at = start;
         start += line.len();
         (at, line)
     });
-    let near = lines.skip(usize::try_from(line.checked_sub(1)?).ok()?).take(2);
-    let mut tabs = near.filter_map(|(start, line)| {
-        let indentation = line.len() - line.trim_start_matches([' ', '\t']).len();
-        line.find('\t').filter(|at| *at < indentation).map(|at| start + at)
+    let near = lines.skip(usize::try_from(line.saturating_sub(2)).ok()?).take(3);
+    let mut wrong = near.filter_map(|(start, line)| {
+        let (at, character) = line.char_indices().find(|(_, c)| *c != ' ')?;
+        let is_wrong = character == '\t' || is_invisible(character) && !character.is_control();
+        is_wrong.then_some((start + at, character))
     });
-    tabs.next()
+    wrong.next()
 }
+
+/// How messages of the parser begin, and what to do.
+const SYNTAX_HELP: [(&str, &str); 7] = [
+    (
+        "mapping values are not allowed",
+        "check the indentation, write a space after the colon of each key, and quote text that contains `: `",
+    ),
+    ("invalid indentation in multiline quoted scalar", "check the lines above for an unclosed quote"),
+    ("illegal placement of ':'", "check the lines above for an unclosed `[` or `{`"),
+    (
+        "while parsing a block collection, did not find expected '-'",
+        "check the indentation: all keys of one element begin below its first key, after the `- `",
+    ),
+    ("block sequence entries are not allowed", "begin the list on the next line, or write it as `[a, b]`"),
+    ("misplaced bracket", "remove it, or check the lines above for the bracket that it closes"),
+    ("unexpected character", "put text that begins with this character in quotes"),
+];
 
 /// The parser's error, in the terms of the rule language.
 struct YamlMistake {
@@ -269,7 +293,7 @@ impl YamlMistake {
             Error::NonFiniteFloat { value, .. } => Self::new(
                 Code::InvalidValue,
                 format!("`{value}` is not a finite number"),
-                "put it in quotes to make it text",
+                "write a finite number; to set no limit, remove the key",
             ),
             other => Self::of_syntax(other),
         }
@@ -285,15 +309,7 @@ impl YamlMistake {
         if message.contains("recursion limit exceeded") {
             return Self::too_deep();
         }
-        let help = match &*message {
-            text if text.starts_with("mapping values are not allowed") => {
-                Some("quote text that contains `: `, or check the indentation")
-            }
-            text if text.starts_with("invalid indentation in multiline quoted scalar") => {
-                Some("check the lines above for an unclosed quote")
-            }
-            _ => None,
-        };
+        let help = SYNTAX_HELP.iter().find(|(start, _)| message.starts_with(start)).map(|(_, help)| *help);
         Self { code: Code::Syntax, message: message.into_owned(), help }
     }
 

@@ -54,8 +54,11 @@ pub(super) fn completes_login(body: Document<'_>) -> bool {
 #[must_use]
 pub fn requires_login(reply: &[u8]) -> Option<bool> {
     let reply = Reply::parse(reply).ok()?;
-    let code = reply.body.get("code").and_then(Value::as_i32);
-    Some(!reply.is_ok() && code == Some(code::UNAUTHORIZED))
+    match reply.body.get("code").and_then(Value::as_i32) {
+        _ if reply.is_ok() => Some(false),
+        Some(code::UNAUTHORIZED) => Some(true),
+        _ => None,
+    }
 }
 
 /// Returns the authenticated users as (authentication database, name), from `authInfo.authenticatedUsers` of a

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 
 use super::applicable_rules::{ApplicableRules, Enforcement, enforced};
-use super::outcome::{OutcomeKind, RuleOutcomes};
+use super::outcome::{OutcomeKind, RuleOutcomes, StatementOutcomes};
 use super::prerequisites::{NumberRule, Prerequisites};
 use super::rejection_text::{FOR_THE_DBA, RejectedBy};
 use crate::command::{Modification, Namespace, Operation, Statement, Update};
@@ -97,6 +97,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         context: &Context<'_>,
         outcomes: &mut RuleOutcomes,
     ) {
+        let outcomes = &mut StatementOutcomes::new(outcomes);
         if let Some(ambiguity) = self.statement.ambiguity() {
             return self.evaluate_ambiguous(&ambiguity, applicable_rules, context, outcomes);
         }
@@ -132,7 +133,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         ambiguity: &AmbiguousName,
         applicable_rules: &ApplicableRules<'r>,
         context: &Context<'_>,
-        outcomes: &mut RuleOutcomes,
+        outcomes: &mut StatementOutcomes<'_>,
     ) {
         let kind = self.statement.kind();
         for (rule, enforcement) in applicable_rules {
@@ -183,7 +184,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         enforcement: Enforcement,
         verdict: Verdict<'a>,
         context: &Context<'_>,
-        outcomes: &mut RuleOutcomes,
+        outcomes: &mut StatementOutcomes<'_>,
     ) {
         // Which of the two rejections applies is known only after checking whether the filter matches.
         if let (Enforcement::Enforce, true, Some(rejection)) =
@@ -238,13 +239,13 @@ impl<'r, 'a> Evaluated<'r, 'a> {
     }
 
     /// Notes what a rule requires before the statement, as the rule has changed it, is sent.
-    fn require(&mut self, rule: &'r Rule, prerequisite: Prerequisite, outcomes: &mut RuleOutcomes) {
+    fn require(&mut self, rule: &'r Rule, prerequisite: Prerequisite, outcomes: &mut StatementOutcomes<'_>) {
         match &prerequisite {
             Prerequisite::ProvidedNumbers | Prerequisite::Incrementable => {}
             Prerequisite::Number => {
                 self.changed_by = Some(rule);
                 // Without a number the statement is rejected.
-                outcomes.keep_open(rule);
+                outcomes.message.keep_open(rule);
                 // A stored document may get the client's own number.
                 if NumberRule::new(rule).is_some_and(|one| one.numbers.inserts_apart(&self.statement.operation)) {
                     self.prerequisites.add(rule, Prerequisite::ProvidedNumbers);
@@ -262,7 +263,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
     }
 
     /// Notes a rule for which the effect of the statement is of interest. `rewriting`: the outcomes with its rewrite.
-    fn watch(&mut self, rule: &'r Rule, no_effect: Option<NoEffect>, rewriting: Option<&mut RuleOutcomes>) {
+    fn watch(&mut self, rule: &'r Rule, no_effect: Option<NoEffect>, rewriting: Option<&mut StatementOutcomes<'_>>) {
         let known = match self.watched.iter_mut().position(|known| known.rule.id == rule.id) {
             Some(at) => at,
             None => {
@@ -274,14 +275,19 @@ impl<'r, 'a> Evaluated<'r, 'a> {
             && !known.rewritten
         {
             known.rewritten = true;
-            outcomes.keep_open(rule);
+            outcomes.message.keep_open(rule);
         }
     }
 
     /// Lets each rule finish the statement, then checks it against all rules again: a later rule may have undone the
     /// change of an earlier one. In that case the earlier rule evaluates the statement once more. If the statement
     /// still breaks the rule, it is rejected.
-    fn complete(&mut self, applicable_rules: &ApplicableRules<'r>, context: &Context<'_>, outcomes: &mut RuleOutcomes) {
+    fn complete(
+        &mut self,
+        applicable_rules: &ApplicableRules<'r>,
+        context: &Context<'_>,
+        outcomes: &mut StatementOutcomes<'_>,
+    ) {
         for (rule, enforcement) in applicable_rules {
             let verdict = rule.pattern.finish(&self.statement);
             self.take(rule, *enforcement, verdict, context, outcomes);
@@ -305,7 +311,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
             if self.rejected.is_none()
                 && let Err(broken) = rule.pattern.check_final(&self.statement)
             {
-                self.reject_broken(rule, broken, context.namespace, outcomes);
+                self.reject_broken(rule, broken, context.namespace, outcomes.message);
             }
         }
         let adds = self.prerequisites.assigns_number() || self.prerequisites.has_procedure();
@@ -338,7 +344,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
 
     /// Adds the conditions that a rule requires of the widest statement. They must be known before it is planned how to
     /// send it; what is added is known later.
-    fn prepare_for_widest(&mut self, rule: &'r Rule, context: &Context<'_>, outcomes: &mut RuleOutcomes) {
+    fn prepare_for_widest(&mut self, rule: &'r Rule, context: &Context<'_>, outcomes: &mut StatementOutcomes<'_>) {
         let widest = self.widest();
         if rule.pattern.check_final(&widest).is_ok() {
             return;

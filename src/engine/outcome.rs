@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::command::Namespace;
 use crate::patterns::{NoEffectCause, NoEffectKind, Rejection};
 use crate::rules::{Rule, RuleId};
@@ -208,5 +210,32 @@ impl RuleOutcomes {
             return self.take();
         }
         self.list.extract_if(.., |outcome| outcome.open == 0).collect()
+    }
+}
+
+/// Adds the outcomes of one statement to those of its message. A rule may evaluate a statement more than once, because other
+/// rules have changed it; an outcome of the same kind counts once.
+#[derive(Debug)]
+pub(super) struct StatementOutcomes<'o> {
+    pub(super) message: &'o mut RuleOutcomes,
+    noted: SmallVec<[(RuleId, OutcomeKind); 2]>,
+}
+
+impl<'o> StatementOutcomes<'o> {
+    pub(super) fn new(message: &'o mut RuleOutcomes) -> Self {
+        Self { message, noted: SmallVec::new() }
+    }
+
+    pub(super) fn add(
+        &mut self,
+        rule: &Rule,
+        namespace: Namespace<'_>,
+        kind: OutcomeKind,
+        rejection: Option<&Rejection>,
+    ) {
+        if !self.noted.contains(&(rule.id, kind)) {
+            self.noted.push((rule.id, kind));
+            self.message.add(rule, namespace, kind, rejection);
+        }
     }
 }

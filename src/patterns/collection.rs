@@ -3,8 +3,9 @@
 use std::fmt;
 
 use crate::command::Namespace;
-use crate::config::keys::{DescribeSchema, NamedSchema, ReadValue, TEXT, TextSchema, ValueSchema};
-use crate::config::{Code, Diagnostic, Located, NamespaceGlob, Node, ReadContext};
+use crate::config::keys::{DescribeSchema, NamedSchema, ReadText, TextSchema, ValueSchema};
+use crate::config::names::{NameKind, doubt};
+use crate::config::{Code, Diagnostic, Located, NamespaceGlob, ReadContext};
 
 /// One collection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -43,22 +44,19 @@ impl Collection {
 
     /// Parses `text`, the value of `key`, which names the collection.
     pub(super) fn parse(context: &mut ReadContext<'_>, key: &str, text: &Located<String>) -> Option<Self> {
-        match NamespaceGlob::parse(text) {
-            Ok(namespace) => {
-                let collection = Self::new(&namespace);
-                if collection.is_none() {
-                    let message = format!("`{key}` must be one collection; `{}` matches several", text.value);
-                    context.error(Code::InvalidNamespace, text.span, message);
-                }
-                collection
-            }
-            Err(error) => {
-                let mut mistake = Diagnostic::error(Code::InvalidNamespace, text.span, error.to_string());
-                mistake.help = error.help();
-                context.push(mistake);
-                None
-            }
+        if text.value.contains('*') {
+            let message = format!("`{key}` must be one collection; `{}` matches several", text.value);
+            context.error(Code::InvalidNamespace, text.span, message);
+            return None;
         }
+        if !text.value.contains('.') && doubt(&text.value, NameKind::Namespace).is_none() {
+            let database = context.namespaces().first().map_or("DATABASE", |one| one.value.database().as_str());
+            let message = format!("the namespace `{}` has no database", text.value);
+            let mistake = Diagnostic::error(Code::InvalidNamespace, text.span, message);
+            context.push(mistake.help(format!("write `{database}.{}`", text.value)));
+            return None;
+        }
+        Self::new(&context.namespace(text)?)
     }
 }
 
@@ -87,11 +85,45 @@ impl DescribeSchema for OneCollection {
     }
 }
 
-impl ReadValue for OneCollection {
+impl ReadText for OneCollection {
     type Value = Collection;
 
-    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Collection> {
-        let text = TEXT.read(context, key, node)?;
+    fn read_text(&self, context: &mut ReadContext<'_>, key: &str, text: Located<String>) -> Option<Collection> {
         Collection::parse(context, key, &text)
+    }
+}
+
+/// `COLLECTION`, in the same database, or `DB.COLLECTION`, without `*`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NearCollection;
+
+const NEAR_COLLECTION: NamedSchema = NamedSchema {
+    name: "nearCollection",
+    meaning: "A collection in the same database, or DB.COLLECTION.",
+    schema: || {
+        let pattern = r#"^[^.$*,;|?{}\[\]\^]+(\.[^.$*,;|?{}\[\]\^][^$*,;|?{}\[\]\^]*)?$"#;
+        ValueSchema::Text(TextSchema { longest: Some(255), ..TextSchema::matching(pattern) })
+    },
+};
+
+impl DescribeSchema for NearCollection {
+    fn schema(&self) -> ValueSchema {
+        ValueSchema::Shared(&NEAR_COLLECTION)
+    }
+}
+
+/// Returns the database, if the text has one, and the collection.
+impl ReadText for NearCollection {
+    type Value = Located<(Option<String>, String)>;
+
+    fn read_text(&self, context: &mut ReadContext<'_>, key: &str, text: Located<String>) -> Option<Self::Value> {
+        if text.value.contains('.') || text.value.contains('*') || doubt(&text.value, NameKind::Namespace).is_some() {
+            let found = Collection::parse(context, key, &text)?;
+            return Some(text.map(|_| (Some(found.database), found.name)));
+        }
+        // Only to check the name.
+        let in_some_database = text.clone().map(|name| format!("DATABASE.{name}"));
+        let found = Collection::parse(context, key, &in_some_database)?;
+        Some(text.map(|_| (None, found.name)))
     }
 }

@@ -3,6 +3,10 @@
 //! Examples: a delete with an empty filter deletes every document; a query without maxTimeMS can run for hours; a drop
 //! removes the collection with its indexes.
 
+mod words;
+
+use words::{OperationWord, Operator, OptionName, Shape};
+
 use super::filter::has_no_condition;
 use super::{AnyPattern, Applicability, CommandVerdict, Context, Pattern, Rejection, Verdict, WholeCommand, defaults};
 use crate::command::shape::{shape, statement_shape};
@@ -10,8 +14,8 @@ use crate::command::{
     CommandClass, InputStage, Modification, Namespace, Operation, Statement, StatementKind, WriteForm, classify,
 };
 use crate::config::keys::{
-    Boolean, Constraint, Declaration, DeclaredScalar, DescribeSchema, Keys, Keywords, Mapping, NamedSchema,
-    ReadValue as ValueKind, Setting, SharedText, TEXT, Text, TextOrList, ValueSchema,
+    Boolean, Constraint, Declaration, DeclaredScalar, DescribeSchema, Keys, Keywords, Mapping, ReadValue as ValueKind,
+    Setting, TextOrList, ValueSchema,
 };
 use crate::config::{Code, Diagnostic, MapReader, Node, ReadContext};
 use crate::document::{Document, Kind, Value};
@@ -39,33 +43,9 @@ enum DenyCondition {
     Shape(String),
 }
 
-/// The words for operations in rule files.
-const OPERATIONS: [(&str, CommandClass); 14] = [
-    ("insert", CommandClass::Insert),
-    ("update", CommandClass::Update),
-    ("delete", CommandClass::Delete),
-    ("find", CommandClass::Find),
-    ("count", CommandClass::Count),
-    ("distinct", CommandClass::Distinct),
-    ("aggregate", CommandClass::Aggregate),
-    ("create", CommandClass::Create),
-    ("collMod", CommandClass::CollMod),
-    ("createIndexes", CommandClass::CreateIndexes),
-    ("drop", CommandClass::Drop),
-    ("dropDatabase", CommandClass::DropDatabase),
-    ("dropIndexes", CommandClass::DropIndexes),
-    ("renameCollection", CommandClass::RenameCollection),
-];
-
-const OPERATION: NamedSchema = NamedSchema {
-    name: "operation",
-    meaning: "",
-    schema: || ValueSchema::Words(OPERATIONS.iter().map(|(word, _)| (*word, "")).collect()),
-};
-
-const DENIED: Setting<TextOrList<SharedText>> = Setting::required(
+const DENIED: Setting<TextOrList<OperationWord>> = Setting::required(
     "operations",
-    TextOrList(SharedText(&OPERATION)),
+    TextOrList(OperationWord),
     "The rejected operations. Updates and deletes include findAndModify; updates include replacements. dropDatabase is \
      rejected on each database with a collection of the rule, renameCollection from and to its collections.",
 );
@@ -76,13 +56,13 @@ const KEYS: Keys = Keys::new("Operations that are rejected, always or under a co
 const FILTER: Setting<Keywords<()>> =
     Setting::optional("filter", Keywords(&[("empty", (), "")]), "The filter has no condition.");
 const MULTI: Setting<OnlyTrue> = Setting::optional("multi", OnlyTrue, "The statement can change several documents.");
-const USES: Setting<TextOrList<Text>> =
-    Setting::optional("uses", TextOrList(TEXT), "One of these operators occurs anywhere.");
-const WITHOUT: Setting<Text> =
-    Setting::optional("without", TEXT, "The command does not have this option.").examples(&["maxTimeMS"]);
-const SHAPE: Setting<Text> = Setting::optional(
+const USES: Setting<TextOrList<Operator>> =
+    Setting::optional("uses", TextOrList(Operator), "One of these operators occurs anywhere.");
+const WITHOUT: Setting<OptionName> =
+    Setting::optional("without", OptionName, "The command does not have this option.").examples(&["maxTimeMS"]);
+const SHAPE: Setting<Shape> = Setting::optional(
     "shape",
-    TEXT,
+    Shape,
     "The statement or command has this shape, as audit and the decision log print it.",
 )
 .examples(&["deleteMany({})"]);
@@ -239,21 +219,14 @@ fn has_shape(operation: CommandClass, shape: &str) -> bool {
 
 impl Deny {
     fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
-        let words = reader.get(&DENIED);
-        let when = read_when(reader);
-        let words = words?;
-        let operations = words.iter().map(|word| reader.context().word(word, "an operation", &OPERATIONS));
-        // All words are read before the function returns, so that every error is reported.
-        let operations: Vec<_> = operations.collect();
-        let (operations, when) = (operations.into_iter().collect::<Option<Vec<_>>>()?, when?);
-        for (word, operation) in words.iter().zip(&operations) {
-            if !Self::can_match(&when, *operation) {
-                let message = format!("the condition under `when` never holds for `{}`", word.value);
-                let warning = Diagnostic::warning(Code::NeverActs, word.span, message);
-                reader.context().push(warning.help("remove it; to reject it always, write a rule without `when`"));
-            }
+        let (operations, when) = (reader.get(&DENIED), read_when(reader));
+        let (operations, when) = (operations?, when?);
+        for operation in operations.iter().filter(|operation| !Self::can_match(&when, operation.class)) {
+            let message = format!("the condition under `when` never holds for `{}`", operation.word);
+            let warning = Diagnostic::warning(Code::NeverActs, operation.span, message);
+            reader.context().push(warning.help("remove it; to reject it always, write a rule without `when`"));
         }
-        Some(Self { operations, when })
+        Some(Self { operations: operations.into_iter().map(|operation| operation.class).collect(), when })
     }
 
     /// Returns whether the condition can hold for this operation.
@@ -412,9 +385,9 @@ fn read_when(reader: &mut MapReader<'_, '_, '_>) -> Option<DenyCondition> {
     let named = CONDITIONS.settings.iter().filter(|setting| when.node(setting.name()).is_some()).count();
     let filter = when.get(&FILTER).map(|_| DenyCondition::FilterEmpty);
     let multi = when.get(&MULTI).map(|()| DenyCondition::Multi);
-    let uses = when.get(&USES).map(|texts| DenyCondition::Uses(texts.into_iter().map(|text| text.value).collect()));
-    let without = when.get(&WITHOUT).map(|text| DenyCondition::Without(text.value));
-    let shape = when.get(&SHAPE).map(|text| DenyCondition::Shape(text.value));
+    let uses = when.get(&USES).map(DenyCondition::Uses);
+    let without = when.get(&WITHOUT).map(DenyCondition::Without);
+    let shape = when.get(&SHAPE).map(DenyCondition::Shape);
     when.finish();
     let (code, message) = match named {
         1 => return filter.or(multi).or(uses).or(without).or(shape),

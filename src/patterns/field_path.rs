@@ -1,7 +1,8 @@
 //! Reads field paths in the settings of patterns.
 
-use crate::config::keys::{DescribeSchema, NamedSchema, ReadValue, TEXT, TextSchema, ValueSchema};
-use crate::config::{Code, Located, Node, ReadContext};
+use crate::config::keys::{DescribeSchema, NamedSchema, ReadText, TextSchema, ValueSchema};
+use crate::config::names::{NameKind, doubt};
+use crate::config::{Code, Diagnostic, Located, ReadContext};
 use crate::document::Path;
 
 /// A field path: parts separated by dots, none of which is a number.
@@ -23,25 +24,40 @@ impl DescribeSchema for FieldPath {
     }
 }
 
-impl ReadValue for FieldPath {
+/// Reports an error if the text is not a field path or has a numeric part, and warns if it probably is not the
+/// intended field.
+impl ReadText for FieldPath {
     type Value = Located<Path>;
 
-    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Self::Value> {
-        let text = TEXT.read(context, key, node)?;
-        located_path(context, text)
+    fn read_text(&self, context: &mut ReadContext<'_>, _: &str, text: Located<String>) -> Option<Self::Value> {
+        let doubt = doubt(&text.value, NameKind::Field);
+        let path = match (Path::parse(&text.value), wrong_part(&text.value)) {
+            (Some(path), None) => path,
+            (_, wrong) => {
+                let message = format!("`{}` is not a field path", text.value);
+                let mut mistake = Diagnostic::error(Code::InvalidValue, text.span, message);
+                mistake.help = doubt.map(|doubt| doubt.help).or(wrong);
+                context.push(mistake);
+                return None;
+            }
+        };
+        if let Some(doubt) = doubt {
+            context.push(Diagnostic::warning(Code::DoubtfulName, text.span, doubt.message).help(doubt.help));
+        }
+        Some(Located { value: path, span: text.span })
     }
 }
 
-/// Parses a field path. Reports an error if it is not one or has a numeric part.
-pub(super) fn located_path(context: &mut ReadContext<'_>, text: Located<String>) -> Option<Located<Path>> {
-    match Path::parse(&text.value) {
-        Some(path) if path.as_str().split('.').all(|part| part.parse::<u64>().is_err()) => {
-            Some(Located { value: path, span: text.span })
+/// What to write instead of the first part that no path of a rule has.
+fn wrong_part(text: &str) -> Option<String> {
+    text.split('.').find_map(|part| match part {
+        "" => Some("write names of fields with one dot between them: `address.city`".to_owned()),
+        _ if part.starts_with('$') => {
+            Some(format!("no part of a path begins with `$`: `{part}` is not the name of a field"))
         }
-        _ => {
-            let message = format!("`{}` is not a field path", text.value);
-            context.error(Code::InvalidValue, text.span, message);
-            None
+        _ if part.parse::<u64>().is_ok() => {
+            Some(format!("`{part}` would be a position in an array, and the paths of rules have no positions"))
         }
-    }
+        _ => None,
+    })
 }

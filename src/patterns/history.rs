@@ -6,16 +6,16 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::collection::Collection;
+use super::collection::{Collection, NearCollection};
 use super::{
     ALL_COLLECTIONS, AnyPattern, Applicability, CommandVerdict, Context, Pattern, Privilege, Rejection, Requirement,
     RuleView, Verdict, WholeCommand,
 };
 use crate::command::{CommandClass, Namespace, Statement, StatementKind};
-use crate::config::keys::{
-    self, Declaration, DescribeSchema, Keys, ReadValue, Setting, TEXT, Text, ValueSchema, WholeNumber,
+use crate::config::keys::{self, Declaration, DescribeSchema, Keys, ReadValue, Setting, ValueSchema, WholeNumber};
+use crate::config::{
+    Code, Diagnostic, Located, MapReader, NamespaceGlob, Node, NodeValue, ReadContext, Span, parse_duration,
 };
-use crate::config::{Code, Diagnostic, Located, MapReader, NamespaceGlob, Node, NodeValue, ReadContext, Span};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -37,9 +37,9 @@ pub enum Keep {
     For(Duration),
 }
 
-const INTO: Setting<Text> = Setting::required(
+const INTO: Setting<NearCollection> = Setting::required(
     "into",
-    TEXT,
+    NearCollection,
     "The collection that gets the previous states: in the same database, or DB.COLLECTION. Only docward writes to it.",
 )
 .examples(&["orders_history"]);
@@ -72,8 +72,18 @@ impl ReadValue for KeepSetting {
     type Value = Keep;
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Keep> {
-        if !matches!(node.value, NodeValue::Text(_)) {
+        if let NodeValue::Integer(_) = node.value {
             return WholeNumber(MOST_REVISIONS).read(context, key, node).map(|number| Keep::Revisions(number.value));
+        }
+        let is_duration = matches!(&node.value, NodeValue::Text(text) if parse_duration(text).is_some());
+        if !is_duration {
+            let message = format!("`{key}` must be a number of revisions or a duration");
+            let mistake = Diagnostic::error(Code::WrongType, node.span, message);
+            let mistake = mistake.note(format!("found {}", node.value.describe()));
+            context.push(
+                mistake.help("write `100` for the last 100 states of each document, or `90d` for those of 90 days"),
+            );
+            return None;
         }
         let duration = keys::Duration.read(context, key, node)?;
         if !(SHORTEST..=LONGEST).contains(&duration.value) || duration.value.subsec_nanos() > 0 {
@@ -186,11 +196,9 @@ impl History {
         let of = Collection::only(context, "history", "the documents");
         let (of, into, keep) = (of?, into?, keep?);
         let span = into.span;
-        let into = match into.contains('.') {
-            true => into,
-            false => Located { value: format!("{}.{}", of.database, into.value), span },
-        };
-        let into = Collection::parse(context, INTO.name, &into)?;
+        let (database, name) = into.value;
+        let full = format!("{}.{name}", database.as_ref().unwrap_or(&of.database));
+        let into = Collection::parse(context, INTO.name, &Located { value: full, span })?;
         if into == of {
             context.error(Code::ConflictingSettings, span, "`into` is the collection whose history it keeps");
             return None;

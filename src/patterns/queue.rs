@@ -126,7 +126,6 @@ impl Pattern for Queue {
         let Self { locked, locked_at, attempts, .. } = self;
         let is_free = doc! {"$in": [{"$ifNull": [value(locked), false]}, [false, 0]]};
         let locked_at_time = || lock::milliseconds(locked_at);
-        let now = format!("`{locked_at}` to the current time, so that the lease begins");
         let claimable = "their lease counts as over, so another worker can claim them at once";
         let without_attempts = DataCheck::each(
             format!("without `{attempts}`"),
@@ -150,8 +149,9 @@ impl Pattern for Queue {
         );
         let mut checks = without_attempts.set(format!("`{attempts}: 0`"), attempts, 0);
         checks.extend(uncountable.set(format!("`{attempts}` to 0 where no claim can count it"), attempts, 0));
-        checks.extend(without_time.set(now.clone(), locked_at, "$$NOW"));
-        checks.extend(without_valid_time.set(now, locked_at, "$$NOW"));
+        let now = |why| format!("`{locked_at}` {why} to the current time, so that the lease begins");
+        checks.extend(without_time.set(now("that is missing"), locked_at, "$$NOW"));
+        checks.extend(without_valid_time.set(now("that is not a time"), locked_at, "$$NOW"));
         checks.push(DataCheck::each(
             format!("with a lock whose `{locked_at}` is in the future"),
             "no worker can claim them before that time and the lease are over",

@@ -69,7 +69,7 @@ fn a_deny_rule_makes_later_rules_redundant() {
             true,
         ),
         ("deny: { operations: update, when: { multi: true } }", "deny: { operations: update }", false),
-        ("deny: { operations: insert, when: { without: a } }", "sequence: { field: n, counter: c }", false),
+        ("deny: { operations: insert, when: { without: hint } }", "sequence: { field: n, counter: c }", false),
         (ALL, "copies: [{ into: d.c, key: k, fields: { a: b } }]", false),
     ] {
         let expected: &[&str] = if silenced { &["R0028 `r1` has no effect: `r0`"] } else { &[] };
@@ -242,7 +242,7 @@ fn invalid_settings_are_errors() {
     check("history: {}", &["R0010 `into` is missing", "R0010 `keep` is missing"]);
     check("history: { into: h, keep: 0 }", &["R0013 `keep` must be"]);
     check("history: { into: h, keep: 500ms }", &["R0013 `keep` must be whole seconds"]);
-    check("history: { into: h, keep: ever }", &["R0011 `keep` must be a duration above 0"]);
+    check("history: { into: h, keep: ever }", &["R0011 `keep` must be a number of revisions or a duration"]);
     check("history: { into: 'h*', keep: 5 }", &["R0017 `into` must be one collection"]);
     check("schema_version: { field: v }", &["R0010 `current` is missing", "R0010 `minimum` is missing"]);
     check("schema_version: { field: v, current: 2, minimum: 3 }", &["R0025 `minimum` is more than `current`"]);

@@ -11,10 +11,10 @@ use std::time::Duration;
 use super::{Applicability, Pattern};
 use crate::command::{CommandClass, Namespace, StatementKind};
 use crate::config::keys::{
-    self, Constraint, Declaration, DeclaredScalar, DescribeSchema, Keys, Keywords, ReadValue, Setting, TEXT,
-    TextSchema, ValueSchema, WholeNumber,
+    self, Constraint, Declaration, DeclaredScalar, DescribeSchema, Keys, Keywords, ReadValue, Setting, TextSchema,
+    ValueSchema, WholeNumber,
 };
-use crate::config::{Code, Located, MapReader, Node, ReadContext};
+use crate::config::{Code, Located, MapReader, Node, NodeValue, ReadContext};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -137,14 +137,14 @@ impl ReadValue for Rate {
     type Value = NonZeroU32;
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<NonZeroU32> {
-        let text = TEXT.read(context, key, node)?;
-        let digits = text.value.strip_suffix("/s").filter(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()));
+        let text = if let NodeValue::Text(text) = &node.value { text.as_str() } else { "" };
+        let digits = text.strip_suffix("/s").filter(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()));
         let number = digits.and_then(|digits| digits.parse().ok()).filter(|number| *number < 10_000_000);
         let rate = number.and_then(NonZeroU32::new);
         if rate.is_none() {
             let message =
                 format!("`{key}` must be a number of statements in a second, from 1/s to 9999999/s: `1000/s`");
-            context.error(Code::InvalidValue, text.span, message);
+            context.error(Code::InvalidValue, node.span, message);
         }
         rate
     }

@@ -6,11 +6,11 @@
 use bson::doc;
 use smallvec::SmallVec;
 
-use super::field_path::{FieldPath, located_path};
+use super::field_path::FieldPath;
 use super::stored_data::{DataCheck, all, any, has_type, is_one_of, not, value};
 use super::{AnyPattern, Applicability, Context, Pattern, Rejection, Verdict, applicability_for_content};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
-use crate::config::keys::{Declaration, DescribeSchema, ValueSchema};
+use crate::config::keys::{Declaration, DescribeSchema, ReadValue, TextOrList, ValueSchema};
 use crate::config::{Code, Node, NodeValue as Yaml, ReadContext};
 use crate::document::{Document, Kind, Path, Value, is_at_or_below};
 use crate::effect::{
@@ -106,17 +106,18 @@ impl Together {
             Yaml::List(_) => Some(Code::InvalidValue),
             _ => Some(Code::WrongType),
         };
+        if let (Yaml::List(items), Some(_)) = (&settings.value, code)
+            && !items.is_empty()
+        {
+            // Its one field may be a list in one text.
+            TextOrList(FieldPath).read(context, "together", settings);
+        }
         if let Some(code) = code {
             let message = "`together` must be a list of at least two fields: `together: [a, b]`";
             context.error(code, settings.span, message);
             return None;
         }
-        let texts = context.texts(settings, "`together`")?;
-        let count = texts.len();
-        let fields: Vec<_> = texts.into_iter().filter_map(|text| located_path(context, text)).collect();
-        if fields.len() < count {
-            return None;
-        }
+        let fields = TextOrList(FieldPath).read(context, "together", settings)?;
         for (index, field) in fields.iter().enumerate() {
             let overlaps =
                 |other: &&crate::config::Located<Path>| other.value.overlaps(field.value.as_str().as_bytes());

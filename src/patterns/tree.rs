@@ -28,9 +28,9 @@ use super::{
 };
 use crate::command::{CommandClass, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{
-    Declaration, DeclaredScalar, DescribeSchema, Keys, Keywords, ReadValue, Setting, TEXT, TextSchema, ValueSchema,
+    Declaration, DeclaredScalar, DescribeSchema, Keys, Keywords, ReadText, Setting, TextSchema, ValueSchema,
 };
-use crate::config::{Code, MapReader, Node, ReadContext};
+use crate::config::{Code, Located, MapReader, Node, ReadContext};
 use crate::document::{Document, PathLookup};
 use crate::effect::equality;
 use anchor::Unanchored;
@@ -100,11 +100,10 @@ impl DescribeSchema for Separator {
     }
 }
 
-impl ReadValue for Separator {
+impl ReadText for Separator {
     type Value = char;
 
-    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<char> {
-        let text = TEXT.read(context, key, node)?;
+    fn read_text(&self, context: &mut ReadContext<'_>, _: &str, text: Located<String>) -> Option<char> {
         let separator = text.value.parse().ok().filter(char::is_ascii_punctuation);
         if separator.is_none() {
             let message = "`separator` must be one ASCII punctuation character, such as `,` or `/`";

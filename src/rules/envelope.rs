@@ -7,15 +7,16 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::rule::{AppGlob, Except, Mode, Rule, RuleId, Unsupported, UserGlob};
+use super::clients::{AppName, UserName};
+use super::rule::{Except, Mode, Rule, RuleId, Unsupported};
 use super::rule_test;
 use crate::config::keys::{
-    Constraint, DeclaredScalar, DescribeSchema, Keys, Keywords, Mapping, NamedSchema, ReadValue, Setting, SharedText,
+    Constraint, DeclaredScalar, DescribeSchema, Keys, Keywords, Mapping, NamedSchema, ReadText, ReadValue, Setting,
     TEXT, Text, TextOrList, TextSchema, ValueList, ValueSchema, WholeNumber,
 };
 use crate::config::{
-    self, Code, Diagnostic, FileId, Glob, Located, MapReader, MappingKey, NamespaceGlob, Node, NodeValue,
-    PatternSettings, ReadContext, SourceFiles, Span, unknown_key,
+    self, Code, Diagnostic, FileId, Located, MapReader, MappingKey, NamespaceGlob, Node, NodeValue, PatternSettings,
+    ReadContext, SourceFiles, Span, unknown_key,
 };
 use crate::patterns::AnyPattern;
 use crate::suggest;
@@ -50,19 +51,38 @@ const NAME: Setting<Text> = Setting::required(
 );
 const WHY: Setting<Text> =
     Setting::optional("why", TEXT, "Shown to the application when the rule rejects one of its statements.");
-const NAMESPACES: Setting<TextOrList<SharedText>> = Setting::required(
+const NAMESPACES: Setting<TextOrList<NamespaceText>> = Setting::required(
     "namespace",
-    TextOrList(SharedText(&NAMESPACE)),
+    TextOrList(NamespaceText),
     "database.collection, a list of these, or globs: shop.*, \"*.orders\", \"*.*\".",
-);
+)
+.examples(&["shop.orders"]);
 const NAMESPACE: NamedSchema = NamedSchema {
     name: "namespace",
     meaning: "",
     schema: || {
-        let pattern = r#"^[^./\\ "$]+\.[^$]+$"#;
+        let pattern = r#"^[^./\\ "$,;|?{}\[\]\^]+\.[^.$,;|?{}\[\]\^][^$,;|?{}\[\]\^]*$"#;
         ValueSchema::Text(TextSchema { longest: Some(255), ..TextSchema::matching(pattern) })
     },
 };
+/// `DB.COLLECTION`, of which both may be globs.
+#[derive(Clone, Copy, Debug)]
+struct NamespaceText;
+
+impl DescribeSchema for NamespaceText {
+    fn schema(&self) -> ValueSchema {
+        ValueSchema::Shared(&NAMESPACE)
+    }
+}
+
+impl ReadText for NamespaceText {
+    type Value = Located<NamespaceGlob>;
+
+    fn read_text(&self, context: &mut ReadContext<'_>, _: &str, text: Located<String>) -> Option<Self::Value> {
+        Some(Located { value: context.namespace(&text)?, span: text.span })
+    }
+}
+
 const MODE: Setting<Keywords<Mode>> = Setting::with_default(
     "mode",
     Keywords(&[
@@ -78,13 +98,10 @@ const EXCEPT: Setting<Mapping> = Setting::optional(
     Mapping(&EXCEPT_KEYS),
     "Clients that the rule does not apply to; every use is counted and logged.",
 );
-const APPS: Setting<TextOrList<Text>> =
-    Setting::optional("apps", TextOrList(TEXT), "Globs for the appName of the connection string.");
-const USERS: Setting<TextOrList<Text>> = Setting::optional(
-    "users",
-    TextOrList(Text(TextSchema::matching(r"^[^.]+\..+"))),
-    "Globs for authenticated users: \"authDb.user\".",
-);
+const APPS: Setting<TextOrList<AppName>> =
+    Setting::optional("apps", TextOrList(AppName), "Globs for the appName of the connection string.");
+const USERS: Setting<TextOrList<UserName>> =
+    Setting::optional("users", TextOrList(UserName), "Globs for authenticated users: \"authDb.user\".");
 const EXCEPT_KEYS: Keys = Keys::new("", &[&APPS, &USERS]).constrained(&[Constraint::AtLeastOneKey]);
 const UNSUPPORTED: Setting<Keywords<Unsupported>> = Setting::with_default(
     "unsupported",
@@ -200,7 +217,6 @@ fn read_rule(id: RuleId, node: &Node, sources: &SourceFiles, found: &mut Vec<Dia
     }
     let why = rule.get(&WHY).map(|why| why.value);
     let namespaces = rule.get(&NAMESPACES);
-    let namespaces = namespaces.and_then(|texts| read_namespaces(&texts, rule.context()));
     let mode = rule.get_or_default(&MODE);
     let except = read_except(&mut rule);
     let unsupported = rule.get_or_default(&UNSUPPORTED);
@@ -270,70 +286,20 @@ fn to_kebab_case(name: &str) -> String {
     kebab.trim_matches('-').to_owned()
 }
 
-/// `None` if any is invalid: checks with only some of a rule's namespaces would give confusing diagnostics.
-fn read_namespaces(texts: &[Located<String>], context: &mut ReadContext<'_>) -> Option<Vec<Located<NamespaceGlob>>> {
-    let mut namespaces = Vec::with_capacity(texts.len());
-    for text in texts {
-        match NamespaceGlob::parse(text) {
-            Ok(value) => namespaces.push(Located { value, span: text.span }),
-            Err(error) => {
-                let mut mistake = Diagnostic::error(Code::InvalidNamespace, text.span, error.to_string());
-                mistake.help = error.help();
-                context.push(mistake);
-            }
-        }
-    }
-    (namespaces.len() == texts.len()).then_some(namespaces)
-}
-
 fn read_except(rule: &mut MapReader<'_, '_, '_>) -> Except {
     let Some(mut except) = rule.nested(&EXCEPT) else {
         return Except::default();
     };
-    let apps = except.get(&APPS);
-    let users = except.get(&USERS);
+    let apps = except.get(&APPS).unwrap_or_default();
+    let users = except.get(&USERS).unwrap_or_default();
     let empty = !except.has(&APPS) && !except.has(&USERS);
     if empty {
         let message = "`except` has neither `apps` nor `users`";
         let span = except.span();
         except.context().error(Code::InvalidException, span, message);
     }
-    for text in apps.iter().chain(&users).flatten() {
-        warn_of_general_exception(text, except.context());
-    }
-    let apps = apps.into_iter().flatten();
-    let apps = apps.map(|app| AppGlob(Glob::new(&app))).collect();
-    let users = users.into_iter().flatten();
-    let users = users.filter_map(|user| read_user(&user, except.context())).collect();
     except.finish();
     Except { apps, users }
-}
-
-/// Warns about an exception that exempts all applications or all users.
-fn warn_of_general_exception(text: &Located<String>, context: &mut ReadContext<'_>) {
-    let clients = match Glob::new(text).as_str() {
-        "*" => "every application that sends a name",
-        "*.*" => "every authenticated user",
-        _ => return,
-    };
-    let message = format!("`{}` exempts {clients}: the rule has no effect for them", text.value);
-    let warning = Diagnostic::warning(Code::NeverActs, text.span, message);
-    let help = "list the clients to exempt; use `mode: disabled` to turn the rule off, or `mode: shadow` to try it";
-    context.push(warning.help(help));
-}
-
-fn read_user(text: &Located<String>, context: &mut ReadContext<'_>) -> Option<UserGlob> {
-    match text.split_once('.') {
-        Some((database, user)) if !database.is_empty() && !user.is_empty() => {
-            Some(UserGlob { database: Glob::new(database), user: Glob::new(user) })
-        }
-        _ => {
-            let message = format!("`{}` has no authentication database", text.value);
-            let mistake = Diagnostic::error(Code::InvalidException, text.span, message);
-            context.push(mistake.help("write \"authDb.user\", for example \"admin.root\" or \"*.root\""));
-            None
-        }
-    }
 }
 
 /// The pattern key of a rule, and the settings under it.

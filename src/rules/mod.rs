@@ -11,6 +11,7 @@
 //!
 //! `set` is the entry point.
 
+mod clients;
 mod conflict;
 mod doubt;
 mod envelope;

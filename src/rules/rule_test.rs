@@ -2,6 +2,7 @@
 //!
 //! It checks their form and the syntax of their commands. `docward test` runs them.
 
+use super::clients::TestUser;
 use super::rule::{Expectation, RuleTest};
 use crate::config::keys::{
     Constraint, Keys, Keywords, Mapping, NamedSchema, Setting, TEXT, Text, TextSchema, ValueList, ValueSchema,
@@ -28,8 +29,7 @@ const EXPECT: Setting<Keywords<bool>> = Setting::optional(
 const BECOMES: Setting<Text> = Setting::optional("becomes", TEXT, "The command as it is sent, in mongosh syntax.");
 const AS: Setting<Mapping> = Setting::optional("as", Mapping(&AS_KEYS), "The client that sends it.");
 const APP: Setting<Text> = Setting::optional("app", TEXT, "The appName of the connection string.");
-const USER: Setting<Text> =
-    Setting::optional("user", Text(TextSchema::matching(r"\.")), "The authenticated user: \"authDb.user\".");
+const USER: Setting<TestUser> = Setting::optional("user", TestUser, "The authenticated user: \"authDb.user\".");
 const AS_KEYS: Keys = Keys::new("", &[&APP, &USER]);
 const AT: Setting<Text> = Setting::optional(
     "at",
@@ -149,13 +149,8 @@ fn read_client(test: &mut MapReader<'_, '_, '_>) -> (Option<String>, Option<Stri
     };
     let app = client.get(&APP).map(|app| app.value);
     let user = client.get(&USER);
-    if let Some(user) = user.as_ref().filter(|user| !user.contains('.')) {
-        let message = format!("`{}` has no authentication database", user.value);
-        let mistake = Diagnostic::error(Code::InvalidTest, user.span, message);
-        client.context().push(mistake.help("write \"authDb.user\", for example \"admin.root\""));
-    }
     client.finish();
-    (app, user.map(|user| user.value))
+    (app, user)
 }
 
 fn read_time(text: &Located<String>, context: &mut ReadContext<'_>) -> Option<bson::DateTime> {

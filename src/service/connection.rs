@@ -4,6 +4,7 @@
 //! Additions: mongodb+srv names are resolved here ([`super::srv`]), and TLS without `tlsCAFile` trusts the system's
 //! store. This module opens no connections.
 
+mod accepted;
 mod blank;
 
 use std::fmt;
@@ -12,13 +13,18 @@ use std::path::PathBuf;
 
 use mongodb::options::{ClientOptions, ConnectionString as Driver, Tls, TlsOptions};
 
+use self::accepted::{Accepted, accepted};
 use super::srv;
 use crate::secret::Secret;
 
 /// A valid connection string. It is displayed as its hosts only; user, password and options are passed to the driver
 /// only.
 #[derive(Clone, PartialEq, Eq)]
-pub struct ConnectionString(Secret);
+pub struct ConnectionString {
+    /// The string for the driver.
+    driver: Secret,
+    without_effect: Vec<(&'static str, &'static str)>,
+}
 
 /// Why a connection string cannot be used. The text contains nothing that could be part of a password.
 #[derive(Debug, thiserror::Error)]
@@ -38,30 +44,20 @@ impl ConnectionError {
     }
 }
 
-/// Options that the driver was built without, and what to do instead.
-const UNSUPPORTED: [(&str, &str); 2] = [
-    (
-        "tlsAllowInvalidHostnames",
-        "give the server a certificate for the host name in the connection string, or connect by a name in the \
-         certificate",
-    ),
-    ("tlsCertificateKeyFilePassword", "decrypt the key with: openssl pkey -in FILE -out key.pem"),
-];
-
 impl ConnectionString {
     /// Parses `text` without network access.
     ///
     /// # Errors
     /// [`ConnectionError::Invalid`], [`ConnectionError::Unsupported`], [`srv::SrvError::Form`].
     pub fn parse(text: &str) -> Result<Self, ConnectionError> {
-        let options = text.split_once('?').map_or("", |(_, options)| options);
-        let names = |name: &str| options.split(['&', '=']).any(|part| part.eq_ignore_ascii_case(name));
-        if let Some((name, instead)) = UNSUPPORTED.into_iter().find(|(name, _)| names(name)) {
+        let Accepted { driver, without_effect, unsupported } = accepted(text);
+        if let Some((name, instead)) = unsupported {
             return Err(ConnectionError::Unsupported(name, instead));
         }
+        let text = &*driver;
         let read = |text: &str| Driver::parse(&*srv::unresolved(text)?).map(drop).map_err(|error| invalid(&error));
         match read(text) {
-            Ok(()) => Ok(Self(Secret::new(text))),
+            Ok(()) => Ok(Self { driver: Secret::new(text), without_effect }),
             // The driver's errors quote the string, so it is parsed again without secrets for the message.
             Err(_) => Err(match blank::without_secrets(text) {
                 Err(reason) => ConnectionError::Invalid(reason),
@@ -73,7 +69,12 @@ impl ConnectionString {
     }
 
     pub(super) fn reveal(&self) -> &str {
-        self.0.reveal()
+        self.driver.reveal()
+    }
+
+    /// The options that docward accepts and that have no effect, each with the reason.
+    pub fn without_effect(&self) -> &[(&'static str, &'static str)] {
+        &self.without_effect
     }
 
     /// Returns whether it names a user or an authentication mechanism.
@@ -98,7 +99,7 @@ impl ConnectionString {
 
 impl Default for ConnectionString {
     fn default() -> Self {
-        Self(Secret::new("mongodb://127.0.0.1:27017"))
+        Self { driver: Secret::new("mongodb://127.0.0.1:27017"), without_effect: Vec::new() }
     }
 }
 
@@ -211,6 +212,69 @@ mod tests {
             }
         }
         assert!(refused > 1000 && read > 500, "{refused} {read}");
+    }
+
+    #[test]
+    fn every_option_of_the_specification_is_accepted() {
+        // mongodb/specifications, "URI Options", of 2025.
+        let options = [
+            "appName=a",
+            "authMechanism=DEFAULT",
+            "authMechanism=SCRAM-SHA-256",
+            "authMechanismProperties=SERVICE_NAME:x",
+            "authSource=admin",
+            "compressors=zstd,snappy",
+            "connectTimeoutMS=1",
+            "directConnection=true",
+            "enableOverloadRetargeting=true",
+            "heartbeatFrequencyMS=500",
+            "journal=true",
+            "loadBalanced=false",
+            "localThresholdMS=1",
+            "maxAdaptiveRetries=1",
+            "maxConnecting=2",
+            "maxIdleTimeMS=1",
+            "maxPoolSize=1",
+            "readPreference=secondary&maxStalenessSeconds=90",
+            "minPoolSize=1",
+            "proxyHost=",
+            "readConcernLevel=majority",
+            "readPreference=nearest&readPreferenceTags=dc:ny",
+            "replicaSet=rs",
+            "retryReads=false",
+            "retryWrites=true",
+            "serverMonitoringMode=auto",
+            "serverSelectionTimeoutMS=1",
+            "serverSelectionTryOnce=false",
+            "socketTimeoutMS=1",
+            "ssl=true",
+            "tls=true",
+            "tlsAllowInvalidCertificates=true",
+            "tlsAllowInvalidHostnames=false",
+            "tlsCAFile=/a",
+            "tlsCertificateKeyFile=/a",
+            "tlsDisableCertificateRevocationCheck=true",
+            "tlsDisableOCSPEndpointCheck=true",
+            "tlsInsecure=true",
+            "timeoutMS=1",
+            "uuidRepresentation=standard",
+            "uuidRepresentation=unspecified",
+            "w=majority",
+            "waitQueueTimeoutMS=1",
+            "wTimeoutMS=1",
+            "compressors=zlib&zlibCompressionLevel=1",
+            "",
+        ];
+        for option in options {
+            for uri in [format!("mongodb://u:p@h/?{option}"), format!("mongodb://u:p@h/?{option}&retryWrites=false&")] {
+                let repeated = option.contains("retryWrites") && uri.ends_with("false&");
+                let read = ConnectionString::parse(&uri);
+                assert!(read.is_ok() != repeated, "{uri}: {read:?}");
+            }
+        }
+        for option in ["srvMaxHosts=1", "srvServiceName=x"] {
+            ConnectionString::parse(&format!("mongodb+srv://a.b.c/?{option}")).unwrap();
+        }
     }
 
     #[test]

@@ -65,6 +65,19 @@ pub async fn inspect(service: &MongoService, rules: &RuleSet) -> Result<Vec<Diag
     Ok(found)
 }
 
+/// The members that hold data, as the set's configuration names them; empty without a replica set.
+///
+/// # Errors
+/// The server cannot be asked, as text.
+pub async fn members(service: &MongoService) -> Result<Vec<String>, String> {
+    let server = service.server();
+    let client = server.client().map_err(|error| error.to_string())?;
+    let hello =
+        client.database("admin").run_command(doc! {"hello": 1}).await.map_err(|error| server.describe(&error))?;
+    let names = |key| hello.get_array(key).into_iter().flatten().filter_map(Bson::as_str).map(str::to_owned);
+    Ok(names("hosts").chain(names("passives")).collect())
+}
+
 /// Returns a warning if a deployment that has what the pattern needs cannot keep the rule's history.
 async fn no_history(client: &Client, rule: &Rule, history: &History) -> Result<Option<Diagnostic>, Error> {
     let name = &rule.name.value;

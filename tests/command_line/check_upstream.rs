@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use bson::{Document, doc};
 use serde_json::Value;
 use support::mongod::{Kind, Mongod};
-use support::process::docward_executable;
+use support::process::{docward, docward_executable};
 
 fn check(arguments: &[&str]) -> Output {
     Command::new(docward_executable()).arg("check").args(arguments).output().unwrap()
@@ -150,4 +150,33 @@ fn an_unreachable_deployment_is_an_error() {
     assert!(done.status.code() == Some(1) && printed.contains("docward: cannot inspect the deployment: "), "{printed}");
     let alone = check(&[rules, "--service", "mongodb://127.0.0.1:1"]);
     assert_eq!(alone.status.code(), Some(64), "{alone:?}");
+}
+
+/// A person types the connection string that works in mongosh.
+#[test]
+fn tools_log_in_as_the_user_of_upstream() {
+    let mongod = Mongod::shared_with_access_control();
+    let database = &mongod.fresh_database();
+    let uri = format!("mongodb://root:secret@{}/", mongod.address());
+    let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+    let rules = format!("version: 1\nrules:\n  - {{ name: r, namespace: {database}.c, queue: {{ lease: 5m }} }}\n");
+    std::fs::write(file.path(), rules).unwrap();
+    let path = file.path().to_str().unwrap();
+    let done = check(&[path, "--upstream", &uri]);
+    assert!(done.status.success(), "{done:?}");
+    let done = docward(&["backfill", "r", "--rules", path, "--upstream", &uri]);
+    assert!(done.status.success(), "{done:?}");
+}
+
+#[test]
+fn members_that_the_configuration_does_not_name_are_warnings() {
+    let mongod = Mongod::shared();
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("docward.yaml");
+    std::fs::write(&config, "members: {'other:1': {listen: '127.0.0.1:0'}}\n").unwrap();
+    let done = check(&["--config", config.to_str().unwrap(), "--upstream", &mongod.uri()]);
+    let shown = String::from_utf8(done.stderr).unwrap();
+    let address = mongod.address();
+    assert!(shown.contains(&format!("`members` does not name {address}: clients do not see it")), "{shown}");
+    assert!(shown.contains("`members` names other:1, which is not a member of the replica set"), "{shown}");
 }

@@ -69,6 +69,23 @@ fn check_reads_the_files_that_the_configuration_names() {
         ("pool: {sise: 4}\n", 1, "did you mean `size`?"),
         ("upstream: localhost:27017\n", 1, "docward.yaml:1:11"),
         ("listen: [\n", 1, "docward.yaml:1:9"),
+        ("listen: 43990\n", 1, "write HOST:PORT"),
+        ("listen: 127.0.0.1:7\nadmin: 127.0.0.1:7\n", 1, "docward.yaml:2:8"),
+        ("listen: 0.0.0.0:7\nadmin: 127.0.0.1:7\n", 1, "`admin` and `listen` listen on one address"),
+        ("query_listen: 127.0.0.1:7\nadmin: 127.0.0.1:7\n", 1, "`admin` and `query_listen` listen on one address"),
+        ("members: {'a:1': {listen: '[::1]:7'}, 'b:1': {listen: '[::1]:7'}}\n", 1, "`members.b:1` and `members.a:1`"),
+        ("listen: 127.0.0.1:7\nadmin: 127.0.0.1:8\nrules: good.yaml\n", 0, "fine"),
+        ("listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nrules: good.yaml\n", 0, "fine"),
+        ("hand_over: /no/such/folder/a.sock\nrules: good.yaml\n", 0, "/no/such/folder, does not exist"),
+        ("upstream: mongodb://u:${PASSWORD}@h/\n", 1, "does not replace variables"),
+        ("admin_token: ${ADMIN_TOKEN_OF_DOCWARD}\n", 1, "docward.yaml:1:14"),
+        ("rules: ['*.yaml']\n", 1, "docward.yaml:1:9"),
+        ("rules: [rules/*.yml]\n", 1, "name the folder"),
+        (
+            "upstream: mongodb://h/?timeoutMS=5&uuidRepresentation=standard\nrules: good.yaml\n",
+            0,
+            "timeoutMS in `upstream` has no",
+        ),
     ] {
         let (_folder, path) = folder(configuration);
         let output = docward(&["check", "--config", &path]);

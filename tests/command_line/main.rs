@@ -8,6 +8,7 @@ mod configuration;
 mod explain_and_test;
 mod mongosh;
 mod morning;
+mod names;
 mod proposals;
 mod recorded_traffic;
 mod replay;

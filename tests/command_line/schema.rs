@@ -16,7 +16,7 @@ static SCHEMA_VALUE: LazyLock<Value> = LazyLock::new(|| serde_json::from_str(SCH
 static VALIDATOR: LazyLock<Validator> = LazyLock::new(|| jsonschema::validator_for(&SCHEMA_VALUE).unwrap());
 
 /// Every pattern with all its settings.
-fn patterns() -> Vec<(&'static str, Value)> {
+pub(crate) fn patterns() -> Vec<(&'static str, Value)> {
     vec![
         (
             "replacement",
@@ -55,14 +55,14 @@ fn patterns() -> Vec<(&'static str, Value)> {
     ]
 }
 
-fn file(pattern: &str, settings: &Value) -> Value {
+pub(crate) fn file(pattern: &str, settings: &Value) -> Value {
     let mut rule = json!({ "name": "r", "namespace": "d.c" });
     rule[pattern] = settings.clone();
     json!({ "version": 1, "rules": [rule] })
 }
 
 /// A rule with everything that rules have besides a pattern.
-fn envelope() -> Value {
+pub(crate) fn envelope() -> Value {
     json!({ "version": 1, "rules": [{
         "name": "no-wipe-2", "why": "because", "namespace": ["d.c", "*.x", "shop.*"], "mode": "shadow",
         "except": { "apps": ["migrator-*"], "users": "admin.root" }, "unsupported": "allow",

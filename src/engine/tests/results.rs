@@ -170,3 +170,27 @@ fn a_rewrite_whose_reply_never_comes_is_counted() {
     assert!(matches!(plan.next(Input::Start, &mut ClientState::default()), Step::Forward { expects_reply: false, .. }));
     assert_eq!(kinds(&mut plan), [(OutcomeKind::Rewrite, 1)]);
 }
+
+/// The increment of the version makes the document larger, so `limits` evaluates the statement again.
+#[test]
+fn a_statement_counts_once_for_a_rule_that_evaluates_it_twice() {
+    let versions = "replacement: { policy: check_version, version: v }";
+    for other in [
+        "limits: { document: 1KiB }",
+        "limits: { items: { a: 5 } }",
+        STOCK,
+        "schema_version: { field: s, current: 3, minimum: 2 }",
+        TIMES,
+    ] {
+        let rules = rules(&[("d.c", versions), ("d.c", other)]);
+        for modification in [doc! {"$set": {"text": "x", "at": 5_i64}}, doc! {"v": 3, "text": "x", "at": 5_i64, "s": 2}]
+        {
+            let message = update(&[doc! {"q": {"_id": 1}, "u": &modification}]);
+            let (mut plan, mut client_state) = (Plan::new(&message, &rules, NOW), client_state());
+            let _ = plan.next(Input::Start, &mut client_state);
+            let _ = plan.next(Input::Reply(replies(doc! {"n": 1, "nModified": 1, "ok": 1.0})), &mut client_state);
+            let counted = kinds(&mut plan);
+            assert!(counted.iter().all(|(_, statements)| *statements == 1), "{other}, {modification}: {counted:?}");
+        }
+    }
+}

@@ -6,12 +6,12 @@
 use std::fmt;
 
 use crate::config::keys::{
-    Declaration, DeclaredScalar, DescribeSchema, Keys, Keywords, ReadValue, Setting, ValueSchema,
+    Declaration, DeclaredScalar, DescribeSchema, Keys, Keywords, ReadText, ReadValue, Setting, ValueSchema,
 };
 use crate::config::{Code, Diagnostic, Located, Node, NodeValue, ReadContext, Span};
 use crate::document::Path;
 use crate::patterns::collection::{Collection, OneCollection};
-use crate::patterns::field_path::{FieldPath, PATH, located_path};
+use crate::patterns::field_path::{FieldPath, PATH};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -195,7 +195,7 @@ impl DescribeSchema for CopiedFields {
 impl ReadValue for CopiedFields {
     type Value = Vec<CopiedField>;
 
-    fn read(&self, context: &mut ReadContext<'_>, _: &'static str, node: &Node) -> Option<Vec<CopiedField>> {
+    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Vec<CopiedField>> {
         let NodeValue::Map(pairs) = &node.value else {
             let message = "`fields` must be a mapping from fields of the original to their copies";
             context.error(Code::WrongType, node.span, message);
@@ -205,9 +205,9 @@ impl ReadValue for CopiedFields {
             context.error(Code::InvalidValue, node.span, "`fields` must name at least one field");
             return None;
         }
-        let read = |(key, value): &(crate::config::MappingKey, Node)| {
-            let original = located_path(context, Located { value: key.text.clone(), span: key.span });
-            let copied = context.text(value, "each of `fields`").and_then(|text| located_path(context, text));
+        let read = |(original, copied): &(crate::config::MappingKey, Node)| {
+            let name = Located { value: original.text.clone(), span: original.span };
+            let (original, copied) = (FieldPath.read_text(context, key, name), FieldPath.read(context, key, copied));
             let (original, copied) = (original?, copied?);
             for field in [&original, &copied] {
                 if field.root() == "_id" {

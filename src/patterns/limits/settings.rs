@@ -2,9 +2,9 @@
 
 use super::Limits;
 use super::items::ItemLimit;
-use crate::config::keys::{Constraint, DescribeSchema, Keys, ReadValue, Setting, Size, ValueSchema};
+use crate::config::keys::{Constraint, DescribeSchema, Keys, ReadText, ReadValue, Setting, Size, ValueSchema};
 use crate::config::{Code, Located, MapReader, Node, NodeValue, ReadContext};
-use crate::patterns::field_path::{PATH, located_path};
+use crate::patterns::field_path::{FieldPath, PATH};
 
 const ITEMS: Setting<ItemLimits> =
     Setting::optional("items", ItemLimits, "Maps each array to the maximum number of its elements.");
@@ -64,7 +64,7 @@ impl ReadValue for ItemLimits {
             return None;
         }
         let read = |(key, value): &(crate::config::MappingKey, Node)| {
-            let array = located_path(context, Located { value: key.text.clone(), span: key.span });
+            let array = FieldPath.read_text(context, &key.text, Located { value: key.text.clone(), span: key.span });
             let most = context.integer_in(&format!("items.{}", key.text), value, &MOST_ITEMS);
             Some(ItemLimit { array: array?, most: usize::try_from(most?.value).ok()? })
         };

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::super::collection::NearCollection;
 use super::super::field_path::FieldPath;
 use super::super::numbering::Strategy;
 use super::start::{SequenceStart, SharedStart};
@@ -51,9 +52,9 @@ const COUNTER: Setting<Text> = Setting::optional(
     TEXT,
     "_id of the counter document {_id, seq}; seq is the last number reserved. Required unless `strategy: optimistic`.",
 );
-const COLLECTION: Setting<Text> = Setting::with_default(
+const COLLECTION: Setting<NearCollection> = Setting::with_default(
     "collection",
-    TEXT,
+    NearCollection,
     DeclaredScalar::Text("counters"),
     "The collection of the counters: in the same database, or DB.COLLECTION.",
 );
@@ -139,11 +140,7 @@ impl Sequence {
         if is_counted && counter.is_none() {
             return None;
         }
-        let collection = collection?;
-        let (database, collection) = match collection.split_once('.') {
-            Some((database, collection)) => (Some(database), collection),
-            None => (None, collection.as_str()),
-        };
+        let (database, collection) = collection?.value;
         Some(Self {
             field,
             counter: counter.map(|text| text.value.into()).unwrap_or_default(),

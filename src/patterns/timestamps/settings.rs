@@ -1,12 +1,12 @@
 //! Reads and checks the settings of `timestamps`; `timestamps.rs` uses them.
 
-use super::super::field_path::{FieldPath, located_path};
+use super::super::field_path::FieldPath;
 use super::pipeline::{FieldTimestamp, RegisterExpressions};
 use crate::config::keys::{
-    Boolean, DeclaredScalar, DescribeSchema, Duration, Keys, Keywords, ReadValue as ValueKind, Setting, TEXT,
-    TextOrList, TextSchema, ValueSchema,
+    Boolean, DeclaredScalar, DescribeSchema, Duration, Keys, Keywords, NamedSchema, ReadText, ReadValue as ValueKind,
+    Setting, TextOrList, TextSchema, ValueSchema,
 };
-use crate::config::{Code, MapReader, Node, ReadContext};
+use crate::config::{Code, Diagnostic, Located, MapReader, Node, ReadContext};
 use crate::document::{Kind, OwnedValue, Path, Value};
 
 /// Settings of the pattern.
@@ -249,29 +249,40 @@ impl TimestampType {
 #[derive(Clone, Copy, Debug)]
 struct SourceTime;
 
+const SOURCE_TIME: NamedSchema = NamedSchema {
+    name: "source",
+    meaning: "",
+    schema: || {
+        ValueSchema::AnyOf(vec![
+            FieldPath.schema(),
+            ValueSchema::Text(TextSchema::matching(r"^\$(clock|comment\..+)$")),
+        ])
+    },
+};
+
 impl DescribeSchema for SourceTime {
     fn schema(&self) -> ValueSchema {
-        TEXT.schema()
+        ValueSchema::Shared(&SOURCE_TIME)
     }
 }
 
-impl ValueKind for SourceTime {
+impl ReadText for SourceTime {
     type Value = TimeSource;
 
-    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<TimeSource> {
-        let text = TEXT.read(context, key, node)?;
+    fn read_text(&self, context: &mut ReadContext<'_>, key: &str, text: Located<String>) -> Option<TimeSource> {
         if text.value == "$clock" {
             return Some(TimeSource::Clock);
         }
-        let Some(path) = text.value.strip_prefix("$comment.") else {
-            return located_path(context, text).map(|path| TimeSource::Field(path.value));
-        };
-        let path = Path::parse(path);
-        if path.is_none() {
+        if let Some(path) = text.value.strip_prefix("$comment.") {
+            let path = Located { value: path.to_owned(), span: text.span };
+            return FieldPath.read_text(context, key, path).map(|path| TimeSource::Comment(path.value));
+        }
+        if text.value.starts_with('$') {
             let message = format!("`{}` is not a source; write a field path, $comment.PATH or $clock", text.value);
             context.error(Code::InvalidValue, text.span, message);
+            return None;
         }
-        path.map(TimeSource::Comment)
+        FieldPath.read_text(context, key, text).map(|path| TimeSource::Field(path.value))
     }
 }
 
@@ -279,18 +290,26 @@ impl ValueKind for SourceTime {
 #[derive(Clone, Copy, Debug)]
 struct TopLevelField;
 
-impl DescribeSchema for TopLevelField {
-    fn schema(&self) -> ValueSchema {
+const TOP_LEVEL_FIELD: NamedSchema = NamedSchema {
+    name: "topLevelField",
+    meaning: "",
+    schema: || {
         let pattern = "^([^$.0-9][^.]*|[0-9]+[^.0-9][^.]*)$";
         ValueSchema::Text(TextSchema { other_than: Some("_id"), ..TextSchema::matching(pattern) })
+    },
+};
+
+impl DescribeSchema for TopLevelField {
+    fn schema(&self) -> ValueSchema {
+        ValueSchema::Shared(&TOP_LEVEL_FIELD)
     }
 }
 
-impl ValueKind for TopLevelField {
+impl ReadText for TopLevelField {
     type Value = String;
 
-    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<String> {
-        let path = FieldPath.read(context, key, node)?;
+    fn read_text(&self, context: &mut ReadContext<'_>, key: &str, text: Located<String>) -> Option<String> {
+        let path = FieldPath.read_text(context, key, text)?;
         if !path.value.is_top_level() || path.value.as_str() == "_id" {
             context.error(Code::InvalidValue, path.span, "`store` must be a top-level field other than _id");
             return None;
@@ -317,18 +336,22 @@ impl ValueKind for ProtectedFields {
     type Value = TimestampedFields;
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<TimestampedFields> {
-        let texts = TextOrList(FieldPath).read(context, key, node)?;
-        if let [only] = texts.as_slice()
-            && only.value == ALL
+        let fields = TextOrList(FieldPath).read(context, key, node)?;
+        if let [only] = fields.as_slice()
+            && only.as_str() == ALL
         {
             return Some(TimestampedFields::All);
         }
+        if let Some(all) = fields.iter().find(|field| field.as_str() == ALL) {
+            let message = "in a list, `all` is the field of this name";
+            let warning = Diagnostic::warning(Code::DoubtfulName, all.span, message);
+            context.push(warning.help("write `fields: all` to protect all fields"));
+        }
         let mut paths: Vec<Path> = Vec::new();
-        for text in texts {
-            let path = located_path(context, text.clone())?.value;
+        for Located { value: path, span } in fields {
             if let Some(other) = paths.iter().find(|other| other.overlaps(path.as_str().as_bytes())) {
                 let message = format!("`{path}` overlaps `{other}`: protected fields must not overlap");
-                context.error(Code::ConflictingSettings, text.span, message);
+                context.error(Code::ConflictingSettings, span, message);
                 return None;
             }
             paths.push(path);

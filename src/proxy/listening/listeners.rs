@@ -42,6 +42,8 @@ pub(in crate::proxy) struct Listeners<P> {
     pub(in crate::proxy) listening: Arc<ListeningSockets>,
     /// Members without a listener that the log has already named.
     hidden: HashSet<String>,
+    /// The log has named a primary without a listener.
+    is_primary_hidden: bool,
     status: Arc<ProcessStatus>,
 }
 
@@ -78,9 +80,13 @@ impl<P: Interceptor> Listeners<P> {
             accepting: Vec::new(),
             listening: Arc::default(),
             hidden: HashSet::new(),
+            is_primary_hidden: false,
             status,
         };
         this.open_members(&mut passed)?;
+        for name in this.membership.members().map(|members| this.placement.unknown(&members)).unwrap_or_default() {
+            tracing::warn!("`members` names {name}, which is not a member of the replica set; correct or remove it");
+        }
         this.begin_pools();
         if let Some(address) = config.query_listen {
             let socket = match passed.take_for(QUERIES) {
@@ -129,8 +135,7 @@ impl<P: Interceptor> Listeners<P> {
 
     /// Starts the monitors of all current members and seeds.
     pub(in crate::proxy) fn watch(&self, monitors: &mut Monitors) {
-        let members = self.listener_context.process.members.topology.members();
-        let addresses = self.membership.monitored_addresses(&members);
+        let addresses = self.membership.monitored_addresses(&self.members());
         monitors.watch(&addresses);
         if let Some(pools) = &self.dispatcher.connection_setup.pools {
             pools.keep(&addresses);
@@ -236,7 +241,11 @@ impl<P: Interceptor> Listeners<P> {
     /// Logs once that clients do not see a member.
     fn hide(&mut self, member: &MemberAddress) {
         if self.hidden.insert(member.name.clone()) {
-            tracing::warn!("member {} has no listener and is hidden from clients", member.name);
+            tracing::warn!(
+                "member {} has no listener and is hidden from clients; when it becomes primary, clients cannot write: name \
+                 it under `members`",
+                member.name
+            );
         }
     }
 
@@ -301,11 +310,15 @@ impl<P: Interceptor> Listeners<P> {
         }
     }
 
+    /// All members, also those without a listener; as last known if no server answers.
+    fn members(&self) -> Vec<MemberAddress> {
+        self.membership.members().unwrap_or_else(|| self.listener_context.process.members.topology.members())
+    }
+
     /// Updates the status with the members and their state.
-    fn update_status(&self) {
+    fn update_status(&mut self) {
         let slots = self.listener_context.process.members.topology.slots();
-        let members =
-            self.membership.members().unwrap_or_else(|| self.listener_context.process.members.topology.members());
+        let members = self.members();
         let posted = |member: &MemberAddress| {
             let found = slots.iter().enumerate().find(|(_, slot)| slot.member.as_ref() == Some(member));
             let (at, slot) = found.unzip();
@@ -318,7 +331,18 @@ impl<P: Interceptor> Listeners<P> {
             let open = at.and_then(|at| self.open.get(&at));
             ListedMember { status, closing: open.map(|open| open.closing.clone()) }
         };
-        self.status.set_members(members.iter().map(posted).collect());
+        let members: Vec<ListedMember> = members.iter().map(posted).collect();
+        let hidden = members.iter().find(|member| member.status.is_hidden_primary());
+        if let Some(ListedMember { status, .. }) = hidden
+            && !self.is_primary_hidden
+        {
+            tracing::error!(
+                member = status.name,
+                "the primary has no listener: clients cannot write; name it under `members`"
+            );
+        }
+        self.is_primary_hidden = hidden.is_some();
+        self.status.set_members(members);
     }
 
     fn is_taken(&self, address: SocketAddr) -> bool {

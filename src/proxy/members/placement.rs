@@ -50,6 +50,13 @@ impl ListenerPlacement {
         }
     }
 
+    /// The names of configured members that are none.
+    pub(in crate::proxy) fn unknown(&self, members: &[MemberAddress]) -> Vec<&str> {
+        let Self::Mapped(mapped) = self else { return Vec::new() };
+        let is_known = |mapped: &&Mapped| members.iter().any(|member| member.is_called(&mapped.member));
+        mapped.iter().filter(|mapped| !is_known(mapped)).map(|mapped| mapped.member.as_str()).collect()
+    }
+
     fn mapped(&self, member: &MemberAddress) -> Option<&Mapped> {
         let Self::Mapped(mapped) = self else { return None };
         mapped.iter().find(|mapped| member.is_called(&mapped.member))

@@ -46,6 +46,14 @@ pub struct MemberStatus {
     pub lag: Option<u64>,
 }
 
+impl MemberStatus {
+    /// Whether clients cannot write because they do not see this member.
+    #[must_use]
+    pub fn is_hidden_primary(&self) -> bool {
+        self.role == Some("primary") && self.listener.is_none()
+    }
+}
+
 /// A member and the state channel of its listener.
 #[derive(Debug)]
 pub(in crate::proxy) struct ListedMember {

@@ -7,9 +7,10 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
+use crate::command::Reply;
 use crate::command::own::member_hello;
 use crate::document::{Document, Kind, Value};
-use crate::wire::op_msg::Message;
+use crate::text::one_line;
 use crate::wire::{HEADER_LENGTH, Header};
 
 /// Connect timeout: longer than the retransmission of a lost SYN, shorter than any driver's timeout.
@@ -89,8 +90,7 @@ impl Hello {
     }
 
     fn parse(reply: &[u8]) -> io::Result<Self> {
-        let message = Message::parse(reply).map_err(invalid)?;
-        let body = Document::parse(message.body).map_err(invalid)?;
+        let Reply { body, .. } = accepted(reply)?;
         let text = |value: Value<'_>| value.as_str().map(str::to_owned);
         let list =
             |key| body.get(key).and_then(Value::as_array).into_iter().flat_map(Document::values).filter_map(text);
@@ -129,6 +129,19 @@ impl Role {
             _ => Self::Other,
         }
     }
+}
+
+/// Parses the reply to a command of docward's own.
+///
+/// # Errors
+/// The server replied with an error, or `InvalidData` for an invalid reply.
+fn accepted(reply: &[u8]) -> io::Result<Reply<'_>> {
+    let parsed = Reply::parse(reply).map_err(invalid)?;
+    if parsed.is_ok() {
+        return Ok(parsed);
+    }
+    let text = parsed.body.get("errmsg").and_then(Value::as_str).unwrap_or("without a message");
+    Err(io::Error::other(format!("it replies with an error: {}", one_line(text))))
 }
 
 /// Sends a message and returns the whole reply.

@@ -26,7 +26,11 @@ impl BindError {
     fn hint(&self) -> String {
         match self.passed {
             Some(passed) => format!("LISTEN_FDS passed a socket on {passed}; configure the same address for both"),
-            None => "choose another address with --listen, or stop the process that uses this one".to_owned(),
+            None => {
+                "choose another address, or stop the process that uses this one; the members of a replica set also use \
+                     the ports after --listen"
+                    .to_owned()
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 //! server without them has a subset (243 of 271 in 6.0.5).
 
 use bson::{Document, doc};
-use docward::command::{CommandClass, classify};
+use docward::command::{CommandClass, classify, operators};
 
 use support::mongod::Mongod;
 
@@ -189,3 +189,18 @@ const OTHERS: [&str; 26] = [
     "stageDebug",
     "voteCommitIndexBuild",
 ];
+
+/// A rule may name any operator or stage that the server counts, without a warning.
+#[test]
+fn docward_knows_the_operators_of_the_server() {
+    let status = Mongod::shared().command("admin", doc! {"serverStatus": 1});
+    let metrics = status.get_document("metrics").unwrap();
+    let groups = metrics.get_document("operatorCounters").unwrap().values().map(|group| group.as_document().unwrap());
+    let counted = groups.chain([metrics.get_document("aggStageCounters").unwrap()]).flat_map(Document::keys);
+    // Those between servers, and those that only its tests use.
+    let internal = ["$_", "$mergeCursors", "$queue", "$operationMetrics", "$setVariable", "$listCachedAndActiveUsers"];
+    let known: Vec<&str> = operators().collect();
+    let is_public = |name: &&String| !internal.iter().any(|prefix| name.starts_with(prefix));
+    let missing: Vec<&String> = counted.filter(is_public).filter(|name| !known.contains(&name.as_str())).collect();
+    assert!(missing.is_empty() && known.is_sorted(), "{missing:?}");
+}

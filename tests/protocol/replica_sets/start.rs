@@ -2,6 +2,7 @@
 
 use super::*;
 use support::frame::Message;
+use support::http::get;
 use support::mongod::Kind;
 use support::process::free_port;
 
@@ -118,4 +119,60 @@ fn assert_is_mapped(set: &ReplicaSet, flags: &[String], ports: [u16; 2]) {
     assert_eq!(names["hosts"], [format!("localhost:{}", ports[0]), "localhost:9999".to_owned()]);
     assert_eq!(names["me"], ["localhost:9999"]);
     docward.wait_for_log(&format!("member {} has no listener and is hidden", set.member(2).address()));
+}
+
+/// Clients cannot write then, although docward and all members work.
+#[test]
+fn a_primary_without_a_listener_is_reported() {
+    let set = ReplicaSet::start(2);
+    let primary = set.await_primary();
+    let (hidden, seen) = (set.member(primary).address(), set.member(1 - primary).address());
+    let docward = Docward::before(&format!("mongodb://{seen}/?replicaSet=rs0"))
+        .without_listen()
+        .admin()
+        .argument("--member")
+        .argument(format!("{seen}=127.0.0.1:{}", free_port()))
+        .argument("--member")
+        .argument(format!("other:1=127.0.0.1:{}", free_port()))
+        .start();
+    docward.wait_for_log("the primary has no listener: clients cannot write");
+    docward.wait_for_log("`members` names other:1, which is not a member of the replica set");
+    let admin = docward.admin_address();
+    let ready = get(&admin, "/readyz");
+    assert!(ready.status == 503 && ready.body.contains("primary_without_listener"), "{}", ready.body);
+    let metrics = get(&admin, "/metrics").body;
+    for (metric, value) in [("up", 1), ("primary", 1), ("listener", 0)] {
+        let line = format!("docward_member_{metric}{{member=\"{hidden}\"}} {value}");
+        assert!(metrics.contains(&line), "{line} not in {metrics}");
+    }
+    set.step_down();
+    let ready = poll(TIMEOUT, || Some(get(&admin, "/readyz")).filter(|ready| ready.status == 200));
+    assert!(ready.is_some(), "{}", get(&admin, "/readyz").body);
+}
+
+/// A member that shuts down replies to hello with such an error for up to 15 s.
+#[test]
+fn an_error_reply_to_hello_is_no_description_of_the_member() {
+    let set = ReplicaSet::start(2);
+    let ending = set.secondaries()[0];
+    let fail = |mode: &str| {
+        let data = doc! {"failCommands": ["hello"], "errorCode": 91};
+        set.member(ending).command("admin", doc! {"configureFailPoint": "failCommand", "mode": mode, "data": data});
+    };
+    fail("alwaysOn");
+    let docward = Docward::before(&set.uri()).listeners(2).start();
+    let inserted = |address: &String| {
+        let insert = doc! { "insert": "c", "documents": [{}] };
+        Client::connect(address)
+            .try_command("x", insert, SOON)
+            .is_some_and(|reply| matches!(reply.get_f64("ok"), Ok(1.0)))
+    };
+    assert!(docward.addresses().iter().any(inserted), "{:?}", docward.log());
+    docward.wait_for_log("it replies with an error");
+    fail("off");
+    docward.wait_for_log("member replies again");
+    fail("alwaysOn");
+    docward.wait_for_log("it replies with an error");
+    fail("off");
+    assert!(docward.log().iter().all(|line| !line.contains("is not a member of a replica set")), "{:?}", docward.log());
 }

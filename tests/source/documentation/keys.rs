@@ -47,7 +47,8 @@ impl Schema {
             return match shared {
                 Some(("operation", ..)) => self.type_text(self.definition(name)),
                 Some((_, text, _)) => (*text).to_owned(),
-                None => "mapping".to_owned(),
+                None if self.definition(name)["type"] == "object" => "mapping".to_owned(),
+                None => self.type_text(self.definition(name)),
             };
         }
         if let Some(value) = schema.get("const") {

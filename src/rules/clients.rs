@@ -1,0 +1,123 @@
+//! Reads the clients that rules and rule tests name: applications, and users with their authentication database.
+
+use super::rule::{AppGlob, UserGlob};
+use crate::config::keys::{DescribeSchema, NamedSchema, ReadText, TextSchema, ValueSchema};
+use crate::config::names::{NameKind, doubt};
+use crate::config::{Code, Diagnostic, Glob, Located, ReadContext};
+
+/// The longest application name, in bytes; the server rejects longer ones.
+/// <https://github.com/mongodb/specifications/blob/master/source/mongodb-handshake/handshake.md>
+const LONGEST_APP: usize = 128;
+
+/// A glob for the appName of a connection string.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AppName;
+
+const APP: NamedSchema = NamedSchema {
+    name: "app",
+    meaning: "A glob for the appName of the connection string.",
+    schema: || ValueSchema::Text(TextSchema::matching("^[^,?{}]+$")),
+};
+
+impl DescribeSchema for AppName {
+    fn schema(&self) -> ValueSchema {
+        ValueSchema::Shared(&APP)
+    }
+}
+
+impl ReadText for AppName {
+    type Value = AppGlob;
+
+    fn read_text(&self, context: &mut ReadContext<'_>, _: &str, text: Located<String>) -> Option<AppGlob> {
+        check_name(context, &text, NameKind::App, Code::InvalidException)?;
+        let glob = Glob::new(&text);
+        if glob.as_str().len() - glob.stars() > LONGEST_APP {
+            let message = format!("an application name has at most {LONGEST_APP} bytes");
+            context.error(Code::InvalidException, text.span, message);
+            return None;
+        }
+        warn_of_general_exception(context, &text, "*", "every application that sends a name");
+        Some(AppGlob(glob))
+    }
+}
+
+/// A glob for an authenticated user: `authDb.user`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UserName;
+
+const USER: NamedSchema = NamedSchema {
+    name: "user",
+    meaning: "A glob for an authenticated user: \"authDb.user\".",
+    schema: || ValueSchema::Text(TextSchema::matching(r#"^(\$external|[^./\\ "$,?{}]+)\..+$"#)),
+};
+
+impl DescribeSchema for UserName {
+    fn schema(&self) -> ValueSchema {
+        ValueSchema::Shared(&USER)
+    }
+}
+
+impl ReadText for UserName {
+    type Value = UserGlob;
+
+    fn read_text(&self, context: &mut ReadContext<'_>, _: &str, text: Located<String>) -> Option<UserGlob> {
+        let (database, user) = read_user(context, &text, Code::InvalidException)?;
+        warn_of_general_exception(context, &text, "*.*", "every authenticated user");
+        Some(UserGlob { database: Glob::new(database), user: Glob::new(user) })
+    }
+}
+
+/// The user of a rule test.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TestUser;
+
+impl DescribeSchema for TestUser {
+    fn schema(&self) -> ValueSchema {
+        ValueSchema::Shared(&USER)
+    }
+}
+
+impl ReadText for TestUser {
+    type Value = String;
+
+    fn read_text(&self, context: &mut ReadContext<'_>, _: &str, text: Located<String>) -> Option<String> {
+        read_user(context, &text, Code::InvalidTest)?;
+        Some(text.value)
+    }
+}
+
+/// The authentication database and the name of a user; reports another text as a mistake of this kind.
+fn read_user<'t>(context: &mut ReadContext<'_>, text: &'t Located<String>, code: Code) -> Option<(&'t str, &'t str)> {
+    check_name(context, text, NameKind::User, code)?;
+    let is_database = |name: &str| name == "$external" || !name.contains(['/', '\\', ' ', '"', '$']);
+    let problem = match text.split_once('.') {
+        Some((database, user)) if !database.is_empty() && !user.is_empty() => {
+            if is_database(database) {
+                return Some((database, user));
+            }
+            format!("`{database}` cannot be the name of a database")
+        }
+        _ => format!("`{}` has no authentication database", text.value),
+    };
+    let mistake = Diagnostic::error(code, text.span, problem);
+    context.push(mistake.help("write \"authDb.user\", for example \"admin.root\" or \"*.root\""));
+    None
+}
+
+/// Reports a text that is probably not the intended name.
+fn check_name(context: &mut ReadContext<'_>, text: &Located<String>, kind: NameKind, code: Code) -> Option<()> {
+    let Some(doubt) = doubt(text, kind) else { return Some(()) };
+    context.push(Diagnostic::error(code, text.span, doubt.message).help(doubt.help));
+    None
+}
+
+/// Warns about an exception that exempts all applications or all users.
+fn warn_of_general_exception(context: &mut ReadContext<'_>, text: &Located<String>, all: &str, clients: &str) {
+    if Glob::new(text).as_str() != all {
+        return;
+    }
+    let message = format!("`{}` exempts {clients}: the rule has no effect for them", text.value);
+    let warning = Diagnostic::warning(Code::NeverActs, text.span, message);
+    let help = "list the clients to exempt; use `mode: disabled` to turn the rule off, or `mode: shadow` to try it";
+    context.push(warning.help(help));
+}
