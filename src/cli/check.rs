@@ -167,7 +167,7 @@ fn inspect_deployment(settings: &ConfigFile, rules: &RuleSet, with_data: bool) -
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let service = settings.connect().await?;
-        for notice in member_notices(&service, &settings).await.map_err(anyhow::Error::msg)? {
+        for notice in member_notices(&service, settings).await.map_err(anyhow::Error::msg)? {
             logging::print_progress(&format!("warning: {notice}"));
         }
         let mut found = inspect(&service, rules).await.map_err(anyhow::Error::msg)?;

@@ -256,7 +256,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
             // It may still reject the statement, or have no effect.
             Prerequisite::Procedure(procedure) => match procedure.no_effect() {
                 Some(no_effect) => self.watch(rule, Some(no_effect), Some(outcomes)),
-                None => outcomes.keep_open(rule),
+                None => outcomes.message.keep_open(rule),
             },
         }
         self.prerequisites.add(rule, prerequisite);

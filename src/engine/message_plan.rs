@@ -290,8 +290,9 @@ impl<'f> Incoming<'f> {
                 ControlFlow::Break(step) => return Ok(MessagePlan::last(step)),
             }
         }
-        // In doubt a rejected statement may have been carried out, and those after it are sent.
-        let stops_on_rejection = command.session().in_transaction || (batch.ordered && self.doubt().is_none());
+        // In doubt a rejected retryable write may have been carried out, and those after it are sent.
+        let may_be_executed = self.doubt().is_some() && command.session().is_retryable_write();
+        let stops_on_rejection = command.session().in_transaction || (batch.ordered && !may_be_executed);
         let mut evaluation = BatchEvaluation::new(&mut batch, applicable_rules_of, stops_on_rejection);
         if !evaluation.take_turn(&batch, self.now, outcomes) {
             return Ok(MessagePlan::Evaluation(Box::new(Unevaluated { command, batch, evaluation })));
