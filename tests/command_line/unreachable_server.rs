@@ -108,7 +108,7 @@ async fn a_user_that_lacks_something_is_named_with_its_flag() {
         for (command, code, printed) in run_all(&uri(user)) {
             let expected = match words {
                 Some("cannot log in") => "docward's own user (--service) cannot log in: ",
-                _ if lists(&command) => "give --service a user with the role readAnyDatabase",
+                _ if lists(&command) => "give --service a user with the role read",
                 Some(words) => words,
                 None => privilege(&command),
             };
