@@ -434,7 +434,7 @@ async fn check_upstream_reports_what_its_user_may_not_read() {
         (Some("reads-forest"), "wood.nodes", false, "does not let docward list the collections of `wood`"),
         (Some("finds-nodes"), "forest.nodes", false, "does not let docward list the collections of `forest`"),
         (Some("lists-forest"), "forest.nodes", false, "does not let docward list the indexes of `forest.nodes`"),
-        (None, "forest.nodes", false, "give --service a user with the role readAnyDatabase"),
+        (None, "forest.nodes", false, "give --service a user with the role read on `forest`"),
     ] {
         let (succeeded, printed) = check_as(user, namespace);
         assert!(succeeded == succeeds && printed.contains(words), "{user:?} on {namespace}: {printed}");
