@@ -95,9 +95,7 @@ fn is_rejected(sets: &[(String, Set)], collection: &str, command: &Document) -> 
     let operation = if name == "deleteIndexes" { "dropIndexes" } else { name };
     let is_affected = |one: &&(String, Set)| one.0 == collection || operation == "dropDatabase";
     sets.iter().filter(is_affected).flat_map(|(_, set)| &set.rules).any(|rule| match rule {
-        Rule::Deny(rule) => {
-            rule.denies_command(operation, command) || operation == "renameCollection" && !rule.allows_unsupported
-        }
+        Rule::Deny(rule) => rule.denies_command(operation, command),
         // No rule can analyse which documents come into the collection.
         _ => operation == "renameCollection",
     })

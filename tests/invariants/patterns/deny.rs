@@ -11,7 +11,7 @@ pub(in super::super) struct Deny {
     pub(in super::super) operations: Vec<&'static str>,
     pub(in super::super) when: Option<&'static str>,
     /// `unsupported: allow`.
-    pub(in super::super) allows_unsupported: bool,
+    allows_unsupported: bool,
 }
 
 #[derive(Clone, Debug)]
