@@ -3,14 +3,14 @@
 use std::ops::ControlFlow;
 
 use super::ClientState;
-use super::applicable_rules::{ApplicableRules, applicable_rules, enforcement};
+use super::applicable_rules::{ApplicableRules, applicable_rules};
 use super::message_plan::{Incoming, Unplanned, require_users};
 use super::outcome::RuleOutcomes;
 use super::step::Step;
 use crate::command::{Command, CommandClass, Namespace};
 use crate::config::bucketed_collection;
 use crate::patterns::ALL_COLLECTIONS;
-use crate::rules::{Mode, Rule};
+use crate::rules::Rule;
 
 impl<'f> Incoming<'f> {
     pub(super) fn definition(
@@ -25,9 +25,7 @@ impl<'f> Incoming<'f> {
         let forward = Step::ForwardOriginal { expects_reply: !command.message.more_to_come() };
         let (namespace, rules): (_, ApplicableRules<'f>) = match (class, command.collection()) {
             (CommandClass::DropDatabase, _) => {
-                let rules = self.rules.rules().iter().filter(|rule| rejects(rule));
-                let rules = rules.map(|rule| (rule, enforcement(rule, client_state))).collect();
-                (Namespace { database, collection: ALL_COLLECTIONS }, rules)
+                (Namespace { database, collection: ALL_COLLECTIONS }, self.rules_anywhere(client_state, rejects))
             }
             (_, Some(namespace)) => {
                 // The buckets of a time series are part of it.
@@ -59,8 +57,7 @@ pub(super) fn evaluates_in(rule: &Rule, class: CommandClass, database: &str) -> 
     let further = rule.pattern.also_evaluates();
     let all = Namespace { database, collection: ALL_COLLECTIONS };
     let mut namespaces = rule.namespaces.iter().map(|namespace| &namespace.value).chain(&further);
-    rule.mode != Mode::Disabled
-        && rule.pattern.evaluates_command(class, None, all)
+    rule.pattern.evaluates_command(class, None, all)
         && rule.pattern.can_reject(class, all)
         && namespaces.any(|namespace| namespace.database().matches(database.as_bytes()))
 }

@@ -137,8 +137,12 @@ impl<'f> Incoming<'f> {
         None
     }
 
-    /// Returns the rules of all namespaces.
-    fn rules_anywhere(&self, client_state: &ClientState, applies: impl Fn(&Rule) -> bool) -> ApplicableRules<'f> {
+    /// Returns the rules of all namespaces that are not disabled and for which `applies` returns true.
+    pub(super) fn rules_anywhere(
+        &self,
+        client_state: &ClientState,
+        applies: impl Fn(&Rule) -> bool,
+    ) -> ApplicableRules<'f> {
         let rules = self.rules.rules().iter().filter(|rule| rule.mode != Mode::Disabled && applies(rule));
         rules.map(|rule| (rule, enforcement(rule, client_state))).collect()
     }
