@@ -53,6 +53,8 @@ pub mod code {
     /// For example a transaction on a standalone server. docward does not send it: Node's driver replaces its text on
     /// writes by "This MongoDB deployment does not support retryable writes".
     pub const ILLEGAL_OPERATION: i32 = 20;
+    /// For example a name of a collection that is too long.
+    pub const INVALID_NAMESPACE: i32 = 73;
     /// A path through a value that is not a document.
     pub const PATH_NOT_VIABLE: i32 = 28;
     /// A command that exceeded its maxTimeMS.

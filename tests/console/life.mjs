@@ -87,17 +87,18 @@ async function lostConnection(page, way, { uri }) {
   assert.equal(await page.locator("#tail .decision").count(), 1);
 }
 
-/** An open transaction delays the end of docward. */
+/** A command in progress delays the end of docward. */
 async function drain(page, { uri, pid }) {
   const client = await new MongoClient(uri).connect();
-  const session = client.startSession();
-  session.startTransaction();
-  await client.db("drained").collection("c").insertOne({ a: 1 }, { session });
+  const collection = client.db("drained").collection("c");
+  await collection.insertOne({ a: 1 });
+  const slow = collection.find({ $where: "sleep(4000) || true" }).toArray();
+  // It has reached the server.
+  await new Promise((passed) => setTimeout(passed, 500));
   process.kill(pid, "SIGTERM");
   await shows(page.locator("#state"), "Draining");
   await shows(page.locator("#notices"), "shutting down");
-  await session.commitTransaction();
-  await session.endSession();
+  assert.equal((await slow).length, 1);
   await client.close();
   await shows(page.locator("#state"), "No connection");
 }

@@ -151,7 +151,9 @@ impl<'f> BatchJob<'f> {
         match reply.code() {
             Some(other) if OTHER_KIND.contains(&other) => return Flow::Continue(None),
             // The statement itself gets the error that the server has for it.
-            Some(code::UNAUTHORIZED | code::ILLEGAL_OPERATION) => return Flow::Continue(Some(Vec::new())),
+            Some(code::UNAUTHORIZED | code::ILLEGAL_OPERATION | code::INVALID_NAMESPACE) => {
+                return Flow::Continue(Some(Vec::new()));
+            }
             // Also that the session has a newer write, or that the first send has not ended in time.
             _ if !reply.is_ok() => return Flow::Break(self.unanswered(&reply)),
             _ => {}
