@@ -87,10 +87,8 @@ def drivers():
         "pymongo": ([python, tests / "python/drain_load.py"], {}),
         "node": (["node", tests / "node/load.js"], node),
     }
-    for name in ("go", "java"):
-        built = subprocess.run(
-            [servers.REPOSITORY / f"scripts/{name}-scenario.sh"], stdout=subprocess.PIPE, text=True
-        )
+    for name, script in (("go", "go-program.sh"), ("java", "java-scenario.sh")):
+        built = subprocess.run([servers.REPOSITORY / "scripts" / script], stdout=subprocess.PIPE, text=True)
         program = built.stdout.strip()
         if built.returncode == SKIPPED:
             print(f"skipped: {name}")
