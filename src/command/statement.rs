@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::array_filters;
 use super::form::{StatementKind, WriteForm};
+use super::repeated_names::repeated_name_check;
 use crate::document::{AmbiguousName, CowDocument, Document, Element, Kind, Value, Writer, edit};
 use smallvec::SmallVec;
 
@@ -75,12 +76,32 @@ pub type Conditions<'a> = SmallVec<[CowDocument<'a>; 1]>;
 /// A pipeline that docward made.
 #[derive(Debug, Clone)]
 pub struct Pipeline<'a> {
-    pub stages: Vec<CowDocument<'a>>,
+    /// The stage that is sent before the others.
+    check: CowDocument<'static>,
+    stages: Vec<CowDocument<'a>>,
     /// The operators or the replacement that it was made from. It has their effect unless it finds that the write is
     /// late.
     pub meaning: Modification<'a>,
     /// Whether it compares times, and can leave stored values as they are.
     pub may_keep: bool,
+}
+
+impl<'a> Pipeline<'a> {
+    /// Adds the check for repeated names to the stages.
+    pub fn new(stages: Vec<CowDocument<'a>>, meaning: Modification<'a>, may_keep: bool) -> Self {
+        let own = !matches!(meaning, Modification::ClientPipeline(_));
+        let check = repeated_name_check(stages.iter().map(CowDocument::as_document), own);
+        Self { check, stages, meaning, may_keep }
+    }
+
+    /// The stages besides the check.
+    pub fn stages(&self) -> &[CowDocument<'a>] {
+        &self.stages
+    }
+
+    fn sent(&self) -> impl Iterator<Item = &CowDocument<'a>> {
+        std::iter::once(&self.check).chain(&self.stages)
+    }
 }
 
 impl<'a> Update<'a> {
@@ -311,6 +332,11 @@ impl<'a> Statement<'a> {
         matches!(&self.operation, Operation::Update(Update { upsert: true, .. }))
     }
 
+    /// Returns whether it is a pipeline that docward made.
+    pub fn is_own_pipeline(&self) -> bool {
+        matches!(&self.operation, Operation::Update(Update { modification: Modification::Pipeline(_), .. }))
+    }
+
     /// Returns the operators of an update, as [`Update::operators`].
     pub fn operators(&self) -> Option<Document<'_>> {
         match &self.operation {
@@ -493,7 +519,7 @@ impl Statement<'_> {
 impl<'a> Modification<'a> {
     /// Returns a pipeline of docward with one stage, which was made from `meaning`.
     pub fn stage(stage: CowDocument<'a>, meaning: Self, may_keep: bool) -> Self {
-        Self::Pipeline(Box::new(Pipeline { stages: vec![stage], meaning, may_keep }))
+        Self::Pipeline(Box::new(Pipeline::new(vec![stage], meaning, may_keep)))
     }
 
     /// Returns whether it is a pipeline that can leave stored values as they are.
@@ -535,7 +561,7 @@ impl Modification<'_> {
         match self {
             Self::Replacement(document) | Self::Operators(document) => document.rewritten_length(),
             Self::ClientPipeline(_) => 0,
-            Self::Pipeline(pipeline) => pipeline.stages.iter().map(|stage| stage.rewritten_length() + ENTRY).sum(),
+            Self::Pipeline(pipeline) => pipeline.sent().map(|stage| stage.rewritten_length() + ENTRY).sum(),
         }
     }
 
@@ -546,7 +572,7 @@ impl Modification<'_> {
             }
             Self::ClientPipeline(stages) => w.value(key, Value { kind: Kind::Array, bytes: stages.as_bytes() }),
             Self::Pipeline(pipeline) => w.array(key, |a| {
-                pipeline.stages.iter().for_each(|stage| a.value(Value::document(stage.as_document())));
+                pipeline.sent().for_each(|stage| a.value(Value::document(stage.as_document())));
             }),
         }
     }

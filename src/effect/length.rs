@@ -228,7 +228,7 @@ fn changed_elements(path: &[u8], pins: &[PinnedPath<'_>]) -> Option<usize> {
 /// timestamps: a stage contains every value that it stores.
 pub fn added_by_stages(modification: &Modification<'_>) -> usize {
     let Modification::Pipeline(pipeline) = modification else { return 0 };
-    let stages: usize = pipeline.stages.iter().map(|stage| stage.as_document().as_bytes().len()).sum();
+    let stages: usize = pipeline.stages().iter().map(|stage| stage.as_document().as_bytes().len()).sum();
     match modification.meaning() {
         Modification::Replacement(meaning) | Modification::Operators(meaning) => {
             stages.saturating_sub(meaning.as_document().as_bytes().len())

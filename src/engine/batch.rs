@@ -206,7 +206,7 @@ impl<'f> BatchJob<'f> {
                 Box::pin(self.check_after(group, index, reply, port)).await?;
             }
         }
-        self.explain_errors(port);
+        port.outcomes(|outcomes| self.explain_errors(outcomes));
         // A rejection inside a transaction aborts it on the server, as a write error does.
         if self.rejected_in_transaction() {
             Box::pin(self.abort_client_transaction(port)).await?;
@@ -451,7 +451,7 @@ impl<'f> BatchJob<'f> {
             return Flow::Continue(None);
         }
         if let Some(error) = error
-            && self.is_explained(error)
+            && self.is_explained(0, error)
         {
             self.merged.add_error(error);
             return Flow::Continue(None);

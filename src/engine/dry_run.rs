@@ -13,7 +13,7 @@ use super::step::PermitRequest;
 use super::step::{Input, Step};
 use super::triage::{Triage, triage};
 use super::{ClientState, Now, Privileges};
-use crate::command::{CommandClass, Reply, WriteForm, classify, code};
+use crate::command::{CommandClass, Reply, WriteForm, classify, code, without_repeated_name_checks};
 use crate::document::{CowDocument, Document, Element, Value, Writer};
 use crate::rules::RuleSet;
 use crate::shell::is_same;
@@ -189,6 +189,10 @@ impl DryRunPlan<'_> {
         let as_it_came = |sent: &[CowDocument<'_>]| matches!(sent, [one] if is_same(one.as_document(), self.command));
         let outcome = match outcome {
             DryRunOutcome::Rewritten(sent) if as_it_came(&sent) => DryRunOutcome::Unchanged,
+            DryRunOutcome::Rewritten(sent) => DryRunOutcome::Rewritten(without_checks(&sent)),
+            DryRunOutcome::Rejected { message, sent } => {
+                DryRunOutcome::Rejected { message, sent: without_checks(&sent) }
+            }
             outcome => outcome,
         };
         let (outcomes, without_effect) = in_order(outcomes, &outcome, self.rules);
@@ -310,6 +314,10 @@ impl DryRunPlan<'_> {
             | Step::Yield => DryRunOutcome::Unchanged,
         }
     }
+}
+
+fn without_checks(sent: &[CowDocument<'static>]) -> Vec<CowDocument<'static>> {
+    sent.iter().map(|one| without_repeated_name_checks(one.as_document())).collect()
 }
 
 /// Returns the first error in a reply.

@@ -9,8 +9,8 @@ use super::applicable_rules::{ApplicableRules, Enforcement, enforced};
 use super::outcome::{OutcomeKind, RuleOutcomes, StatementOutcomes};
 use super::prerequisites::{NumberRule, Prerequisites};
 use super::rejection_text::{FOR_THE_DBA, RejectedBy};
-use crate::command::{Modification, Namespace, Operation, Statement, Update};
-use crate::document::{AmbiguousName, CowDocument, Document};
+use crate::command::{Modification, Namespace, Operation, Statement, Update, repeated_name_in};
+use crate::document::{AmbiguousName, CowDocument, Document, Value};
 use crate::effect;
 use crate::patterns::{
     Applicability, Context, Measured, NoEffect, Prerequisite, Rejection, Rewrite, Unmatched, Verdict,
@@ -30,8 +30,8 @@ pub(super) struct Evaluated<'r, 'a> {
     pub(super) unmatched: SmallVec<[&'r Rule; 1]>,
     /// The rules for which it is of interest whether the statement has an effect.
     pub(super) watched: SmallVec<[WatchedRule<'r>; 1]>,
-    /// The rule that explains the server's errors because it may have caused them.
-    pub(super) explained_by: Option<&'r Rule>,
+    /// The rule that explains the server's errors because it may have caused them: by a pipeline or otherwise.
+    explained_by: Option<&'r Rule>,
     /// The rule whose increment was dropped, and the operation with the increment.
     /// Boxed like the next one: a batch may have 100,000 statements, and few need it.
     pub(super) uncounted: Option<Box<UncountedStatement<'r, 'a>>>,
@@ -204,8 +204,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
             Verdict::ForwardConditional(no_effect) => self.watch(rule, Some(no_effect), None),
             Verdict::Require(prerequisite, operation) => {
                 if let Some(operation) = operation {
-                    self.statement = self.statement.with(operation);
-                    self.changed_by = Some(rule);
+                    self.change(rule, self.statement.with(operation));
                 }
                 self.require(rule, prerequisite, outcomes);
             }
@@ -222,8 +221,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                 if checks_match || no_effect.is_some() {
                     self.watch(rule, no_effect, Some(outcomes));
                 }
-                self.statement = rewritten;
-                self.changed_by = Some(rule);
+                self.change(rule, rewritten);
                 if rule.pattern.explains_errors(&self.statement) {
                     self.explained_by = Some(rule);
                 }
@@ -236,6 +234,32 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                 self.rejected = Some(RejectedBy::new(rule, rejection));
             }
         }
+    }
+
+    fn change(&mut self, rule: &'r Rule, changed: Statement<'a>) {
+        if changed.is_own_pipeline() && !self.statement.is_own_pipeline() {
+            self.explained_by = Some(rule);
+        }
+        self.statement = changed;
+        self.changed_by = Some(rule);
+    }
+
+    /// Whether the server may fail the statement because of a rule's rewriting. The number of a rule can make it a
+    /// pipeline later.
+    pub(super) fn has_own_errors(&self) -> bool {
+        self.explained_by.is_some() || self.statement.is_own_pipeline()
+    }
+
+    /// Returns the rejection for an error of the server that a rule's rewriting caused. `error` is a write error, or the
+    /// reply of a findAndModify.
+    pub(super) fn explain(&self, error: Document<'_>) -> Option<RejectedBy<'r>> {
+        let rule = self.explained_by.or(self.changed_by).filter(|_| self.has_own_errors())?;
+        let text = error.get("errmsg").and_then(Value::as_str).unwrap_or_default();
+        let rejection = match repeated_name_in(text) {
+            Some(id) => Rejection::repeated_name(id),
+            None => rule.pattern.explain(error, &self.statement)?,
+        };
+        Some(RejectedBy::new(rule, rejection))
     }
 
     /// Notes what a rule requires before the statement, as the rule has changed it, is sent.

@@ -21,6 +21,7 @@ use bson::{Document as Bson, RawDocumentBuf, doc};
 
 use super::lookup::{Lookup, LookupError, LookupResult};
 use super::{ClientState, Input, Now, OutcomeKind, Plan, Privileges, Step, Triage, triage};
+use crate::command::without_repeated_name_checks;
 use crate::config::SourceFile;
 use crate::rules::RuleSet;
 use crate::wire::op_msg::{Message, MessageWriter};
@@ -53,8 +54,12 @@ fn frame(body: &Bson, list: &str, statements: &[Bson], flags: u32) -> Vec<u8> {
     writer.finish()
 }
 
+/// Returns the body and the documents of a message, without the first stages of docward's pipelines.
 fn documents(message: &[u8]) -> (Bson, Vec<Bson>) {
-    let read = |bytes: &[u8]| Bson::try_from(&RawDocumentBuf::from_bytes(bytes.to_vec()).unwrap()).unwrap();
+    let read = |bytes: &[u8]| {
+        let shown = without_repeated_name_checks(crate::document::Document::parse(bytes).unwrap());
+        Bson::try_from(&RawDocumentBuf::from_bytes(shown.as_document().as_bytes().to_vec()).unwrap()).unwrap()
+    };
     let message = Message::parse(message).unwrap();
     (read(message.body), message.sequences.iter().flat_map(|s| s.documents()).map(read).collect())
 }

@@ -35,6 +35,15 @@ impl Rejection {
         )
     }
 
+    /// Returns the rejection of an update by pipeline of a document that has a name twice.
+    pub(crate) fn repeated_name(id: &str) -> Self {
+        Self::new(
+            format!("a field that it uses is stored twice in the document with the _id {id}, and mongod would end"),
+            "Tell the DBA: `docward check --data` lists such documents. Of several documents, those before it may be \
+             changed already.",
+        )
+    }
+
     /// Returns the rejection of a statement whose procedure got a reply of another step.
     pub(super) fn unexpected_reply() -> Self {
         Self::new(

@@ -5,7 +5,7 @@ use std::fmt;
 /// A capability of a deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Requirement {
-    /// Updates with an aggregation pipeline.
+    /// Updates with an aggregation pipeline that begins with docward's check for repeated names, which uses `$setField`.
     PipelineUpdates,
     /// An operator of aggregation expressions, with its `$`.
     Operator(&'static str),
@@ -41,7 +41,8 @@ impl Requirement {
     #[must_use]
     pub fn since(self) -> ServerRelease {
         match self {
-            Self::PipelineUpdates | Self::ServerTime => ServerRelease { name: "4.2", wire_version: 8 },
+            Self::ServerTime => ServerRelease { name: "4.2", wire_version: 8 },
+            Self::PipelineUpdates => ServerRelease { name: "5.0", wire_version: 13 },
             Self::Operator(name) => {
                 let known = OPERATORS.iter().find(|(operator, _)| *operator == name);
                 known.map_or(ServerRelease { name: "3.6", wire_version: 6 }, |(_, release)| *release)
@@ -63,7 +64,7 @@ impl Requirement {
 impl fmt::Display for Requirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::PipelineUpdates => f.write_str("updates with an aggregation pipeline")?,
+            Self::PipelineUpdates => f.write_str("updates with an aggregation pipeline and $setField")?,
             Self::Operator(name) => write!(f, "the operator {name}")?,
             Self::ServerTime => f.write_str("the variable $$NOW")?,
             Self::OwnConnection => f.write_str("docward's own connection")?,

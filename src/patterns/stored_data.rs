@@ -6,6 +6,7 @@
 
 use bson::{Bson, Document, doc};
 
+use crate::command::has_repeated_name;
 use crate::document::Path;
 
 /// A search for stored documents that break a rule, or lack what it needs.
@@ -52,6 +53,14 @@ pub enum Backfill {
 impl DataCheck {
     pub(super) fn each(found: impl Into<String>, consequence: &'static str, condition: impl Into<Bson>) -> Self {
         Self { found: found.into(), consequence, search: Search::Each(condition.into()), backfill: None }
+    }
+
+    /// Documents that mongod cannot update by pipeline.
+    pub fn repeated_names() -> Option<Self> {
+        let condition = Document::from_reader(has_repeated_name().as_document().as_bytes()).ok()?;
+        let consequence =
+            "docward rejects updates that it makes a pipeline and that use such a field: mongod would end";
+        Some(Self::each("in which a field is stored twice", consequence, condition))
     }
 
     /// Sets a field of the documents that it finds, and separates those in which a value on the way to the field is not a

@@ -16,7 +16,6 @@
 //! `settings.rs`, `pipeline.rs` and `writes.rs` import each other: the settings hold the expressions that are prepared
 //! once at load time, and the expressions depend on the type of the timestamps.
 
-mod expressions;
 mod hide;
 mod increment;
 mod inserts;

@@ -151,7 +151,7 @@ impl Pattern for Tree {
     }
 
     fn requirements(&self) -> Vec<Requirement> {
-        vec![Requirement::Transactions]
+        vec![Requirement::Transactions, Requirement::PipelineUpdates]
     }
 
     fn cascades(&self) -> bool {

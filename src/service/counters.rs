@@ -18,6 +18,8 @@ use super::client::ServiceClient;
 use super::error_kind::is_unauthorized;
 use super::listing;
 use super::mongo::with_timeout;
+use super::pipeline::checked;
+use crate::command::repeated_name_in;
 use crate::document::{Document, Kind};
 use crate::engine::lookup::{CounterId, LookupError, Maximum, NumberRequest, Origin, SequenceStart};
 
@@ -167,6 +169,7 @@ impl ServiceClient {
         let stored = find_and_change(&self.client()?, &request.counter, by, first).await;
         let stored = stored.map_err(|error| match code_of(&error) {
             Some(TYPE_MISMATCH | ADD_NEEDS_NUMBERS) => not_whole(request),
+            Some(CONVERSION_FAILURE) if is_from_check(&error) => repeated(request),
             Some(CONVERSION_FAILURE) => at_its_end(request),
             _ => self.classify(&error, &name(request)),
         })?;
@@ -198,7 +201,7 @@ async fn find_and_change(
         }},
         CounterChange::To(number) => doc! {"$max": [seq, narrow(number)]},
     };
-    let update = vec![doc! {"$set": {"seq": seq}}];
+    let update = checked(vec![doc! {"$set": {"seq": seq}}])?;
     let counters = client.database(database).collection::<RawDocumentBuf>(collection);
     counters.find_one_and_update(filter, update).upsert(first.is_some()).return_document(ReturnDocument::After).await
 }
@@ -229,6 +232,13 @@ fn not_whole(request: &NumberRequest) -> LookupError {
     ))
 }
 
+fn repeated(request: &NumberRequest) -> LookupError {
+    LookupError::Permanent(format!(
+        "{} has a field twice, and mongod would end if it was changed; replace the document directly at mongod",
+        name(request)
+    ))
+}
+
 fn at_its_end(request: &NumberRequest) -> LookupError {
     LookupError::Permanent(format!("{} is at its end: too few whole numbers of 64 bits follow", name(request)))
 }
@@ -240,6 +250,10 @@ const BEYOND: f64 = 9_223_372_036_854_775_808.0;
 const TYPE_MISMATCH: i32 = 14;
 const ADD_NEEDS_NUMBERS: i32 = 16554;
 const CONVERSION_FAILURE: i32 = 241;
+
+fn is_from_check(error: &Error) -> bool {
+    matches!(&*error.kind, ErrorKind::Command(command) if repeated_name_in(&command.message).is_some())
+}
 
 fn code_of(error: &Error) -> Option<i32> {
     match &*error.kind {

@@ -26,7 +26,7 @@ use super::pause::Pause;
 use crate::command::Namespace;
 use crate::document::{Value, document};
 use crate::engine::lookup::{CounterId, Maximum};
-use crate::patterns::{DataCheck, Search};
+use crate::patterns::{DataCheck, Requirement, Search};
 use crate::rules::{Mode, Rule, RuleId, RuleSet};
 
 pub use backfill::{Filled, backfill};
@@ -106,7 +106,11 @@ pub async fn check(
 }
 
 fn checks_of(rule: &Rule, (database, collection): &CollectionName) -> Vec<DataCheck> {
-    rule.pattern.data_checks(Namespace { database, collection })
+    let mut checks = rule.pattern.data_checks(Namespace { database, collection });
+    if rule.pattern.requirements().contains(&Requirement::PipelineUpdates) {
+        checks.extend(DataCheck::repeated_names());
+    }
+    checks
 }
 
 fn failed(server: &ServiceClient, error: &Error, (database, collection): &CollectionName) -> String {

@@ -24,6 +24,7 @@ mod observed_servers;
 mod own_reads;
 mod pattern_work;
 mod pause;
+mod pipeline;
 pub mod requirements;
 mod reservations;
 mod server_time;

@@ -15,6 +15,7 @@ use mongodb::error::Error;
 use mongodb::options::{ReturnDocument, WriteConcern};
 
 use super::client::ServiceClient;
+use super::pipeline::checked;
 use super::{MongoService, ServerTime};
 use crate::rules::{Mode, ModeOverride, ModeOverrides, ProcedureScope, RuleSet};
 
@@ -92,7 +93,7 @@ pub async fn publish(service: &MongoService, rules: &PublishedRules, length: Dur
     let fields = doc! {"until": {"$add": ["$$NOW", length]}, "procedures": {"$literal": procedures}};
     let written = async {
         remove_expired(&modes).await?;
-        let update = modes.update_one(doc! {"_id": {RULES: &rules.behaviour}}, vec![doc! {"$set": fields}]);
+        let update = modes.update_one(doc! {"_id": {RULES: &rules.behaviour}}, checked(vec![doc! {"$set": fields}])?);
         update.upsert(true).await
     };
     written.await.map(drop).map_err(|error| describe(&server, &error))
@@ -125,7 +126,7 @@ pub async fn set(
     };
     let written = async {
         remove_expired(&modes).await?;
-        let update = modes.find_one_and_update(doc! {"_id": rule}, vec![doc! {"$set": fields}]);
+        let update = modes.find_one_and_update(doc! {"_id": rule}, checked(vec![doc! {"$set": fields}])?);
         update.upsert(true).return_document(ReturnDocument::After).await
     };
     let stored = written.await.map_err(|error: Error| describe(&server, &error))?;

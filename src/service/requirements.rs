@@ -161,13 +161,10 @@ async fn probe_error(client: &Client, rule: &Rule, needed: Requirement) -> Resul
             open_change_stream(database, &collection, doc! { "fullDocumentBeforeChange": "whenAvailable" }).await
         }
         Requirement::PipelineUpdates => {
-            let update = doc! { "q": nothing(), "u": [{ "$set": { "a": "$b" } }] };
+            let update = doc! { "q": nothing(), "u": [{ "$set": { "a": set_field() } }] };
             execute(client, database, &collection, |name| doc! { "update": name, "updates": [update.clone()] }).await
         }
-        Requirement::Operator("$setField") => {
-            let set = doc! { "field": "a", "input": "$$ROOT", "value": 1 };
-            project(client, database, &collection, doc! { "$setField": set }).await
-        }
+        Requirement::Operator("$setField") => project(client, database, &collection, set_field()).await,
         Requirement::Operator(name) => project(client, database, &collection, doc! { name: "$$ROOT" }).await,
         Requirement::ServerTime => project(client, database, &collection, "$$NOW").await,
     };
@@ -198,6 +195,10 @@ async fn open_change_stream(database: &Database, collection: &str, options: Docu
     let command = doc! { "aggregate": collection, "pipeline": pipeline, "cursor": { "batchSize": 0 } };
     // Dropping the cursor closes it on the server.
     database.run_cursor_command(command).await.map(drop)
+}
+
+fn set_field() -> Document {
+    doc! { "$setField": { "field": "a", "input": "$$ROOT", "value": 1 } }
 }
 
 async fn project(client: &Client, database: &Database, collection: &str, value: impl Into<Bson>) -> Result<(), Error> {
@@ -246,7 +247,7 @@ mod tests {
         assert_eq!(lacks(9, true, number), None);
         let older = Some("the server is older (its maxWireVersion is 8)".to_owned());
         assert_eq!(lacks(8, true, number), older);
-        assert_eq!(lacks(8, true, Requirement::PipelineUpdates), None);
+        assert_eq!(lacks(8, true, Requirement::ServerTime), None);
         let standalone = Some("the upstream is a standalone server".to_owned());
         assert_eq!(lacks(17, false, Requirement::Transactions), standalone);
         assert_eq!(lacks(17, true, Requirement::ChangeStreams), None);

@@ -13,6 +13,7 @@ mod history;
 mod indirect_writes;
 mod limits;
 mod queue;
+mod repeated_names;
 mod replacements;
 mod retries;
 mod schema_version;

@@ -6,7 +6,7 @@
 
 use super::super::evaluation::Evaluated;
 use super::super::merge;
-use super::super::outcome::OutcomeKind;
+use super::super::outcome::{OutcomeKind, RuleOutcomes};
 use super::super::port::{CommandPurpose, Flow, Port, close};
 use super::super::rejection_text::RejectedBy;
 use super::{BatchJob, Group, UpsertStage};
@@ -165,23 +165,21 @@ impl<'f> BatchJob<'f> {
         self.stopped |= self.stops_on_error();
     }
 
-    /// Whether a rule explains a findAndModify's error.
-    pub(super) fn is_explained(&self, error: Document<'_>) -> bool {
-        let Some(evaluated) = self.evaluated.first() else { return false };
-        evaluated.explained_by.is_some_and(|rule| rule.pattern.explain(error, &evaluated.statement).is_some())
+    /// Whether a rule explains a statement's error.
+    pub(super) fn is_explained(&self, index: usize, error: Document<'_>) -> bool {
+        self.evaluated.get(index).is_some_and(|evaluated| evaluated.explain(error).is_some())
     }
 
     /// Replaces errors that a rule's change caused with the rule's own rejection.
-    pub(super) fn explain_errors(&mut self, port: &Port) {
-        let (evaluated, batch) = (&mut self.evaluated, &self.batch);
+    pub(super) fn explain_errors(&mut self, outcomes: &mut RuleOutcomes) {
+        let mut explained = Vec::new();
         self.merged.retain_errors(|index, error| {
-            let Some(evaluated) = evaluated.get_mut(index) else { return true };
-            let Some(rule) = evaluated.explained_by else { return true };
-            let Some(rejection) = rule.pattern.explain(error, &evaluated.statement) else { return true };
-            port.add_outcome(rule, batch.namespace(&evaluated.statement), OutcomeKind::Reject, Some(&rejection));
-            evaluated.rejected = Some(RejectedBy::new(rule, rejection));
-            false
+            let rejected = self.evaluated.get(index).and_then(|evaluated| evaluated.explain(error));
+            let stays = rejected.is_none();
+            explained.extend(rejected.map(|rejected| (index, rejected)));
+            stays
         });
+        explained.into_iter().for_each(|(index, rejected)| self.reject_sent(index, rejected, outcomes));
     }
 
     /// Whether the statement is rejected if its filter matches a document.
@@ -218,13 +216,18 @@ impl<'f> BatchJob<'f> {
     }
 
     pub(super) fn reject_unmatched(&mut self, index: usize, rejected: RejectedBy<'f>, port: &Port) {
+        port.outcomes(|outcomes| self.reject_sent(index, rejected, outcomes));
+    }
+
+    /// Rejects a statement that has been sent, and had no effect.
+    fn reject_sent(&mut self, index: usize, rejected: RejectedBy<'f>, outcomes: &mut RuleOutcomes) {
         let Some(evaluated) = self.evaluated.get_mut(index) else { return };
         let kind = if rejected.is_conflict() { OutcomeKind::Conflict } else { OutcomeKind::Reject };
         let RejectedBy { rule, rejection } = &rejected;
         let rewritten = evaluated.watched.iter().any(|watched| watched.rule.id == rule.id && watched.rewritten);
         let namespace = self.batch.namespace(&evaluated.statement);
         let text = (rejection.reason.as_str(), rejection.hint.as_str());
-        port.outcomes(|outcomes| outcomes.settle(rule, namespace, kind, text, (1, rewritten)));
+        outcomes.settle(rule, namespace, kind, text, (1, rewritten));
         evaluated.rejected = Some(rejected);
         self.stopped |= self.stops_on_error();
     }

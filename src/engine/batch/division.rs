@@ -51,10 +51,13 @@ impl BatchJob<'_> {
 
     /// No rule needs the reply, so the batch can be sent as one command if it fits.
     pub(super) fn is_plain(&self) -> bool {
+        // Those of a bulkWrite may need several replies.
+        let needs_results =
+            |evaluated: &Evaluated<'_, '_>| self.batch.form == WriteForm::BulkWrite && evaluated.has_own_errors();
         let plain = |evaluated: &Evaluated<'_, '_>| {
             evaluated.rejected.is_none()
                 && !evaluated.committed
-                && evaluated.explained_by.is_none()
+                && !needs_results(evaluated)
                 && !evaluated.prerequisites.has_procedure()
                 && evaluated.prerequisites.increment().is_none()
         };

@@ -48,10 +48,10 @@ impl StatementResult {
 }
 
 impl<'f> BatchJob<'f> {
-    /// Returns the message to send for the last step of a plan whose reply a rule needs to count statements without
-    /// effect; or the step.
+    /// Returns the message to send for the last step of a plan whose reply a rule needs, to count statements without
+    /// effect or to explain errors; or the step.
     pub(super) fn watched_message(&self, last: Step) -> Result<Vec<u8>, Step> {
-        if self.evaluated.iter().all(|evaluated| evaluated.watched.is_empty()) {
+        if !self.evaluated.iter().any(|evaluated| !evaluated.watched.is_empty() || evaluated.has_own_errors()) {
             return Err(last);
         }
         match last {
@@ -70,16 +70,38 @@ impl<'f> BatchJob<'f> {
         Flow::Continue(port.outcomes(|outcomes| self.take_only_reply(reply, outcomes)))
     }
 
-    /// Takes the reply to a message with all statements, and passes it on.
+    /// Takes the reply to a message with all statements, and passes it on, unless a rule explains an error in it.
     pub(in crate::engine) fn take_only_reply(&mut self, frame: Vec<u8>, outcomes: &mut RuleOutcomes) -> Step {
         let Ok(reply) = Reply::parse(&frame) else {
             return Step::Close("the server's reply to a write cannot be parsed".to_owned());
         };
         let all: smallvec::SmallVec<[usize; 1]> = (0..self.evaluated.len()).collect();
         self.note_results(&reply, &all);
-        drop(reply);
         self.note_without_effect(outcomes);
-        Step::Reply(frame)
+        let explained = self.take_explained(&reply, &all);
+        drop(reply);
+        if !explained {
+            return Step::Reply(frame);
+        }
+        self.explain_errors(outcomes);
+        self.finish()
+    }
+
+    /// Takes the results of a reply in which a rule explains an error. Returns false if there is none.
+    fn take_explained(&mut self, reply: &Reply<'_>, statements: &[usize]) -> bool {
+        let form = self.batch.form;
+        if form == WriteForm::FindAndModify {
+            let explained = !reply.is_ok() && self.is_explained(0, reply.body);
+            if explained {
+                self.merged.add_error(reply.body);
+            }
+            return explained;
+        }
+        let explained = merge::errors_of(reply, form).iter().any(|(index, error)| self.is_explained(*index, *error));
+        if explained {
+            self.merged.add(reply, form, statements);
+        }
+        explained
     }
 
     /// Notes which of these statements the reply shows to have had no effect.

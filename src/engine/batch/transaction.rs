@@ -17,7 +17,9 @@ use super::super::rejection_text::RejectedBy;
 use super::super::server_errors;
 use super::super::step::Step;
 use super::{BatchJob, Group, conflicts, limits};
-use crate::command::{EncodeOptions, OwnTransaction, Reply, Statement, StatementPart, WriteForm, code};
+use crate::command::{
+    EncodeOptions, OwnTransaction, Reply, Statement, StatementPart, WriteForm, code, repeated_name_in,
+};
 use crate::patterns::Rejection;
 use crate::patterns::procedure::{ActionResult, NextAction, ProcedureRun};
 use crate::rules::Rule;
@@ -256,8 +258,13 @@ impl<'f> BatchJob<'f> {
         if let Some(error) = reply.write_errors().first() {
             let text = error.value.as_document().and_then(|error| error.get("errmsg")?.as_str());
             let text = text.unwrap_or("no reason given");
-            let reason = format!("the server rejected a write that the rule adds: {text}");
-            let rejection = Rejection::new(reason, "Report this to the DBA.");
+            let rejection = match repeated_name_in(text) {
+                Some(id) => Rejection::repeated_name(id),
+                None => {
+                    let reason = format!("the server rejected a write that the rule adds: {text}");
+                    Rejection::new(reason, "Report this to the DBA.")
+                }
+            };
             return self.give_up(transaction, transaction.rule(), rejection, port).await;
         }
         AttemptResult::Continue(transaction.next(ActionResult::Done))
@@ -354,7 +361,7 @@ impl<'f> BatchJob<'f> {
         }
         if !is_own {
             let is_statement = sent == SentCommands::Statement && self.batch.form == WriteForm::FindAndModify;
-            if is_statement && self.is_explained(reply.body) {
+            if is_statement && self.is_explained(0, reply.body) {
                 return AttemptEnd::Reply(frame.to_vec());
             }
             return AttemptEnd::Last(self.pass_on_error(reply, transaction.answered || self.merged.has_effect()));

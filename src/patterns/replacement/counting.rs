@@ -29,7 +29,7 @@ pub(super) fn counted<'a>(update: &Update<'a>, version_field: &Path) -> Verdict<
         },
         Modification::Pipeline(pipeline) => match &pipeline.meaning {
             Modification::Operators(operators) if is_counted(operators.as_document(), version_field) => {
-                with_stage(pipeline.stages.clone(), pipeline.meaning.clone(), pipeline.may_keep, version_field)
+                with_stage(pipeline.stages().to_vec(), pipeline.meaning.clone(), pipeline.may_keep, version_field)
             }
             _ => None,
         },
@@ -288,7 +288,7 @@ fn with_stage<'a>(
     stages.push(CowDocument::build(|w| {
         w.nested("$set", |w| w.nested(root, |w| write_counted(w, version_field.as_str(), root.len())));
     }));
-    Some(Modification::Pipeline(Box::new(Pipeline { stages, meaning, may_keep })))
+    Some(Modification::Pipeline(Box::new(Pipeline::new(stages, meaning, may_keep))))
 }
 
 /// Writes the value of the field whose name ends at `end` of the version's path, with the version incremented.

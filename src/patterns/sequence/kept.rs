@@ -22,7 +22,7 @@ pub(super) fn keeping<'a>(
             (stage, modification.clone())
         }
         Modification::Pipeline(pipeline) if matches!(pipeline.meaning, Modification::Replacement(_)) => {
-            let [only] = pipeline.stages.as_slice() else { return None };
+            let [only] = pipeline.stages() else { return None };
             let replaced = only.as_document().get("$replaceWith")?;
             (stage(path, number, |slot| slot.value(replaced)), pipeline.meaning.clone())
         }
@@ -187,7 +187,7 @@ pub(super) fn setting_around<'a>(modification: &Modification<'a>, path: &Path) -
             (set_stage(set, path, |slot, value| slot.nested(|w| w.value("$literal", value)))?, modification.clone())
         }
         Modification::Pipeline(pipeline) => {
-            let ([only], Modification::Operators(operators)) = (pipeline.stages.as_slice(), &pipeline.meaning) else {
+            let ([only], Modification::Operators(operators)) = (pipeline.stages(), &pipeline.meaning) else {
                 return None;
             };
             only_set(operators.as_document(), path)?;

@@ -2,7 +2,7 @@
 
 use super::kept;
 use super::{Sequence, SequenceStart};
-use crate::command::{Insert, Modification, Namespace, Operation};
+use crate::command::{Insert, Modification, Namespace, Operation, Pipeline};
 use crate::document::{CowDocument, Document, Element, OwnedValue, Path, Value, Writer, edit};
 use crate::effect::{self, Change, ImageValue, PathOverlap, is_rename_target, touch, touched};
 use crate::patterns::filter::remade;
@@ -103,10 +103,9 @@ impl Sequence {
                 Modification::Operators(self.with_set_on_insert(operators.as_document(), number))
             }
             Modification::Pipeline(pipeline) => {
-                let mut pipeline = pipeline.clone();
-                pipeline.stages.push(kept::missing(self.field(), number));
-                pipeline.meaning = self.assign_on_upsert(&pipeline.meaning, number);
-                Modification::Pipeline(pipeline)
+                let stages = pipeline.stages().iter().cloned().chain([kept::missing(self.field(), number)]).collect();
+                let meaning = self.assign_on_upsert(&pipeline.meaning, number);
+                Modification::Pipeline(Box::new(Pipeline::new(stages, meaning, pipeline.may_keep)))
             }
             other => other.clone(),
         }

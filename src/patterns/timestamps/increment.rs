@@ -1,6 +1,6 @@
 //! The effect of `$inc` as an expression.
 
-use super::expressions::{failure, field, has_type};
+use crate::command::expressions::{failure, field, has_type};
 use crate::document::{Kind, Value, ValueSlot, Writer};
 
 /// A double has every whole number up to this one.

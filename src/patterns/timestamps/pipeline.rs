@@ -9,11 +9,11 @@
 //! therefore written by an expression, which replaces any other value there with a document.
 
 use super::super::literal;
-use super::expressions::{cond, failure, field, has_type};
 use super::increment::write_add;
 use super::settings::{TimestampBytes, TimestampScope, TimestampType};
 use super::template::{Filling, NUMBER_HOLE, TEXT_HOLE, Template, VALUE_HOLE};
 use super::writes::{Child, NewValue, PathChange, PathWrite, PathWrites, WriteTree};
+use crate::command::expressions::{cond, failure, field, has_type};
 use crate::document::{CowDocument, Document, Kind, Value, ValueSlot, Writer};
 
 /// The usual length in bytes of a written field or a timestamp in the stage, as a capacity.

@@ -4,7 +4,7 @@
 //! allowed.
 
 use super::id::NodeId;
-use crate::command::{Insert, Modification, Operation, Update};
+use crate::command::{Insert, Modification, Operation, Update, repeated_name_check};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, Writer, edit};
 use crate::effect::equality;
 use crate::patterns::Rejection;
@@ -125,24 +125,26 @@ impl TreeFields {
     /// Returns the statement that replaces the path `from` with `to` in all nodes below it.
     pub(super) fn rebase(&self, from: &str, to: &str, id: &NodeId) -> CowDocument<'static> {
         let reference = format!("${}", self.path);
-        let update = |w: &mut Writer<'_>| {
-            w.array("u", |a| {
-                a.nested(|w| {
-                    w.nested("$set", |w| {
-                        w.nested(self.path.as_str(), |w| {
-                            w.array("$concat", |a| {
-                                a.nested(|w| w.string("$literal", to));
-                                a.nested(|w| {
-                                    w.array("$substrBytes", |a| {
-                                        a.string(&reference);
-                                        a.slot().integer(from.len() as i64);
-                                        a.int32(-1);
-                                    });
-                                });
+        let stage = CowDocument::build(|w| {
+            w.nested("$set", |w| {
+                w.nested(self.path.as_str(), |w| {
+                    w.array("$concat", |a| {
+                        a.nested(|w| w.string("$literal", to));
+                        a.nested(|w| {
+                            w.array("$substrBytes", |a| {
+                                a.string(&reference);
+                                a.slot().integer(from.len() as i64);
+                                a.int32(-1);
                             });
                         });
                     });
                 });
+            });
+        });
+        let check = repeated_name_check(std::iter::once(stage.as_document()), true);
+        let update = |w: &mut Writer<'_>| {
+            w.array("u", |a| {
+                [&check, &stage].into_iter().for_each(|stage| a.value(Value::document(stage.as_document())))
             });
         };
         statement(|w| self.write_subtree(w, from, id), update, true)

@@ -13,13 +13,15 @@ use mongodb::options::{ReadPreference, SelectionCriteria};
 use super::super::listing::{CollectionName, applying, first_batch};
 use super::scan::{self, Scan};
 use super::{ScanProgress, checks_of, counted, failed, numbers_above, whole};
-use crate::patterns::{Backfill, DataCheck, Search};
+use crate::command::repeated_name_in;
+use crate::patterns::{Backfill, DataCheck, Rejection, Search};
 use crate::rules::{Rule, RuleSet};
 use crate::service::MongoService;
 use crate::service::copies::repair::{self, RepairEvent};
 use crate::service::own_reads;
 use crate::service::pattern_work::PatternWork;
 use crate::service::pause::Pause;
+use crate::service::pipeline::checked;
 
 /// Statements in one update.
 const STATEMENTS: usize = 500;
@@ -113,6 +115,7 @@ impl CollectionBackfill<'_> {
             Some(Backfill::Update { what, pipeline }) => {
                 self.filled.what.clone_from(what);
                 let Some((_, condition)) = scan::condition(self.check) else { return Ok(false) };
+                let pipeline = checked(pipeline.clone())?;
                 let statement = |found: &Document| {
                     let filter = doc! {"_id": {"$eq": found.get("_id")}, "$expr": condition.clone()};
                     doc! {"q": filter, "u": pipeline.clone()}
@@ -183,7 +186,10 @@ impl CollectionBackfill<'_> {
         self.filled.rejected += errors.len() as u64;
         let first = errors.first().and_then(|error| error.get_str("errmsg").ok());
         if self.filled.error.is_none() {
-            self.filled.error = first.map(str::to_owned);
+            self.filled.error = first.map(|text| match repeated_name_in(text) {
+                Some(id) => Rejection::repeated_name(id).reason,
+                None => text.to_owned(),
+            });
         }
         Ok(())
     }

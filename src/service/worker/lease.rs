@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::stop::Stop;
 use crate::service::ServerTime;
+use crate::service::pipeline::checked;
 
 /// Length of a lease: how long other processes wait after a worker has ended. With a shorter one, a slow election of
 /// the replica set would move the work between processes.
@@ -83,7 +84,7 @@ impl WorkerCandidate {
         let next = doc! {"$add": [{"$toLong": {"$ifNull": ["$fence", 0]}}, 1i64]};
         let take = doc! {"$set": {"holder": self.holder, "until": from_now(), "fence": next}};
         leases
-            .find_one_and_update(doc! {"_id": &self.label, "$expr": free}, vec![take])
+            .find_one_and_update(doc! {"_id": &self.label, "$expr": free}, checked(vec![take])?)
             .return_document(ReturnDocument::After)
             .await
     }
@@ -169,7 +170,7 @@ impl WorkerLease {
 
     async fn change(&self, update: Vec<Document>) -> Result<(), Stop> {
         let ours = doc! {"_id": &self.label, "fence": self.fence};
-        let changed = self.leases.update_one(ours, update).await.map_err(Stop::from)?;
+        let changed = self.leases.update_one(ours, checked(update)?).await.map_err(Stop::from)?;
         if changed.matched_count == 0 { Err(Stop::Lost) } else { Ok(()) }
     }
 }

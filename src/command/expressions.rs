@@ -3,7 +3,7 @@
 use crate::document::{ValueSlot, Writer};
 
 /// Writes the condition that a value has this type.
-pub(super) fn has_type(w: &mut Writer<'_>, of: impl FnOnce(ValueSlot<'_>), type_name: &str) {
+pub(crate) fn has_type(w: &mut Writer<'_>, of: impl FnOnce(ValueSlot<'_>), type_name: &str) {
     w.array("$eq", |a| {
         a.nested(|w| of(w.slot("$type")));
         a.string(type_name);
@@ -12,7 +12,7 @@ pub(super) fn has_type(w: &mut Writer<'_>, of: impl FnOnce(ValueSlot<'_>), type_
 
 /// Writes an expression that fails with a text. `$toInt` of a string fails, and the server quotes the string. It
 /// depends on the document, so that the optimizer does not evaluate it in advance.
-pub(super) fn failure(slot: ValueSlot<'_>, text: &str, path: &str) {
+pub(crate) fn failure(slot: ValueSlot<'_>, text: &str, path: &str) {
     slot.nested(|w| {
         w.nested("$toInt", |w| {
             w.array("$concat", |a| {
@@ -24,7 +24,7 @@ pub(super) fn failure(slot: ValueSlot<'_>, text: &str, path: &str) {
 }
 
 /// Writes `$cond`.
-pub(super) fn cond(
+pub(crate) fn cond(
     slot: ValueSlot<'_>,
     test: impl FnOnce(ValueSlot<'_>),
     then: impl FnOnce(ValueSlot<'_>),
@@ -40,6 +40,6 @@ pub(super) fn cond(
 }
 
 /// Writes the stored value of a field.
-pub(super) fn field(slot: ValueSlot<'_>, path: &str) {
+pub(crate) fn field(slot: ValueSlot<'_>, path: &str) {
     slot.prefixed("$", path);
 }
