@@ -1,4 +1,4 @@
-//! The privileges that docs/tls.md gives to docward's own user suffice for each pattern, alone, for what it sends.
+//! The privileges that the pages give to docward's own user suffice for each pattern and tool, alone, for what it sends.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,7 +9,8 @@ use support::mongod::{Kind, Mongod};
 use support::process::{TIMEOUT, docward_executable};
 use support::proxy::Docward;
 
-/// The privileges below the comment that begins so, up to the next one of a pattern, and those of the leases.
+/// The privileges of docs/tls.md below the comment that begins so, up to the next one of a pattern, and those of the
+/// leases.
 fn documented(begin: &str) -> Vec<Document> {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/tls.md")).unwrap();
     let (_, role) = page.split_once("createRole({ role: \"docward\"").unwrap();
@@ -25,7 +26,16 @@ fn documented(begin: &str) -> Vec<Document> {
     block.lines().chain(leases).filter_map(privilege).collect()
 }
 
-const RULES: [(&str, &str); 4] = [
+/// The privileges that docs/patterns name in a sentence.
+fn named(pattern: &str) -> Vec<Document> {
+    let (collection, actions): (_, &[&str]) = match pattern {
+        "optimistic" => ("orders", &["find"]),
+        _ => ("devices", &["find", "update"]),
+    };
+    vec![doc! { "resource": { "db": "shop", "collection": collection }, "actions": actions }]
+}
+
+const RULES: [(&str, &str); 6] = [
     ("overrides", "  - { name: r, namespace: shop.orders, deny: { operations: [drop] } }\n"),
     ("sequence", "  - { name: r, namespace: shop.orders, sequence: { field: no, counter: no, start: after_max } }\n"),
     (
@@ -33,6 +43,8 @@ const RULES: [(&str, &str); 4] = [
         "  - name: r\n    namespace: shop.customers\n    copies:\n      - { into: shop.orders, key: customer.id, fields: { name: customer.name } }\n",
     ),
     ("history", "  - { name: r, namespace: shop.invoices, history: { into: invoices_history, keep: 10 } }\n"),
+    ("optimistic", "  - { name: r, namespace: shop.orders, sequence: { field: no, strategy: optimistic } }\n"),
+    ("reset-clock", "  - { name: r, namespace: shop.devices, timestamps: { source: at } }\n"),
 ];
 
 #[tokio::test]
@@ -43,7 +55,9 @@ async fn each_pattern_works_with_its_documented_role_alone() {
     let (admin, shop) = (root.database("admin"), root.database("shop"));
     let folder = tempfile::tempdir().unwrap();
     for (pattern, rule) in RULES {
-        let role = doc! { "createRole": pattern, "privileges": documented(pattern), "roles": [] };
+        let privileges =
+            if matches!(pattern, "optimistic" | "reset-clock") { named(pattern) } else { documented(pattern) };
+        let role = doc! { "createRole": pattern, "privileges": privileges, "roles": [] };
         admin.run_command(role).await.unwrap();
         let user = doc! { "createUser": pattern, "pwd": "secret", "roles": [Bson::from(pattern)] };
         admin.run_command(user).await.unwrap();
@@ -83,6 +97,23 @@ async fn each_pattern_works_with_its_documented_role_alone() {
                 until("orders", doc! { "no": 1 }).await;
                 run(&["backfill", "r"]);
             }
+            "optimistic" => {
+                let index = doc! { "key": { "no": 1 }, "name": "no", "unique": true };
+                shop.run_command(doc! { "createIndexes": "orders", "indexes": [index] }).await.unwrap();
+                for id in [11, 12] {
+                    through.collection("orders").insert_one(doc! { "_id": id }).await.unwrap();
+                }
+                until("orders", doc! { "_id": 12, "no": { "$gt": 1 } }).await;
+            }
+            "reset-clock" => {
+                let later = bson::DateTime::from_millis(4_000_000_000_000);
+                shop.collection("devices")
+                    .insert_one(doc! { "_id": 1, "last_modified": { "a": later } })
+                    .await
+                    .unwrap();
+                run(&["reset-clock", "--rule", "r"]);
+                until("devices", doc! { "_id": 1, "last_modified": { "$exists": false } }).await;
+            }
             "copies" => {
                 shop.collection("orders")
                     .insert_one(doc! { "_id": 2, "customer": { "id": 7, "name": "Ada" } })
@@ -103,4 +134,24 @@ async fn each_pattern_works_with_its_documented_role_alone() {
             }
         }
     }
+}
+
+/// `check --data` needs the role `read` on the databases of the rules (docs/check.md).
+#[tokio::test]
+async fn stored_data_is_checked_with_the_documented_role() {
+    let mongod = Mongod::start_with_access_control(Kind::ReplicaSet);
+    let uri = |user: &str| format!("mongodb://{user}:secret@{}/?replicaSet=rs0&authSource=admin", mongod.address());
+    let root = Client::with_uri_str(uri("root")).await.unwrap();
+    let user = doc! { "createUser": "reader", "pwd": "secret", "roles": [{ "role": "read", "db": "shop" }] };
+    root.database("admin").run_command(user).await.unwrap();
+    root.database("shop").collection("orders").insert_one(doc! { "qty": -1 }).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rules.yaml");
+    let rule = "{ name: r, namespace: shop.orders, bounds: { field: qty, min: 0 } }";
+    std::fs::write(&file, format!("version: 1\nrules:\n  - {rule}\n")).unwrap();
+    let mut check = Command::new(docward_executable());
+    check.arg("check").arg(file).args(["--data", "--upstream", &uri("reader")]);
+    let output = check.output().unwrap();
+    let printed = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    assert!(printed.contains("1 document") && !printed.contains("privilege"), "{printed}");
 }
