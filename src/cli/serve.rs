@@ -16,7 +16,7 @@ use sd_notify::NotifyState;
 use serde_json::json;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use super::active_rules::ActiveRules;
 use super::config_file::{AdminKeys, ConfigFile, LimitKeys};
@@ -138,6 +138,7 @@ pub(super) fn run(arguments: Arguments, log_format: Option<LogFormat>) -> ExitCo
         for notice in notices(&settings, &rules, connection.config()) {
             tracing::warn!("{notice}");
         }
+        let started = settings.clone();
         let configured =
             async { Ok::<_, anyhow::Error>((TelemetryConfig::from_config(&settings)?, configure(settings).await?)) };
         let (telemetry, (config, service)) = match configured.await {
@@ -147,7 +148,8 @@ pub(super) fn run(arguments: Arguments, log_format: Option<LogFormat>) -> ExitCo
         let service = Arc::new(service);
         let mode_store = keeps_modes.then(|| service.clone());
         let active = Arc::new(ActiveRules::new(rules.clone(), mode_store));
-        let parts: Vec<Box<dyn Reloadable>> = vec![Box::new(Rules::new(connection, active.clone()))];
+        let parts: Vec<Box<dyn Reloadable>> =
+            vec![Box::new(Rules::new(connection, started, active.clone(), config.placement.clone()))];
         let code = check_and_serve(config, telemetry, (active, &rules), service.clone(), parts).await;
         service.close().await;
         code
@@ -234,7 +236,7 @@ pub(super) async fn configure(settings: ConfigFile) -> Result<(ProxyConfig, Mong
     let placement = placement(&settings)?;
     let tls = settings.tls.files()?.map(ListenerTls::load).transpose().context("--tls-certificate")?;
     let config = ProxyConfig {
-        placement,
+        placement: Arc::new(watch::Sender::new(placement)),
         query_listen: settings.query_listen,
         upstream,
         tls: tls.map(Arc::new),
@@ -253,7 +255,7 @@ pub(super) async fn configure(settings: ConfigFile) -> Result<(ProxyConfig, Mong
 ///
 /// # Errors
 /// A message for the user.
-fn placement(settings: &ConfigFile) -> Result<ListenerPlacement> {
+pub(super) fn placement(settings: &ConfigFile) -> Result<ListenerPlacement> {
     let advertise = settings.advertise.clone().map(|host| Advertised { host, port: None });
     if settings.members.is_empty() {
         return Ok(ListenerPlacement::Following { first: settings.listen.unwrap_or(LISTEN), advertise });

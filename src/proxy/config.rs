@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use crate::proxy::connection::limits::LimitSettings;
 use crate::proxy::members::placement::ListenerPlacement;
 use crate::proxy::server_side::pool::settings::PoolSettings;
@@ -15,7 +17,8 @@ use crate::proxy::transport::tls::ListenerTls;
 /// The listeners, the upstream and their settings.
 #[derive(Debug, Clone)]
 pub struct ProxyConfig {
-    pub placement: ListenerPlacement,
+    /// May be replaced while the proxy runs: listeners whose addresses change close, and others open.
+    pub placement: Arc<watch::Sender<ListenerPlacement>>,
     pub query_listen: Option<SocketAddr>,
     pub upstream: Upstream,
     /// `None`: clients connect without TLS.

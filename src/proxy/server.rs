@@ -28,6 +28,7 @@ use crate::proxy::listening::workers::WorkerThreads;
 use crate::proxy::members::closing::Closing;
 use crate::proxy::members::membership::Membership;
 use crate::proxy::members::monitor::Monitors;
+use crate::proxy::members::placement::ListenerPlacement;
 use crate::proxy::members::queries::Queries;
 use crate::proxy::members::status::{ProcessPhase, ProcessStatus};
 use crate::proxy::members::topology::Topology;
@@ -48,6 +49,7 @@ pub struct Proxy<P> {
     listeners: Listeners<P>,
     process: Arc<ProcessContext<P>>,
     predecessor: Option<Predecessor>,
+    placement: watch::Receiver<ListenerPlacement>,
     drain_timeout: Duration,
     hand_over: Option<PathBuf>,
     observer: Arc<Observer<P>>,
@@ -78,6 +80,7 @@ impl<P: Interceptor> Proxy<P> {
         rules: Arc<ArcSwap<P>>,
         service: Arc<dyn Service>,
     ) -> Result<Self, StartError> {
+        let placement = config.placement.subscribe();
         let (mut sockets, predecessor) = ask_predecessor(&config).await?;
         for socket in passed {
             sockets.add(None, socket).map_err(StartError::Passed)?;
@@ -119,7 +122,7 @@ impl<P: Interceptor> Proxy<P> {
         let query_address = listeners.query_address();
         let observer = Arc::new(Observer { process: process.clone(), status, limits, pools, query_address });
         let ProxyConfig { drain_timeout, hand_over, .. } = config;
-        Ok(Self { listeners, process, predecessor, drain_timeout, hand_over, observer })
+        Ok(Self { listeners, process, predecessor, placement, drain_timeout, hand_over, observer })
     }
 
     /// Returns the addresses of the members' listeners, the first member's first.
@@ -197,6 +200,10 @@ impl<P: Interceptor> Proxy<P> {
                 () = &mut shutdown => return false,
                 never = &mut returning => match never {},
                 () = &mut taken_over => return true,
+                Ok(()) = self.placement.changed() => {
+                    let placement = self.placement.borrow_and_update().clone();
+                    self.listeners.place(placement, connection_token).await;
+                }
                 Some(hello_result) = seen.recv() => self.listeners.take_hello_result(hello_result, connection_token),
             }
         }

@@ -107,7 +107,7 @@ fn the_configuration_file_may_name_other_rules() {
     await_rule(&docward, Some("'first'"));
     write("docward.yml", "rules: [second.yaml]\nadvertise: elsewhere\n");
     await_rule(&docward, Some("'second'"));
-    docward.wait_for_log("keys other than `rules` have changed");
+    docward.wait_for_log("keys other than `rules` and `members` have changed");
     write("docward.yml", "rulse: []\n");
     docward.wait_for_log("rulse");
     await_rule(&docward, Some("'second'"));

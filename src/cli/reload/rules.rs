@@ -1,14 +1,16 @@
-//! Reloads the rules: from the rule files that the flags or the configuration file name.
+//! Reloads the rules, from the rule files that the flags or the configuration file name, and `members` of that file.
 
-use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+use tokio::sync::watch;
 
 use super::{Fingerprint, Reloadable};
 use crate::cli::active_rules::ActiveRules;
 use crate::cli::config_file::ConfigFile;
 use crate::cli::connection::ConnectionOptions;
-use crate::config::Report;
+use crate::cli::serve::placement;
+use crate::proxy::ListenerPlacement;
 use crate::rules::RuleSet;
 
 /// The active rules and their sources.
@@ -18,26 +20,53 @@ pub(in crate::cli) struct Rules {
     settings: ConfigFile,
     /// The content of the configuration file when the rules were loaded.
     config: Option<Vec<u8>>,
+    /// The flags and the file at the start, combined.
+    started: ConfigFile,
+    placement: Arc<watch::Sender<ListenerPlacement>>,
     active: Arc<ActiveRules>,
 }
 
 impl Rules {
-    /// `active` are the rules that the `connection` flags gave at the start.
-    pub(in crate::cli) fn new(connection: ConnectionOptions, active: Arc<ActiveRules>) -> Self {
+    /// `active` and `placement` are what the flags and the file, combined in `started`, gave at the start.
+    pub(in crate::cli) fn new(
+        connection: ConnectionOptions,
+        started: ConfigFile,
+        active: Arc<ActiveRules>,
+        placement: Arc<watch::Sender<ListenerPlacement>>,
+    ) -> Self {
         // The file was readable a moment ago; if it is not now, the first poll reports it.
         let settings = connection.settings().unwrap_or_default();
-        Self { config: connection.config_text(), connection, settings, active }
+        Self { config: connection.config_text(), connection, settings, started, placement, active }
     }
 
-    /// The rule paths in the current configuration; warns about changes to other keys, which need a restart.
-    fn take_settings(&mut self, now: ConfigFile) -> Vec<PathBuf> {
-        let paths = now.rules.clone();
-        let rest = |settings: &ConfigFile| ConfigFile { rules: Vec::new(), ..settings.clone() };
-        if rest(&now) != rest(&self.settings) {
-            tracing::warn!("--config: keys other than `rules` have changed; restart docward to apply them");
-            self.settings = ConfigFile { rules: self.settings.rules.clone(), ..now };
+    /// Warns about changes to keys that need a restart.
+    fn warn_of_others(&self, now: &ConfigFile) {
+        let rest = |settings: &ConfigFile| {
+            let members = if self.has_members(now) { BTreeMap::new() } else { settings.members.clone() };
+            ConfigFile { rules: Vec::new(), members, ..settings.clone() }
+        };
+        if rest(now) != rest(&self.settings) {
+            tracing::warn!(
+                "--config: keys other than `rules` and `members` have changed; restart docward to apply them"
+            );
         }
-        paths
+    }
+
+    /// Whether the file's `members` are in use: no flag replaces them, and the listeners began with them.
+    fn has_members(&self, now: &ConfigFile) -> bool {
+        !now.members.is_empty() && !self.settings.members.is_empty() && self.started.members == self.settings.members
+    }
+
+    /// The listeners of the file's members, if they are in use and have changed.
+    fn placement(&self, now: &ConfigFile) -> Result<Option<ListenerPlacement>, String> {
+        if now.members == self.settings.members || !self.has_members(now) {
+            return Ok(None);
+        }
+        let started = ConfigFile { members: now.members.clone(), ..self.started.clone() };
+        if let Some((_, shared)) = started.shared_address() {
+            return Err(shared);
+        }
+        placement(&started).map(Some).map_err(|error| error.to_string())
     }
 
     /// Warns about rules that the reload removes, because a lost file looks the same.
@@ -52,12 +81,24 @@ impl Rules {
         }
     }
 
-    fn try_load(&mut self) -> Result<RuleSet, Report> {
+    fn try_load(&mut self) -> Result<RuleSet, String> {
         let config = self.connection.config_text();
-        let settings = self.connection.settings()?;
-        let paths = self.take_settings(settings);
-        let rules = RuleSet::load(&paths)?;
-        (self.settings.rules, self.config) = (paths, config);
+        let settings = self.connection.settings().map_err(|report| report.render(false))?;
+        self.warn_of_others(&settings);
+        let placed = self.placement(&settings);
+        self.settings = ConfigFile {
+            rules: self.settings.rules.clone(),
+            members: self.settings.members.clone(),
+            ..settings.clone()
+        };
+        let placed = placed?;
+        let rules = RuleSet::load(&settings.rules).map_err(|report| report.render(false))?;
+        if let Some(placed) = placed {
+            self.started.members.clone_from(&settings.members);
+            self.placement.send_replace(placed);
+            tracing::info!(members = settings.members.len(), "members loaded");
+        }
+        (self.settings, self.config) = (settings, config);
         Ok(rules)
     }
 }
@@ -73,7 +114,7 @@ impl Reloadable for Rules {
 
     fn load(&mut self) -> Result<(), String> {
         let rules = self.try_load().map_err(|report| {
-            let (report, current) = (report.render(false), self.active.current().load_full());
+            let current = self.active.current().load_full();
             let (loaded, set) = (current.rules().len(), current.hash());
             tracing::error!("rules not reloaded; the {loaded} rules of set {set} stay in force:\n{report}");
             report

@@ -70,7 +70,7 @@ impl<P: Interceptor> Listeners<P> {
         mut passed: PassedSockets,
     ) -> Result<Self, BindError> {
         let mut this = Self {
-            placement: config.placement.clone(),
+            placement: config.placement.borrow().clone(),
             membership,
             listener_context: Arc::new(listener_context),
             dispatcher,
@@ -84,9 +84,7 @@ impl<P: Interceptor> Listeners<P> {
             status,
         };
         this.open_members(&mut passed)?;
-        for name in this.membership.members().map(|members| this.placement.unknown(&members)).unwrap_or_default() {
-            tracing::warn!("`members` names {name}, which is not a member of the replica set; correct or remove it");
-        }
+        this.warn_of_unknown_members();
         this.begin_pools();
         if let Some(address) = config.query_listen {
             let socket = match passed.take_for(QUERIES) {
@@ -102,9 +100,7 @@ impl<P: Interceptor> Listeners<P> {
                  `members` or `query_listen`, or remove it from the socket unit"
             );
         }
-        this.update_last_replies();
-        this.choose_for_queries();
-        this.update_status();
+        this.update();
         Ok(this)
     }
 
@@ -158,6 +154,45 @@ impl<P: Interceptor> Listeners<P> {
         if let Some(members) = self.membership.members() {
             self.apply_members(&members, connection_token);
         }
+        self.update();
+    }
+
+    /// Applies other addresses of listeners: those that another address replaces close, and members without one get
+    /// theirs.
+    pub(in crate::proxy) async fn place(&mut self, placement: ListenerPlacement, connection_token: &ConnectionToken) {
+        let before = std::mem::replace(&mut self.placement, placement);
+        let topology = &self.listener_context.process.members.topology;
+        let mut closed = Vec::new();
+        for (slot, listener) in topology.slots().iter().enumerate() {
+            let Some(member) = &listener.member else { continue };
+            if self.placement.agrees(&before, member) {
+                topology.advertise(slot, self.placement.advertise(member));
+            } else {
+                topology.free(slot);
+                closed.push((slot, member.name.clone()));
+            }
+        }
+        let closed = closed.iter().filter_map(|(slot, member)| {
+            self.close_listener(*slot, member, "has another address under `members`, or none")
+        });
+        // Only then can other members listen on the addresses.
+        let closed: Vec<_> = closed.collect();
+        join_all(closed.into_iter().map(|accepting| accepting.end(false))).await;
+        self.hidden.clear();
+        self.warn_of_unknown_members();
+        let members = self.membership.members().unwrap_or_else(|| self.placement.assumed(&self.membership));
+        self.apply_members(&members, connection_token);
+        self.update();
+    }
+
+    fn warn_of_unknown_members(&self) {
+        for name in self.membership.members().map(|members| self.placement.unknown(&members)).unwrap_or_default() {
+            tracing::warn!("`members` names {name}, which is not a member of the replica set; correct or remove it");
+        }
+    }
+
+    /// Updates what depends on the members and their last replies.
+    fn update(&mut self) {
         self.update_last_replies();
         self.choose_for_queries();
         self.update_status();
@@ -224,12 +259,15 @@ impl<P: Interceptor> Listeners<P> {
         let changes = topology.update(members);
         for slot in changes.freed {
             let member = before.get(slot).and_then(|slot| slot.member.as_ref());
-            self.close_listener(slot, member.map_or("", |member| &member.name));
+            let member = member.map_or("", |member| &member.name);
+            if let Some(accepting) = self.close_listener(slot, member, "left the replica set") {
+                tokio::spawn(accepting.end(false));
+            }
         }
         for member in changes.unplaced {
             match self.open_listener(&member) {
                 Some(slot) => {
-                    tracing::info!("member {} joined; listening for it on {}", member.name, self.address(slot));
+                    tracing::info!("listening for member {} on {}", member.name, self.address(slot));
                     self.hidden.remove(&member.name);
                     self.accept_at(slot, connection_token);
                 }
@@ -249,15 +287,14 @@ impl<P: Interceptor> Listeners<P> {
         }
     }
 
-    fn close_listener(&mut self, slot: usize, member: &str) {
-        let Some(open) = self.open.remove(&slot) else { return };
+    /// Closes a listener, and returns what still accepts on it.
+    fn close_listener(&mut self, slot: usize, member: &str, reason: &str) -> Option<Accepting> {
+        let open = self.open.remove(&slot)?;
         let listener = address(&open.socket);
-        tracing::info!(member, listener, "member {member} left the replica set; closing its listener");
+        tracing::info!(member, listener, "member {member} {reason}; closing its listener");
         open.closing.send_replace(Closing::WhenIdle);
         self.listening.remove(&open.socket);
-        if let Some(accepting) = open.accepting {
-            tokio::spawn(accepting.end(false));
-        }
+        open.accepting
     }
 
     /// Opens a listener for a member that is added while docward runs and returns its index; `None`: no address is

@@ -57,6 +57,11 @@ impl ListenerPlacement {
         mapped.iter().filter(|mapped| !is_known(mapped)).map(|mapped| mapped.member.as_str()).collect()
     }
 
+    /// Whether a member's listener has the same address in both.
+    pub(in crate::proxy) fn agrees(&self, other: &Self, member: &MemberAddress) -> bool {
+        self.mapped(member).map(|mapped| mapped.listen) == other.mapped(member).map(|mapped| mapped.listen)
+    }
+
     fn mapped(&self, member: &MemberAddress) -> Option<&Mapped> {
         let Self::Mapped(mapped) = self else { return None };
         mapped.iter().find(|mapped| member.is_called(&mapped.member))

@@ -150,6 +150,22 @@ impl Topology {
         index
     }
 
+    /// Sets the name that clients use for a slot.
+    pub(in crate::proxy) fn advertise(&self, slot: usize, advertise: Option<Advertised>) {
+        self.change(slot, |slot| slot.advertise = advertise);
+    }
+
+    /// Takes a slot from its member.
+    pub(in crate::proxy) fn free(&self, slot: usize) {
+        self.change(slot, |slot| slot.member = None);
+    }
+
+    fn change(&self, slot: usize, change: impl FnOnce(&mut ListenerSlot)) {
+        let mut slots = Vec::clone(&self.slots.load());
+        slots.get_mut(slot).map(change);
+        self.slots.store(Arc::new(slots));
+    }
+
     /// Whether a listener is open on this address.
     pub(in crate::proxy) fn is_taken(&self, address: SocketAddr) -> bool {
         self.slots.load().iter().any(|slot| slot.member.is_some() && slot.listen == address)

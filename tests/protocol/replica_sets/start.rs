@@ -1,5 +1,7 @@
 //! The listeners at the start: hidden members, arbiters, members that are down, a map of members.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use support::frame::Message;
 use support::http::get;
@@ -123,17 +125,24 @@ fn assert_is_mapped(set: &ReplicaSet, flags: &[String], ports: [u16; 2]) {
 
 /// Clients cannot write then, although docward and all members work.
 #[test]
-fn a_primary_without_a_listener_is_reported() {
+fn a_primary_without_a_listener_is_reported_and_gets_one_by_reload() {
     let set = ReplicaSet::start(2);
     let primary = set.await_primary();
     let (hidden, seen) = (set.member(primary).address(), set.member(1 - primary).address());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("docward.yaml");
+    let [port, moved, added] = [(); 3].map(|()| free_port());
+    let write = |members: &[(&str, u16)]| {
+        let lines =
+            members.iter().map(|(member, port)| format!("  \"{member}\": {{ listen: \"127.0.0.1:{port}\" }}\n"));
+        std::fs::write(&file, format!("members:\n{}", lines.collect::<String>())).unwrap();
+    };
+    write(&[(&seen, port), ("other:1", free_port())]);
     let docward = Docward::before(&format!("mongodb://{seen}/?replicaSet=rs0"))
         .without_listen()
         .admin()
-        .argument("--member")
-        .argument(format!("{seen}=127.0.0.1:{}", free_port()))
-        .argument("--member")
-        .argument(format!("other:1=127.0.0.1:{}", free_port()))
+        .argument("--config")
+        .argument(file.to_str().unwrap())
         .start();
     docward.wait_for_log("the primary has no listener: clients cannot write");
     docward.wait_for_log("`members` names other:1, which is not a member of the replica set");
@@ -145,9 +154,28 @@ fn a_primary_without_a_listener_is_reported() {
         let line = format!("docward_member_{metric}{{member=\"{hidden}\"}} {value}");
         assert!(metrics.contains(&line), "{line} not in {metrics}");
     }
-    set.step_down();
+    // The file may name it while docward runs, and other addresses.
+    let mut client = Client::connect(&format!("127.0.0.1:{port}"));
+    write(&[(&seen, moved), (&hidden, port)]);
     let ready = poll(TIMEOUT, || Some(get(&admin, "/readyz")).filter(|ready| ready.status == 200));
-    assert!(ready.is_some(), "{}", get(&admin, "/readyz").body);
+    assert!(ready.is_some(), "{} {:#?}", get(&admin, "/readyz").body, docward.log());
+    assert!(client.closes_within(TIMEOUT));
+    let hosts = |port| {
+        let hello = Client::connect(&format!("127.0.0.1:{port}")).command("admin", doc! { "hello": 1 });
+        let hosts = hello.get_array("hosts").unwrap().iter().map(|host| host.as_str().unwrap().to_owned());
+        (hello.get_bool("isWritablePrimary").unwrap(), hosts.collect::<BTreeSet<_>>())
+    };
+    let names = |ports: &[u16]| ports.iter().map(|port| format!("127.0.0.1:{port}")).collect::<BTreeSet<_>>();
+    assert_eq!(hosts(port), (true, names(&[port, moved])));
+    assert_eq!(hosts(moved), (false, names(&[port, moved])));
+    // Two listeners of one address stay as they are.
+    write(&[(&seen, moved), (&hidden, moved)]);
+    docward.wait_for_log("listen on one address");
+    assert_eq!(hosts(port).1, names(&[port, moved]));
+    write(&[(&seen, moved), (&hidden, added)]);
+    let listens = || Client::try_connect(&format!("127.0.0.1:{added}")).ok();
+    assert!(poll(TIMEOUT, listens).is_some(), "{:#?}", docward.log());
+    assert_eq!(hosts(added), (true, names(&[added, moved])));
 }
 
 /// A member that shuts down replies to hello with such an error for up to 15 s.
