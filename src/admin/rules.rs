@@ -41,8 +41,8 @@ fn list(data: &ResponseData) -> Response {
 /// `permits`: of a rule that limits clients.
 fn to_json(rule: &LiveRule, permits: Option<&PermitStatus>, now: u64) -> Value {
     let minute = |(minute, counts): (u64, MinuteOutcomes)| {
-        let OutcomeCounts { reject, rewrite, .. } = counts.shadow;
-        let shadow = json!({"reject": reject, "rewrite": rewrite});
+        let OutcomeCounts { reject, rewrite, check, .. } = counts.shadow;
+        let shadow = json!({"reject": reject, "rewrite": rewrite, "check": check});
         with(json!({"at": minute * MILLISECONDS_PER_MINUTE, "shadow": shadow}), counts.all)
     };
     let history: Vec<Value> = rule.counts.history.since(now / MILLISECONDS_PER_MINUTE).map(minute).collect();

@@ -251,7 +251,7 @@ impl<'r> TrafficEvaluation<'r> {
             partial: recorded.partial,
             is_unmatched: recorded.reply.as_ref().is_some_and(|one| !one.is_ok() || one.n == Some(0)),
             sent: match &sent.outcome {
-                DryRunOutcome::Rewritten(sent) => sent,
+                DryRunOutcome::Rewritten(sent) | DryRunOutcome::Checked(sent) => sent,
                 _ => &[],
             },
             unmatched: unmatched.as_ref(),

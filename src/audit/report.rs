@@ -109,17 +109,28 @@ fn table(rules: &[(&Rule, &RuleTally)]) -> String {
     line(
         &mut out,
         format_args!(
-            "{:width$}  {:>10}  {:>10}  {:>10}  {:>10}  {:>11}  {:>10}  {:>10}  {:>10}  {:>10}",
-            "rule", "reject", "rewrite", "conflict", "no_match", "cannot_tell", "warn", "allow", "except", "forward"
+            "{:width$}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}  {:>11}  {:>10}  {:>10}  {:>10}  {:>10}",
+            "rule",
+            "reject",
+            "rewrite",
+            "check",
+            "conflict",
+            "no_match",
+            "cannot_tell",
+            "warn",
+            "allow",
+            "except",
+            "forward"
         ),
     );
     for (rule, tally) in rules {
-        let OutcomeCounts { reject, rewrite, conflict, no_match, warn, allow, cannot_tell, except, forward, .. } =
-            tally.counts;
+        let OutcomeCounts {
+            reject, rewrite, check, conflict, no_match, warn, allow, cannot_tell, except, forward, ..
+        } = tally.counts;
         line(
             &mut out,
             format_args!(
-                "{:width$}  {reject:>10}  {rewrite:>10}  {conflict:>10}  {no_match:>10}  {cannot_tell:>11}  {warn:>10}  {allow:>10}  {except:>10}  {forward:>10}",
+                "{:width$}  {reject:>10}  {rewrite:>10}  {check:>10}  {conflict:>10}  {no_match:>10}  {cannot_tell:>11}  {warn:>10}  {allow:>10}  {except:>10}  {forward:>10}",
                 rule.name.value
             ),
         );
@@ -178,6 +189,7 @@ fn words(outcome: ReportedOutcome) -> &'static str {
     match outcome {
         ReportedOutcome::Reject => "would reject",
         ReportedOutcome::Rewrite => "would rewrite",
+        ReportedOutcome::Check => "would check",
         ReportedOutcome::Conflict => "reports a conflict for",
         ReportedOutcome::NoMatch => "no match for",
         ReportedOutcome::Stale => "stale",

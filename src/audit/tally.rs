@@ -24,6 +24,8 @@ const UNNAMED: &str = "(no appName)";
 pub enum ReportedOutcome {
     Reject,
     Rewrite,
+    /// It is executed in a transaction and compared; the result is not known.
+    Check,
     /// The stored document had another version than the statement was made for.
     Conflict,
     /// It matched nothing: the rule's condition was not satisfied, or there was no such document.
@@ -48,6 +50,7 @@ impl ReportedOutcome {
         match self {
             Self::Reject => "reject",
             Self::Rewrite => "rewrite",
+            Self::Check => "check",
             Self::Conflict => "conflict",
             Self::NoMatch => "no_match",
             Self::Stale => "stale",
@@ -65,12 +68,13 @@ impl ReportedOutcome {
         match kind {
             OutcomeKind::Reject | OutcomeKind::ShadowReject => Self::Reject,
             OutcomeKind::Rewrite | OutcomeKind::ShadowRewrite => Self::Rewrite,
+            OutcomeKind::Check | OutcomeKind::ShadowCheck => Self::Check,
             OutcomeKind::Conflict => Self::Conflict,
             OutcomeKind::NoMatch => Self::NoMatch,
             OutcomeKind::Stale => Self::Stale,
             OutcomeKind::Warn => Self::Warn,
             OutcomeKind::Allow => Self::Allow,
-            OutcomeKind::ExceptReject | OutcomeKind::ExceptRewrite => Self::Except,
+            OutcomeKind::ExceptReject | OutcomeKind::ExceptRewrite | OutcomeKind::ExceptCheck => Self::Except,
         }
     }
 }
@@ -80,6 +84,7 @@ impl ReportedOutcome {
 pub struct OutcomeCounts {
     pub reject: u64,
     pub rewrite: u64,
+    pub check: u64,
     pub conflict: u64,
     pub no_match: u64,
     pub stale: u64,
@@ -95,6 +100,7 @@ impl OutcomeCounts {
         match outcome {
             ReportedOutcome::Reject => &mut self.reject,
             ReportedOutcome::Rewrite => &mut self.rewrite,
+            ReportedOutcome::Check => &mut self.check,
             ReportedOutcome::Conflict => &mut self.conflict,
             ReportedOutcome::NoMatch => &mut self.no_match,
             ReportedOutcome::Stale => &mut self.stale,
@@ -126,10 +132,11 @@ impl OutcomeCounts {
 
     /// The count of each outcome.
     #[must_use]
-    pub fn by_outcome(&self) -> [(ReportedOutcome, u64); 10] {
+    pub fn by_outcome(&self) -> [(ReportedOutcome, u64); 11] {
         [
             (ReportedOutcome::Reject, self.reject),
             (ReportedOutcome::Rewrite, self.rewrite),
+            (ReportedOutcome::Check, self.check),
             (ReportedOutcome::Conflict, self.conflict),
             (ReportedOutcome::NoMatch, self.no_match),
             (ReportedOutcome::Stale, self.stale),

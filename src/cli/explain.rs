@@ -209,7 +209,7 @@ impl Explained {
         for note in self.notes(database) {
             writeln!(out, "\nnote: {note}").unwrap_or_default();
         }
-        if matches!(self.dry_run.outcome, DryRunOutcome::Unchanged) {
+        if self.dry_run.keeps(&self.command) {
             writeln!(out, "\n{}", words::shell(self.sent(), database)).unwrap_or_default();
         }
         if let Some(difference) = self.difference(&self.dry_run, database, coloured) {
@@ -235,7 +235,7 @@ impl Explained {
     /// undecided.
     fn difference(&self, dry_run: &DryRun, database: &str, coloured: bool) -> Option<String> {
         let sent = dry_run.sent(&self.command);
-        if sent.is_empty() || matches!(dry_run.outcome, DryRunOutcome::Unchanged | DryRunOutcome::Undecided) {
+        if sent.is_empty() || dry_run.keeps(&self.command) || matches!(dry_run.outcome, DryRunOutcome::Undecided) {
             return None;
         }
         let before = words::shell_lines(std::slice::from_ref(&self.command), database);
@@ -268,6 +268,7 @@ fn summary(dry_run: &DryRun) -> String {
     let sentence = match &dry_run.outcome {
         DryRunOutcome::Unchanged => "sent unchanged",
         DryRunOutcome::Rewritten(_) => "sent with changes",
+        DryRunOutcome::Checked(_) => "executed in a transaction, then compared",
         DryRunOutcome::Undecided => "executed in a transaction that depends on the stored documents",
         DryRunOutcome::Rejected { sent, .. } if sent.is_empty() => "nothing is sent",
         DryRunOutcome::Rejected { .. } => "only a part is sent",
@@ -298,7 +299,9 @@ impl Serialize for Explanation<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { input: ExplainInput { database, .. }, rules, commands } = self;
         let rank = |one: &&Explained| {
-            ["forward", "rewrite", "reject"].iter().position(|word| *word == words::verdict(&one.dry_run.outcome))
+            ["forward", "rewrite", "check", "reject"]
+                .iter()
+                .position(|word| *word == words::verdict(&one.dry_run.outcome))
         };
         let verdict = commands.iter().max_by_key(rank).map(|one| words::verdict(&one.dry_run.outcome));
         let mut result = serializer.serialize_map(None)?;

@@ -28,15 +28,26 @@ pub(super) fn log(rules: &[LiveRule]) {
 fn text(rules: &[&LiveRule]) -> String {
     let width = rules.iter().map(|rule| rule.label.name.len()).max().unwrap_or(0).max(4);
     let mut out = format!(
-        "{:width$}  {:8}  {:20}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}",
-        "rule", "mode", "since", "reject", "rewrite", "conflict", "no_match", "stale", "warn", "allow", "except"
+        "{:width$}  {:8}  {:20}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}",
+        "rule",
+        "mode",
+        "since",
+        "reject",
+        "rewrite",
+        "check",
+        "conflict",
+        "no_match",
+        "stale",
+        "warn",
+        "allow",
+        "except"
     );
     for rule in rules {
-        let audit::OutcomeCounts { reject, rewrite, conflict, no_match, stale, warn, allow, except, .. } =
+        let audit::OutcomeCounts { reject, rewrite, check, conflict, no_match, stale, warn, allow, except, .. } =
             rule.counts.tally.counts;
         write!(
             out,
-            "\n{:width$}  {:8}  {:20}  {reject:>9}  {rewrite:>9}  {conflict:>9}  {no_match:>9}  {stale:>9}  \
+            "\n{:width$}  {:8}  {:20}  {reject:>9}  {rewrite:>9}  {check:>9}  {conflict:>9}  {no_match:>9}  {stale:>9}  \
              {warn:>9}  {allow:>9}  {except:>9}",
             rule.label.name,
             rule.written.mode,
@@ -107,13 +118,14 @@ fn log_lines(live: &LiveRule) {
         return;
     }
     for (app, counts) in live.counts.tally.apps() {
-        let audit::OutcomeCounts { reject, rewrite, conflict, no_match, stale, .. } = counts;
+        let audit::OutcomeCounts { reject, rewrite, check, conflict, no_match, stale, .. } = counts;
         tracing::info!(
             rule,
             mode,
             app,
             reject,
             rewrite,
+            check,
             conflict,
             no_match,
             stale,

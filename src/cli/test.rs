@@ -15,7 +15,7 @@ use super::output::print_line;
 use super::{EXIT_USAGE, Format, load_rules, logging, words};
 use crate::config::{Location, Report, SourceFiles};
 use crate::document::CowDocument;
-use crate::engine::{DryRun, DryRunOutcome, Now, dry_run};
+use crate::engine::{DryRun, DryRunOutcome, Now, OutcomeKind, dry_run};
 use crate::rules::RuleSet;
 use crate::rules::{Expectation, RuleTest, TestFile, TestFiles, is_test_file};
 use crate::shell::{self, ShellContext, ShellError, is_same};
@@ -131,7 +131,7 @@ fn run_test(
     let given = read(&test.given)?.commands;
     let expected = match &test.expect {
         Expectation::Becomes(text) => read(text)?.commands,
-        Expectation::Unchanged | Expectation::Rejected => given.clone(),
+        Expectation::Unchanged | Expectation::Checked | Expectation::Rejected => given.clone(),
     };
     let dry_run = |command: &CowDocument<'static>| {
         let mut client_state = words::client_state(test.app.as_deref(), test.user.as_deref());
@@ -159,6 +159,7 @@ impl TestRun<'_> {
         let expectation = match self.test.expect {
             Expectation::Rejected => "a rejection",
             Expectation::Unchanged => "no change",
+            Expectation::Checked => "a check in a transaction",
             Expectation::Becomes(_) => "another command",
         };
         match (&self.test.expect, rejected, undecided) {
@@ -172,9 +173,19 @@ impl TestRun<'_> {
                     .collect();
                 failed(format!("expected {expectation}, but the result depends on the server: {}", needs.join("; ")))
             }
-            _ if self.test.expect != Expectation::Rejected && self.is_as_expected() => None,
+            (Expectation::Checked, ..) if self.checked().is_some() => None,
+            _ if let Some(reason) = self.checked() => failed(format!(
+                "expected {expectation}, but it is checked: executed in a transaction, then compared, because {reason}"
+            )),
+            (Expectation::Unchanged | Expectation::Becomes(_), ..) if self.is_as_expected() => None,
             _ => Some(self.different_result(expectation)),
         }
+    }
+
+    /// Why a statement is checked, if one is.
+    fn checked(&self) -> Option<&str> {
+        let outcomes = self.dry_runs.iter().flat_map(|one| &one.outcomes);
+        outcomes.filter(|one| one.kind == OutcomeKind::Check).map(|one| one.reason.as_str()).next()
     }
 
     fn sent(&self) -> Vec<CowDocument<'static>> {
@@ -193,7 +204,7 @@ impl TestRun<'_> {
         let unchanged = self.dry_runs.iter().all(|one| matches!(one.outcome, DryRunOutcome::Unchanged));
         let instead = if unchanged { "it is sent unchanged" } else { "it is sent as" };
         let lines = |commands: &[CowDocument<'static>]| words::shell_lines(commands, &self.test.database);
-        let compared = !(unchanged && self.test.expect == Expectation::Rejected);
+        let compared = !(unchanged && matches!(self.test.expect, Expectation::Rejected | Expectation::Checked));
         TestFailure {
             message: format!("expected {expectation}, but {instead}"),
             commands: compared.then(|| (lines(self.expected), lines(&self.sent()))),

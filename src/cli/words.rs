@@ -45,6 +45,7 @@ pub(super) fn verdict(outcome: &DryRunOutcome) -> &'static str {
         DryRunOutcome::Unchanged => "forward",
         // A rule executes it, whatever the lookup finds.
         DryRunOutcome::Rewritten(_) | DryRunOutcome::Undecided => "rewrite",
+        DryRunOutcome::Checked(_) => "check",
         DryRunOutcome::Rejected { .. } => "reject",
     }
 }
@@ -53,6 +54,7 @@ pub(super) fn verdict(outcome: &DryRunOutcome) -> &'static str {
 pub(super) fn effect(kind: OutcomeKind) -> &'static str {
     match kind {
         OutcomeKind::Rewrite => "rewrites it",
+        OutcomeKind::Check => "checks it",
         OutcomeKind::Reject => "rejects it",
         OutcomeKind::Warn => "forwards it and logs a warning",
         OutcomeKind::Conflict => "reports a conflict",
@@ -60,6 +62,8 @@ pub(super) fn effect(kind: OutcomeKind) -> &'static str {
         OutcomeKind::Stale => "finds that it changed nothing",
         OutcomeKind::Allow => "cannot analyse it and forwards it (unsupported: allow)",
         OutcomeKind::ExceptRewrite => "would rewrite it, but exempts this client (except)",
+        OutcomeKind::ExceptCheck => "would check it, but exempts this client (except)",
+        OutcomeKind::ShadowCheck => "would check it; the result is not known (mode: shadow)",
         OutcomeKind::ExceptReject => "would reject it, but exempts this client (except)",
         OutcomeKind::ShadowRewrite => "would rewrite it (mode: shadow)",
         OutcomeKind::ShadowReject => "would reject it (mode: shadow)",
@@ -129,11 +133,13 @@ pub(super) fn depends_on_match(dry_run: &DryRun) -> bool {
 /// What docward does if nothing matches, where that differs; `unmatched` is the dry run for this case.
 pub(super) fn unmatched(dry_run: &DryRun, unmatched: &DryRun, database: &str) -> Option<String> {
     let sent = |run: &DryRun| match &run.outcome {
-        DryRunOutcome::Rewritten(sent) | DryRunOutcome::Rejected { sent, .. } => sent.len(),
+        DryRunOutcome::Rewritten(sent) | DryRunOutcome::Checked(sent) | DryRunOutcome::Rejected { sent, .. } => {
+            sent.len()
+        }
         DryRunOutcome::Unchanged | DryRunOutcome::Undecided => 0,
     };
     let later = match &unmatched.outcome {
-        DryRunOutcome::Rewritten(all) | DryRunOutcome::Rejected { sent: all, .. } => {
+        DryRunOutcome::Rewritten(all) | DryRunOutcome::Checked(all) | DryRunOutcome::Rejected { sent: all, .. } => {
             all.get(sent(dry_run)..).unwrap_or_default()
         }
         DryRunOutcome::Unchanged | DryRunOutcome::Undecided => &[],

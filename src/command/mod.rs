@@ -58,13 +58,14 @@ pub mod code {
     pub const ILLEGAL_OPERATION: i32 = 20;
     /// For example a name of a collection that is too long.
     pub const INVALID_NAMESPACE: i32 = 73;
+    pub const OPERATION_NOT_SUPPORTED_IN_TRANSACTION: i32 = 263;
     /// A path through a value that is not a document.
     pub const PATH_NOT_VIABLE: i32 = 28;
     /// A command that exceeded its maxTimeMS.
     pub const MAX_TIME_MS_EXPIRED: i32 = 50;
     /// An update of an `_id`.
     pub const IMMUTABLE_FIELD: i32 = 66;
-    /// A checked replacement that matched no document: a version conflict.
+    /// A versioned replacement that matched no document: a version conflict.
     pub const WRITE_CONFLICT: i32 = 112;
     /// A transaction number that is or was in use.
     pub const CONFLICTING_OPERATION_IN_PROGRESS: i32 = 117;
@@ -108,6 +109,7 @@ pub mod code {
             AUTHENTICATION_FAILED => "AuthenticationFailed",
             ILLEGAL_OPERATION => "IllegalOperation",
             COMMAND_NOT_SUPPORTED => "CommandNotSupported",
+            OPERATION_NOT_SUPPORTED_IN_TRANSACTION => "OperationNotSupportedInTransaction",
             INGRESS_REQUEST_RATE_LIMIT_EXCEEDED => "IngressRequestRateLimitExceeded",
             MAX_TIME_MS_EXPIRED => "MaxTimeMSExpired",
             NOT_WRITABLE_PRIMARY => "NotWritablePrimary",

@@ -109,10 +109,20 @@ pub fn find(
     find: Find<'_>,
     more: impl FnOnce(&mut Writer<'_>),
 ) -> Vec<u8> {
-    beside(client, session, find.namespace.database, true, |w| {
+    cursor(client, session, find.namespace.database, |w| {
         find.write(w);
         more(w);
     })
+}
+
+/// Returns a find with the fields that `write` writes; it may need several batches.
+pub fn cursor(
+    client: &Command<'_>,
+    session: CommandSession,
+    database: &str,
+    write: impl FnOnce(&mut Writer<'_>),
+) -> Vec<u8> {
+    beside(client, session, database, true, write)
 }
 
 /// Returns a getMore for the results of a bulkWrite.

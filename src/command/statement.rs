@@ -109,9 +109,7 @@ impl<'a> Update<'a> {
     pub fn selection(&self) -> Cow<'_, CowDocument<'a>> {
         let mut selection = Cow::Borrowed(&self.filter);
         for condition in &self.conditions {
-            let (filter, condition) = (selection.as_document(), condition.as_document());
-            let named = condition.elements().any(|added| filter.get(added.key).is_some());
-            selection = Cow::Owned(narrowed(filter, named, |w| w.elements(condition)));
+            selection = Cow::Owned(narrowed_by(selection.as_document(), condition.as_document()));
         }
         selection
     }
@@ -129,6 +127,11 @@ impl<'a> Update<'a> {
 /// document. It is not a constant, because the server would then also drop the equalities of the filter.
 fn matches_nothing<'a>() -> CowDocument<'a> {
     CowDocument::build(|w| w.nested("_id", |w| w.boolean("$exists", false)))
+}
+
+fn narrowed_by<'a>(filter: Document<'_>, condition: Document<'_>) -> CowDocument<'a> {
+    let named = condition.elements().any(|added| filter.get(added.key).is_some());
+    narrowed(filter, named, |w| w.elements(condition))
 }
 
 /// Returns a filter with one more condition. `named`: the filter already has a field of the condition, which then is an
@@ -275,6 +278,40 @@ impl<'a> Statement<'a> {
         }
     }
 
+    /// Returns the same statement for the documents alone that also match `condition`.
+    pub fn narrowed(&self, condition: &CowDocument<'a>) -> Self {
+        match &self.operation {
+            Operation::Update(update) => {
+                let mut narrowed = Update { upsert: false, ..update.clone() };
+                narrowed.conditions.push(condition.clone());
+                self.with(Operation::Update(narrowed))
+            }
+            Operation::Delete(delete) => {
+                let filter = narrowed_by(delete.filter.as_document(), condition.as_document());
+                self.with(Operation::Delete(Delete { filter, ..delete.clone() }))
+            }
+            Operation::Insert(_) => self.clone(),
+        }
+    }
+
+    /// Returns whether it can change several documents.
+    pub fn is_multi(&self) -> bool {
+        match &self.operation {
+            Operation::Update(update) => update.multi,
+            Operation::Delete(delete) => delete.multi,
+            Operation::Insert(_) => false,
+        }
+    }
+
+    /// Returns the client's filter, with the conditions of rules; `None` for an insert.
+    pub fn selection(&self) -> Option<Cow<'_, CowDocument<'a>>> {
+        match &self.operation {
+            Operation::Update(update) => Some(update.selection()),
+            Operation::Delete(delete) => Some(Cow::Borrowed(&delete.filter)),
+            Operation::Insert(_) => None,
+        }
+    }
+
     /// Returns the same statement with a condition that no stored document matches, so that it can only insert.
     pub fn insert_only(&self) -> Self {
         match &self.operation {
@@ -352,6 +389,11 @@ impl<'a> Statement<'a> {
             WriteForm::Insert => None,
             _ => self.source.get(name).filter(|value| !value.is_absent()),
         }
+    }
+
+    /// Returns the constants for the expressions of a pipeline.
+    pub fn constants(&self) -> Option<Document<'a>> {
+        ["c", "constants"].into_iter().find_map(|name| self.option(name)?.as_document())
     }
 
     /// Returns the projection of the document that a findAndModify returns.
@@ -494,6 +536,27 @@ impl Statement<'_> {
             Some(needed) if needed.clone().next().is_none() => {}
             Some(needed) => w.array("arrayFilters", |a| needed.for_each(|filter| a.value(filter))),
             None => w.element(element),
+        }
+    }
+
+    /// Writes the fields of a findAndModify that executes the statement, after the command's name.
+    pub fn write_as_find_and_modify(&self, w: &mut Writer<'_>) {
+        if let Some(selection) = self.selection() {
+            w.value("query", Value::document(selection.as_document()));
+        }
+        match &self.operation {
+            Operation::Update(update) => {
+                update.modification.write(w, "update");
+                w.boolean("upsert", update.upsert);
+            }
+            _ => w.boolean("remove", true),
+        }
+        for element in self.source.elements() {
+            match element.key {
+                b"arrayFilters" => self.write_field(w, element),
+                b"sort" | b"hint" | b"collation" => w.element(element),
+                _ => {}
+            }
         }
     }
 

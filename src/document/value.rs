@@ -251,7 +251,7 @@ impl<'a> Value<'a> {
 }
 
 /// A value that owns its bytes. Up to 8 bytes (numbers, dates) need no allocation.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct OwnedValue {
     kind: Kind,
     bytes: smallvec::SmallVec<[u8; 8]>,

@@ -34,6 +34,15 @@ impl Enforcement {
             Self::Except => OutcomeKind::ExceptRewrite,
         }
     }
+
+    /// The outcome kind of a checked statement under this enforcement.
+    pub(super) fn checks(self) -> OutcomeKind {
+        match self {
+            Self::Enforce => OutcomeKind::Check,
+            Self::Shadow => OutcomeKind::ShadowCheck,
+            Self::Except => OutcomeKind::ExceptCheck,
+        }
+    }
 }
 
 /// A namespace's rules with their enforcement for one client, in evaluation order.

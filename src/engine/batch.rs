@@ -5,6 +5,8 @@
 //! are not sent. The replies are merged into one. Statements keep their numbers (`stmtIds`), so the server recognises
 //! a retry however the batch is split.
 
+mod checked;
+mod checked_reply;
 mod commands;
 mod conflicts;
 mod counting;
@@ -18,6 +20,7 @@ mod match_checks;
 mod numbers;
 mod ownership;
 mod results;
+mod selected;
 mod sending;
 mod transaction;
 
@@ -192,10 +195,16 @@ impl<'f> BatchJob<'f> {
                     Some(reply) => reply,
                     None => continue,
                 },
-                [index] if self.has_procedure(*index) => match Box::pin(self.transact(*index, &group, port)).await? {
-                    Some(reply) => reply,
-                    None => continue,
-                },
+                [index] if self.needs_transaction(*index) => {
+                    let transacted = match self.is_checked_in_pieces(*index) {
+                        true => Box::pin(self.transact_pieces(*index, &group, port)).await?,
+                        false => Box::pin(self.transact(*index, &group, None, port)).await?,
+                    };
+                    match transacted {
+                        Some(reply) => reply,
+                        None => continue,
+                    }
+                }
                 _ => self.send_command(&group, port).await,
             };
             let reply = match self.batch.form {

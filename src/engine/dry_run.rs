@@ -49,6 +49,9 @@ pub enum DryRunOutcome {
     Unchanged,
     /// These commands are sent instead, one after the other, with their statements in their bodies.
     Rewritten(Vec<CowDocument<'static>>),
+    /// The statements of these commands are executed. Checked ones are executed in a transaction, and the result depends
+    /// on the documents before and after.
+    Checked(Vec<CowDocument<'static>>),
     /// The client gets this error. Of a batch, the statements in `sent` are still sent.
     Rejected { message: String, sent: Vec<CowDocument<'static>> },
     /// It depends on stored documents, see [`DryRun::needs`].
@@ -97,7 +100,7 @@ pub fn dry_run_with(
         return dry_run_plan.end(DryRunOutcome::Unchanged, Vec::new());
     }
     client_state.privileges = Privileges::all();
-    let mut plan = Plan::new(&frame, rules, now).noting_routine();
+    let mut plan = Plan::new(&frame, rules, now).for_dry_run();
     let mut outcomes = Vec::new();
     let mut step = plan.next(Input::Start, client_state);
     for _ in 0..MAX_STEPS {
@@ -193,6 +196,14 @@ impl DryRunPlan<'_> {
             DryRunOutcome::Rejected { message, sent } => {
                 DryRunOutcome::Rejected { message, sent: without_checks(&sent) }
             }
+            outcome => outcome,
+        };
+        let is_checked = outcomes.iter().any(|one| one.kind == OutcomeKind::Check);
+        let outcome = match outcome {
+            DryRunOutcome::Unchanged if is_checked => {
+                DryRunOutcome::Checked(vec![CowDocument::from_writer(self.command.as_bytes().to_vec())])
+            }
+            DryRunOutcome::Rewritten(sent) if is_checked => DryRunOutcome::Checked(sent),
             outcome => outcome,
         };
         let (outcomes, without_effect) = in_order(outcomes, &outcome, self.rules);
@@ -462,12 +473,26 @@ fn write_reply(form: Option<WriteForm>, sent: Document<'_>, stored: AssumedDocum
 }
 
 impl DryRun {
+    /// Returns whether the statements are executed as they came, perhaps in a transaction.
+    #[must_use]
+    pub fn keeps(&self, original: &CowDocument<'_>) -> bool {
+        match &self.outcome {
+            DryRunOutcome::Unchanged => true,
+            DryRunOutcome::Checked(sent) => {
+                matches!(sent.as_slice(), [one] if is_same(one.as_document(), original.as_document()))
+            }
+            _ => false,
+        }
+    }
+
     /// Returns the commands that would be sent.
     #[must_use]
     pub fn sent<'r>(&'r self, original: &'r CowDocument<'static>) -> &'r [CowDocument<'static>] {
         match &self.outcome {
             DryRunOutcome::Unchanged => std::slice::from_ref(original),
-            DryRunOutcome::Rewritten(sent) | DryRunOutcome::Rejected { sent, .. } => sent,
+            DryRunOutcome::Rewritten(sent) | DryRunOutcome::Checked(sent) | DryRunOutcome::Rejected { sent, .. } => {
+                sent
+            }
             DryRunOutcome::Undecided => &[],
         }
     }

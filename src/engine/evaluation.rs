@@ -41,6 +41,8 @@ pub(super) struct Evaluated<'r, 'a> {
     pub(super) prerequisites: Prerequisites<'r>,
     /// The numbers that the statement gets only when it inserts.
     pub(super) numbers_on_insert: Vec<(NumberRule<'r>, i64)>,
+    /// The rules for which it is not plain: it is executed in a transaction and compared.
+    pub(super) checked: Vec<&'r Rule>,
     /// The rules that the statement must still satisfy with what is added later: its numbers, and what a procedure adds.
     pub(super) must_hold: SmallVec<[&'r Rule; 1]>,
     /// The number of failed transactions for it.
@@ -83,6 +85,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
             rejected_later: None,
             prerequisites: Prerequisites::default(),
             numbers_on_insert: Vec::new(),
+            checked: Vec::new(),
             must_hold: SmallVec::new(),
             attempts: 0,
             contention_aborts: 0,
@@ -202,6 +205,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         match verdict {
             Verdict::Forward => {}
             Verdict::ForwardConditional(no_effect) => self.watch(rule, Some(no_effect), None),
+            Verdict::Check(_) => self.checked.push(rule),
             Verdict::Require(prerequisite, operation) => {
                 if let Some(operation) = operation {
                     self.change(rule, self.statement.with(operation));
@@ -324,7 +328,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
             if self.rejected.is_some() {
                 return;
             }
-            if rule.pattern.check_final(&self.statement).is_ok() {
+            if self.is_checked(rule) || rule.pattern.check_final(&self.statement).is_ok() {
                 continue;
             }
             let verdict = rule.pattern.verdict(&self.statement, context);
@@ -333,6 +337,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
             }
             self.take(rule, Enforcement::Enforce, verdict, context, outcomes);
             if self.rejected.is_none()
+                && !self.is_checked(rule)
                 && let Err(broken) = rule.pattern.check_final(&self.statement)
             {
                 self.reject_broken(rule, broken, context.namespace, outcomes.message);
@@ -348,6 +353,15 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                 self.must_hold.push(rule);
             }
         }
+    }
+
+    fn is_checked(&self, rule: &Rule) -> bool {
+        self.checked.iter().any(|checked| checked.id == rule.id)
+    }
+
+    /// Whether it is executed in a transaction of docward's own or the client's, with other commands.
+    pub(super) fn needs_transaction(&self) -> bool {
+        !self.checked.is_empty() || self.prerequisites.has_procedure()
     }
 
     /// The statement with everything that is added after its evaluation: numbers, as the longest possible one, and what
@@ -510,6 +524,7 @@ fn noted_outcome<'v>(
         Verdict::Require(Prerequisite::NoMatch(_), _) if enforcement == Enforcement::Enforce => None,
         Verdict::Require(Prerequisite::NoMatch(rejection), _) => Some((enforcement.rejects(), Some(rejection))),
         Verdict::Rewrite(_) | Verdict::Require(..) => Some((enforcement.rewrites(), None)),
+        Verdict::Check(reason) => Some((enforcement.checks(), Some(reason))),
         Verdict::Unsupported(rejection) if rule.unsupported == Unsupported::Allow => {
             Some((OutcomeKind::Allow, Some(rejection)))
         }

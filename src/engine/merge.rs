@@ -42,7 +42,7 @@ enum MergedError {
     Code(i32),
 }
 
-const BULK_COUNTS: [&str; 5] = ["nInserted", "nMatched", "nModified", "nUpserted", "nDeleted"];
+pub(super) const BULK_COUNTS: [&str; 5] = ["nInserted", "nMatched", "nModified", "nUpserted", "nDeleted"];
 /// Fields of a reply about the statements; all others are about the server (opTime, $clusterTime, ...).
 const STATEMENT_FIELDS: [&[u8]; 7] =
     [b"n", b"nModified", b"upserted", b"writeErrors", b"retriedStmtIds", b"ok", b"cursor"];
@@ -354,6 +354,16 @@ pub(super) fn errors_of<'r>(reply: &Reply<'r>, form: WriteForm) -> Vec<(usize, D
 /// Returns the successful results of a bulkWrite in the reply, in the order of its statements.
 pub(super) fn results_of<'r>(reply: &Reply<'r>) -> Vec<Document<'r>> {
     first_batch(reply).values().filter_map(Value::as_document).filter(|result| !is_error(*result)).collect()
+}
+
+/// Returns the `_id` that the one statement of a reply has inserted.
+pub(super) fn upserted_id(reply: &Reply<'_>, form: WriteForm) -> Option<OwnedValue> {
+    let id = match form {
+        WriteForm::FindAndModify => reply.body.get("lastErrorObject")?.as_document()?.get("upserted"),
+        WriteForm::BulkWrite => results_of(reply).first()?.get("upserted")?.as_document()?.get("_id"),
+        _ => reply.upserted().values().next().and_then(Value::as_document)?.get("_id"),
+    };
+    id.map(OwnedValue::from)
 }
 
 /// Returns the position of an upserting statement in its command.

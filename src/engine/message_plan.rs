@@ -41,6 +41,8 @@ pub(super) struct Incoming<'f> {
     reply: Option<Vec<u8>>,
     /// It has the permits that it needs.
     pub(super) has_permits: bool,
+    /// Checked statements are sent as they are applied.
+    pub(super) is_dry_run: bool,
 }
 
 /// What a message needs.
@@ -153,13 +155,22 @@ impl<'f> Unevaluated<'f> {
             }
         }
         let Self { command, batch, evaluation } = *self;
-        BatchJob::new(command, batch, evaluation.into_evaluated(), incoming.doubt()).check_and_send(port).await
+        let evaluated = incoming.evaluated(evaluation);
+        BatchJob::new(command, batch, evaluated, incoming.doubt()).check_and_send(port).await
     }
 }
 
 impl<'f> Incoming<'f> {
     pub(super) fn new(frame: &'f [u8], rules: &'f RuleSet, now: Now) -> Self {
-        Self { frame, rules, now, reply: None, has_permits: false }
+        Self { frame, rules, now, reply: None, has_permits: false, is_dry_run: false }
+    }
+
+    fn evaluated(&self, evaluation: BatchEvaluation<'f, 'f>) -> Vec<Evaluated<'f, 'f>> {
+        let mut evaluated = evaluation.into_evaluated();
+        if self.is_dry_run {
+            evaluated.iter_mut().for_each(|one| one.checked.clear());
+        }
+        evaluated
     }
 
     /// The rules that may have applied to an earlier send of the message.
@@ -297,7 +308,7 @@ impl<'f> Incoming<'f> {
         if !evaluation.take_turn(&batch, self.now, outcomes) {
             return Ok(MessagePlan::Evaluation(Box::new(Unevaluated { command, batch, evaluation })));
         }
-        let job = BatchJob::new(command, batch, evaluation.into_evaluated(), self.doubt());
+        let job = BatchJob::new(command, batch, self.evaluated(evaluation), self.doubt());
         if job.asks_for_earlier_sends() || job.needs_privileges(&client_state.privileges) {
             return Ok(MessagePlan::Questions(job));
         }

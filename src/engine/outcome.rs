@@ -17,6 +17,9 @@ const MAX_NAMESPACE_LENGTH: usize = 255;
 pub enum OutcomeKind {
     /// The statement was changed and sent.
     Rewrite,
+    /// The statement is not plain for the rule: it was executed in a transaction and compared. If it broke the promise, it was
+    /// also rejected.
+    Check,
     Reject,
     /// The command is sent, but somebody should look at it.
     Warn,
@@ -32,8 +35,12 @@ pub enum OutcomeKind {
     /// It would have been rewritten, but `except` exempts this client.
     ExceptRewrite,
     ExceptReject,
+    /// It would have been checked, but `except` exempts this client.
+    ExceptCheck,
     ShadowRewrite,
     ShadowReject,
+    /// It would have been checked; the result is not known.
+    ShadowCheck,
 }
 
 impl OutcomeKind {
@@ -50,7 +57,7 @@ impl OutcomeKind {
     /// Returns whether the outcome is part of the normal work of rules and needs no attention.
     #[must_use]
     pub fn is_routine(self) -> bool {
-        matches!(self, Self::Rewrite | Self::NoMatch | Self::Stale)
+        matches!(self, Self::Rewrite | Self::Check | Self::NoMatch | Self::Stale)
     }
 
     /// Returns whether a statement was rejected or lost a race, or would have been rejected.
@@ -62,12 +69,13 @@ impl OutcomeKind {
     /// Returns whether the rule only reports what it would have done.
     #[must_use]
     pub fn is_shadow(self) -> bool {
-        matches!(self, Self::ShadowRewrite | Self::ShadowReject)
+        matches!(self, Self::ShadowRewrite | Self::ShadowReject | Self::ShadowCheck)
     }
 
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Rewrite => "rewrite",
+            Self::Check => "check",
             Self::Reject => "reject",
             Self::Warn => "warn",
             Self::Conflict => "conflict",
@@ -76,8 +84,10 @@ impl OutcomeKind {
             Self::Allow => "allow",
             Self::ExceptRewrite => "except-rewrite",
             Self::ExceptReject => "except-reject",
+            Self::ExceptCheck => "except-check",
             Self::ShadowRewrite => "shadow-rewrite",
             Self::ShadowReject => "shadow-reject",
+            Self::ShadowCheck => "shadow-check",
         }
     }
 }

@@ -55,9 +55,12 @@ impl<'f> Plan<'f> {
         Self { state: PlanState::Fresh(Incoming::new(frame, rules, now)), outcomes: RuleOutcomes::default() }
     }
 
-    /// For a dry run: also notes routine outcomes.
-    pub(super) fn noting_routine(mut self) -> Self {
+    /// For a dry run: also notes routine outcomes, and sends checked statements as they are applied.
+    pub(super) fn for_dry_run(mut self) -> Self {
         self.outcomes.include_routine();
+        if let PlanState::Fresh(incoming) = &mut self.state {
+            incoming.is_dry_run = true;
+        }
         self
     }
 

@@ -42,6 +42,17 @@ pub(super) fn is_passing(reply: &Reply<'_>) -> bool {
         || [RETRYABLE, RETRYABLE_WRITE, TRANSIENT].into_iter().any(|label| has_label(reply, label))
 }
 
+/// Returns why a command failed in a transaction, as half a sentence: where there are none.
+pub(super) fn without_transactions(code: i32) -> Option<&'static str> {
+    match code {
+        code::ILLEGAL_OPERATION => Some("only replica sets and sharded clusters have (one member is enough)"),
+        code::OPERATION_NOT_SUPPORTED_IN_TRANSACTION => {
+            Some("this collection does not have: it is capped, a time series or of the server's own")
+        }
+        _ => None,
+    }
+}
+
 /// Whether the server ended the command from outside, so that the error shows nothing about it.
 pub(super) fn is_interruption(reply: &Reply<'_>) -> bool {
     /// MaxTimeMSExpired, ClientDisconnect, Interrupted, ClientMarkedKilled.

@@ -22,7 +22,9 @@ mod literal;
 mod mode;
 mod number;
 pub mod numbering;
+mod plain;
 pub mod procedure;
+mod promise;
 mod queue;
 mod reads;
 mod rejection;
@@ -58,6 +60,7 @@ pub use input::{ALL_COLLECTIONS, Context, WholeCommand};
 pub use mode::Mode;
 use numbering::Numbering;
 pub use procedure::Procedures;
+pub use promise::Facts;
 pub use rejection::{MAX_REASON_LENGTH, NoEffect, NoEffectKind, Rejection};
 pub use requirement::Requirement;
 pub use stored_data::{Backfill, DataCheck, Search};
@@ -332,6 +335,21 @@ pub trait Pattern {
     fn evaluate<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
         let _ = (statement, context);
         Verdict::Forward
+    }
+
+    /// Checks the rule's promise for a document that a checked statement has inserted (`before` is `None`), changed or deleted
+    /// (`after` is `None`). A document that did not keep the promise before and is not made worse passes.
+    ///
+    /// # Errors
+    /// What the statement would do to the document.
+    fn promise(
+        &self,
+        before: Option<Document<'_>>,
+        after: Option<Document<'_>>,
+        facts: &Facts<'_>,
+    ) -> Result<(), Rejection> {
+        let _ = (before, after, facts);
+        Ok(())
     }
 
     /// Completes a statement after all rules have changed it; patterns are called in the order of evaluation.

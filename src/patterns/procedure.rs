@@ -22,6 +22,19 @@ pub enum Procedures {
     All,
 }
 
+/// Applies the statement without other commands.
+#[derive(Debug)]
+pub struct ApplyOnly;
+
+impl ProcedureRun for ApplyOnly {
+    fn next<'a>(&mut self, operation: &Operation<'a>, result: ActionResult<'_>) -> NextAction<'a> {
+        match result {
+            ActionResult::Start => NextAction::Apply(operation.clone()),
+            ActionResult::Documents(_) | ActionResult::Done => NextAction::Finish,
+        }
+    }
+}
+
 /// Begins runs: one for each attempt at a transaction.
 pub trait Procedure: Debug + Send + Sync {
     fn begin(&self) -> Box<dyn ProcedureRun>;

@@ -174,7 +174,7 @@ impl Pattern for Replacement {
             Some(_) => self.on_conflict == OnConflict::Ignore,
             None => merges,
         };
-        let merging = WeakerSetting { what: "turns unchecked replacements into $set", setting: "policy" };
+        let merging = WeakerSetting { what: "turns unversioned replacements into $set", setting: "policy" };
         let silence = WeakerSetting { what: "does not report version conflicts", setting: "on_conflict" };
         [merges.then_some(merging), is_silent.then_some(silence)].into_iter().flatten().collect()
     }

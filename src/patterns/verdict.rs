@@ -21,6 +21,9 @@ pub enum Verdict<'a> {
     /// has.
     Require(Prerequisite, Option<Operation<'a>>),
     Reject(Rejection),
+    /// The statement is not plain for the rule: it is executed in a transaction, which is committed if the rule's
+    /// [`promise`](super::Pattern::promise) holds for each document. The reason is the part for which it is not plain.
+    Check(Rejection),
     /// The pattern cannot analyse the statement: rejected, unless the rule has `unsupported: allow`.
     Unsupported(Rejection),
 }

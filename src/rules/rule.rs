@@ -180,6 +180,8 @@ pub enum Expectation {
     Rejected,
     /// The command is forwarded unchanged.
     Unchanged,
+    /// A statement is executed in a transaction and compared.
+    Checked,
     /// The command is rewritten to this one, mongosh text.
     Becomes(Located<String>),
 }

@@ -13,16 +13,29 @@ use crate::shell::{self, ShellError};
 /// What `db` means if no namespace determines it: the shell's own default.
 pub(super) const DATABASE: &str = "test";
 
+/// The values of `expect`.
+#[derive(Debug, Clone, Copy)]
+enum ExpectedVerdict {
+    Rejected,
+    Unchanged,
+    Checked,
+}
+
 /// One element of `tests`.
 pub const TEST: NamedSchema =
     NamedSchema { name: "test", meaning: "A command and its expected result.", schema: || ValueSchema::Mapping(&KEYS) };
 const GIVEN: Setting<Text> = Setting::required("given", TEXT, "The command in mongosh syntax.")
     .examples(&["db.orders.replaceOne({_id: 1}, {status: \"paid\"})"]);
-const EXPECT: Setting<Keywords<bool>> = Setting::optional(
+const EXPECT: Setting<Keywords<ExpectedVerdict>> = Setting::optional(
     "expect",
     Keywords(&[
-        ("rejected", true, "The statement is rejected."),
-        ("unchanged", false, "The statement is forwarded unchanged."),
+        ("rejected", ExpectedVerdict::Rejected, "The statement is rejected."),
+        ("unchanged", ExpectedVerdict::Unchanged, "The statement is forwarded unchanged."),
+        (
+            "checked",
+            ExpectedVerdict::Checked,
+            "The statement is executed in a transaction, and the documents are compared.",
+        ),
     ]),
     "The expected result.",
 );
@@ -118,13 +131,14 @@ impl TestReader<'_> {
 
 fn read_expectation(test: &mut MapReader<'_, '_, '_>) -> Option<Expectation> {
     let expect = test.get(&EXPECT);
-    let expect = expect.map(|rejected| match rejected.value {
-        true => Expectation::Rejected,
-        false => Expectation::Unchanged,
+    let expect = expect.map(|verdict| match verdict.value {
+        ExpectedVerdict::Rejected => Expectation::Rejected,
+        ExpectedVerdict::Unchanged => Expectation::Unchanged,
+        ExpectedVerdict::Checked => Expectation::Checked,
     });
     let becomes = test.get(&BECOMES).map(Expectation::Becomes);
     let span = test.span();
-    let help = "write one of `expect: rejected`, `expect: unchanged` or `becomes: COMMAND`";
+    let help = "write one of `expect: rejected`, `expect: unchanged`, `expect: checked` or `becomes: COMMAND`";
     match (test.entry(EXPECT.name), test.entry(BECOMES.name)) {
         (Some((first, _)), Some((second, _))) => {
             let message = "a test has either `expect` or `becomes`, not both";

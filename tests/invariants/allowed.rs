@@ -18,15 +18,15 @@ const REJECTIONS: &[(&str, &str)] = &[
     ("bounds", "as an upsert it could insert a document with"),
     // A statement that writes only some of the fields is rejected, whatever a filter or $setOnInsert adds.
     ("together", "it changes"),
-    // The same for a statement that sets an enclosing document with only some of the fields.
+    // The same after the server has executed it: a field that it names counts as changed.
+    ("together", "it would change"),
+    // One field is written and the other removed, or an enclosing document is set with only some of them.
     ("together", "it writes"),
-    ("together", "an array element has some of"),
-    // The value that a `$rename` moves to an enclosing document is unknown.
-    ("together", "could change some of the fields without the others"),
+    ("together", "in an array element it changes"),
+    ("together", "an array element has"),
     // A replacement has all of the fields or none, also where the stored document has only some.
     ("together", "it has '"),
     // Limits: an upsert by an `$or` of equal branches, which some servers treat as one equality.
-    ("together", "as an upsert, depending on the server, it could insert"),
     ("sequence", "as an upsert, depending on the server, it could insert"),
     ("timestamps", "as an upsert, depending on the server, it could insert"),
     // Limits: only the attempt or `locked: false` shows that no worker has the job.

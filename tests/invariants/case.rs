@@ -284,6 +284,21 @@ impl Statement {
         }
     }
 
+    /// The fields that the stages of a pipeline set or remove; `None` if one replaces the document.
+    pub(super) fn stage_names(&self) -> Option<Vec<String>> {
+        let Some(Bson::Array(stages)) = &self.update else { return Some(Vec::new()) };
+        let mut names = Vec::new();
+        for (stage, fields) in stages.iter().filter_map(Bson::as_document).flatten() {
+            match (stage.as_str(), fields) {
+                ("$set" | "$addFields", Bson::Document(fields)) => names.extend(fields.keys().cloned()),
+                ("$unset", Bson::String(name)) => names.push(name.clone()),
+                ("$unset", Bson::Array(all)) => names.extend(all.iter().filter_map(Bson::as_str).map(str::to_owned)),
+                _ => return None,
+            }
+        }
+        Some(names)
+    }
+
     /// Whether operators write the field, an enclosing document or a part of the field, by its path.
     pub(super) fn names(&self, field: &str) -> bool {
         self.writes().iter().any(|(_, path, _)| related(path, field))

@@ -196,6 +196,8 @@ pub(super) fn findings(
         // docward reads a node's parent after such an upsert, and its pipeline stores times for what the server has inserted.
         let is_read = matches!(rule.name(), "tree" | "timestamps");
         let later = || {
+            // `together` compares what the server has inserted.
+            let is_read = is_read || rule.name() == "together";
             let after = later::stored_later(&through).filter(|_| step.upserts() && !is_read)?;
             let broken = rule.broken(&Change { after: &after, ..through })?;
             Some(format!("on a later server, {broken}"))

@@ -19,7 +19,9 @@ const SEVERAL_VALUES: i32 = 54;
 
 /// Whether docward executes statements in transactions of its own.
 pub(super) fn has_transactions(rule: &Rule) -> bool {
-    matches!(rule.name(), "tree" | "timestamps") || matches!(rule, Rule::Copies(rule) if rule.on_delete == "reject")
+    // `together` checks statements that are not plain.
+    matches!(rule.name(), "tree" | "timestamps" | "together")
+        || matches!(rule, Rule::Copies(rule) if rule.on_delete == "reject")
 }
 
 /// Whether the reply to a retry may be an error, of which these are the codes and the reasons. docward does not know

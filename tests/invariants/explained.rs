@@ -23,6 +23,8 @@ fn contradiction(run: &DryRun) -> Option<&'static str> {
         DryRunOutcome::Unchanged if has(OutcomeKind::Rewrite) && !has_number => Some("forward, and a rule rewrites it"),
         DryRunOutcome::Unchanged if has(OutcomeKind::Reject) => Some("forward, and a rule rejects it"),
         DryRunOutcome::Rewritten(_) if !has(OutcomeKind::Rewrite) => Some("rewrite, and no rule rewrites it"),
+        DryRunOutcome::Checked(_) if !has(OutcomeKind::Check) => Some("check, and no rule checks it"),
+        DryRunOutcome::Unchanged | DryRunOutcome::Rewritten(_) if has(OutcomeKind::Check) => Some("a rule checks it"),
         DryRunOutcome::Rejected { .. } if !has(OutcomeKind::Reject) => Some("reject, and no rule rejects it"),
         _ => None,
     }

@@ -19,7 +19,7 @@ fn rule(name: &str, more: &str) -> String {
     )
 }
 
-/// Whether an unchecked replacement in the collection of this name is rejected.
+/// Whether an unversioned replacement in the collection of this name is rejected.
 fn rejects(docward: &Docward, name: &str) -> bool {
     let stored = doc! { "q": { "_id": 1 }, "u": { "$set": { "there": true } }, "upsert": true };
     Mongod::shared().command("modes", doc! { "update": name, "updates": [stored] });

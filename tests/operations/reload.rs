@@ -18,7 +18,7 @@ const NONE: &str =
     "version: 1\nrules:\n  - { name: none, namespace: '*.orders', mode: disabled, replacement: { policy: reject } }\n";
 const BAD: &str = "version: 1\nrules:\n  - { name: new, namespace: '*.orders', replacment: {} }\n";
 
-/// Whether an unchecked replacement is rejected, and by which rule.
+/// Whether an unversioned replacement is rejected, and by which rule.
 fn rejected_by(docward: &Docward) -> Option<String> {
     let stored = doc! { "q": { "_id": 1 }, "u": { "$set": { "there": true } }, "upsert": true };
     Mongod::shared().command("reloaded", doc! { "update": "orders", "updates": [stored] });

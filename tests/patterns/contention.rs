@@ -326,11 +326,18 @@ rules:
         doc! { "$or": [{ "a": 9, "c": 1 }, { "a": 9, "c": 2 }] },
     ];
     for pin in pins {
-        assert_eq!(send("flat", pin.clone(), x(), true).await, Some(121), "{pin}");
+        // Servers differ in which filters give an inserted document a value.
+        let bare = views.direct.collection::<Document>("bare");
+        bare.drop().await.unwrap();
+        bare.update_one(pin.clone(), x()).upsert(true).await.unwrap();
+        let is_broken = bare.find_one(doc! {}).await.unwrap().unwrap().contains_key("a");
+        assert_eq!(send("flat", pin.clone(), x(), true).await == Some(121), is_broken, "{pin}");
         assert_eq!(send("flat", pin.clone(), x(), false).await, None, "{pin}");
         let mut rest = x();
         rest.insert("$setOnInsert", doc! { "b": 9 });
         assert_eq!(send("flat", doc! { "_id": 5, "a": 9 }, rest, true).await, None, "{pin}");
+        // Otherwise the next statement would change it.
+        views.direct.collection::<Document>("flat").delete_one(doc! { "_id": 5 }).await.unwrap();
     }
     for (filter, rejected) in [
         (doc! { "p": { "a": 9 } }, true),

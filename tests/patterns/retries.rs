@@ -24,6 +24,7 @@ version: 1
 rules:
   - {{ name: nodes, namespace: {database}.nodes, mode: {mode}, tree: {{ path: path, parent: parent }} }}
   - {{ name: events, namespace: {database}.events, mode: {mode}, timestamps: {{ source: at, type: long, fields: [title] }} }}
+  - {{ name: loans, namespace: {database}.loans, mode: {mode}, together: [n, tags] }}
   - name: authors
     namespace: {database}.authors
     mode: {mode}
@@ -55,6 +56,7 @@ impl Session {
         Mongod::shared().command(&self.database, doc! { "dropDatabase": 1 });
         for (collection, documents) in [
             ("nodes", vec![doc! { "_id": "root", "path": null }, doc! { "_id": "a", "path": null, "n": 0 }]),
+            ("loans", (0..4).map(|id| doc! { "_id": id, "n": 0, "tags": [] }).collect()),
             ("events", (0..4).map(|id| doc! { "_id": id, "n": 0, "tags": [] }).collect()),
             ("authors", vec![doc! { "_id": 1, "name": "Ada" }, doc! { "_id": 2, "name": "Bob" }]),
         ] {
@@ -122,6 +124,16 @@ impl Session {
         counted(run(doc! { "update": "events", "updates": [pushed(1), pushed(2)], "ordered": false }), 2);
         let modify = pushed(3).remove("u").unwrap();
         run(doc! { "findAndModify": "events", "query": { "_id": 3 }, "update": modify });
+        // together: computed fields are checked, and sent with plain statements
+        let computed = || {
+            let n = doc! { "$add": ["$n", 1] };
+            vec![doc! { "$set": { "n": n, "tags": { "$concatArrays": ["$tags", [1]] } } }]
+        };
+        let checked = |id: i32| doc! { "q": { "_id": id }, "u": computed() };
+        let plain = doc! { "q": { "_id": 2 }, "u": { "$inc": { "n": 1 }, "$push": { "tags": 1 } } };
+        counted(run(doc! { "update": "loans", "updates": [checked(0)] }), 1);
+        counted(run(doc! { "update": "loans", "updates": [checked(1), plain], "ordered": false }), 2);
+        run(doc! { "findAndModify": "loans", "query": { "_id": 3 }, "update": computed() });
         // copies
         counted(run(doc! { "insert": "books", "documents": [{ "_id": 1, "author_id": 1, "author_name": "Ada" }] }), 1);
         let chosen = increment(1.into(), doc! { "$set": { "author_id": 1, "author_name": "Ada" } });
@@ -132,9 +144,9 @@ impl Session {
         assert_eq!(n("nodes", "a".into()), None, "one node was deleted, and only one");
         assert_eq!([n("nodes", "c0".into()), n("nodes", "c1".into())], [Some(1); 2]);
         assert_eq!(n("nodes", "c2".into()), Some(2));
-        for id in 0..4 {
-            let event = self.stored("events", id).unwrap();
-            assert_eq!((event.get_i32("n").unwrap(), event.get_array("tags").unwrap().len()), (1, 1), "{event}");
+        for (collection, id) in ["events", "loans"].into_iter().flat_map(|name| (0..4).map(move |id| (name, id))) {
+            let stored = self.stored(collection, id).unwrap();
+            assert_eq!((stored.get_i32("n").unwrap(), stored.get_array("tags").unwrap().len()), (1, 1), "{stored}");
         }
         assert_eq!(n("books", 1.into()), Some(1));
     }

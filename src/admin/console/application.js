@@ -7,7 +7,7 @@ import { showDecisionsOf } from "./tail.js";
 import { counted, duration, visible } from "./text.js";
 
 /** The counts of a rule, in the order of display. */
-const COUNTED = ["reject", "conflict", "no_match", "stale", "rewrite", "except", "warn", "allow"];
+const COUNTED = ["reject", "conflict", "no_match", "stale", "rewrite", "check", "except", "warn", "allow"];
 /** The address of the page of an application: `#application=NAME`. */
 const HASH = "#application=";
 

@@ -4,7 +4,7 @@ import { element } from "./dom.js";
 import { number, utc } from "./text.js";
 
 const KINDS = {
-  reject: "rejected", rewrite: "rewritten", shadow: "shadow", except: "excepted", forward: "forwarded",
+  reject: "rejected", rewrite: "rewritten", check: "rewritten", shadow: "shadow", except: "excepted", forward: "forwarded",
   conflict: "ineffective", no_match: "ineffective", stale: "ineffective",
 };
 

@@ -10,6 +10,7 @@ const AROUND = 80;
 const SENTENCES = {
   forward: "docward forwards it unchanged.",
   rewrite: "A rule changes it, or executes it in a transaction.",
+  check: "docward executes it in a transaction, then compares the documents before and after.",
   reject: "A rule rejects it, or some of its statements.",
 };
 

@@ -26,12 +26,12 @@ let drawings = 0;
  * @returns {Minute[]}
  */
 export function minutesOf({ history }) {
-  return history.map(({ at, reject, rewrite, conflict, no_match: noMatch, stale, warn, allow, except, shadow }) => ({
+  return history.map(({ at, reject, rewrite, check, conflict, no_match: noMatch, stale, warn, allow, except, shadow }) => ({
     at,
     rejected: reject - shadow.reject,
     ineffective: conflict + noMatch + stale,
-    rewritten: rewrite - shadow.rewrite,
-    shadow: shadow.reject + shadow.rewrite,
+    rewritten: rewrite + check - shadow.rewrite - shadow.check,
+    shadow: shadow.reject + shadow.rewrite + shadow.check,
     excepted: except,
     warned: warn + allow,
   }));

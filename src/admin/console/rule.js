@@ -6,7 +6,7 @@ import { inWords, minutesOf, plot } from "./plot.js";
 import { counted, number, time, visible, visibleLines } from "./text.js";
 
 /** The names of the counts, in the order of display. */
-const COUNTED = ["reject", "conflict", "no_match", "stale", "rewrite", "except", "warn", "allow"];
+const COUNTED = ["reject", "conflict", "no_match", "stale", "rewrite", "check", "except", "warn", "allow"];
 
 /** The part that does not change while the rule is the same. */
 export function definitionPart(rule) {

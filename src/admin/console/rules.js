@@ -15,9 +15,9 @@ const COLUMNS = 11;
 const COLUMNS_OF = {
   Rejected: ["reject"],
   "No effect": ["conflict", "no_match", "stale"],
-  Rewritten: ["rewrite"],
-  Shadow: ["shadow-reject", "shadow-rewrite"],
-  Excepted: ["except-reject", "except-rewrite"],
+  Rewritten: ["rewrite", "check"],
+  Shadow: ["shadow-reject", "shadow-rewrite", "shadow-check"],
+  Excepted: ["except-reject", "except-rewrite", "except-check"],
   Warned: ["warn", "allow"],
 };
 

@@ -49,6 +49,95 @@ impl TransactionCommands<'_, '_> {
         })
     }
 
+    /// Returns a find for the `_id`s and sizes of the documents that the statement would change: of one, or of all in
+    /// several batches.
+    pub(super) fn select_ids(&self, statement: &Statement<'_>) -> Vec<u8> {
+        let namespace = self.job.batch.namespace(statement);
+        let selection = statement.selection();
+        let filter = selection.as_ref().map_or(Document::EMPTY, |selection| selection.as_document());
+        self.cursor(namespace, filter, |w| {
+            w.nested("projection", |w| {
+                w.int32("_id", 1);
+                w.nested("size", |w| w.string("$bsonSize", "$$ROOT"));
+            });
+            for name in ["sort", "hint", "collation"] {
+                if let Some(value) = statement.option(name) {
+                    w.value(name, value);
+                }
+            }
+            match (statement.is_multi(), statement.option("sort")) {
+                (true, _) => {}
+                (false, Some(_)) => w.int32("limit", 1),
+                // With a limit the server ranks plans otherwise than for the statement.
+                (false, None) => {
+                    w.int32("batchSize", 2);
+                    w.boolean("singleBatch", true);
+                }
+            }
+            self.write_variables(w, statement);
+        })
+    }
+
+    /// Returns a find for whole documents in several batches, with the simple collation.
+    pub(super) fn find_whole(&self, statement: &Statement<'_>, filter: Document<'_>) -> Vec<u8> {
+        self.cursor(self.job.batch.namespace(statement), filter, write_simple_collation)
+    }
+
+    fn cursor(&self, namespace: Namespace<'_>, filter: Document<'_>, more: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+        own::cursor(&self.job.command, self.session(), namespace.database, |w| {
+            w.string("find", namespace.collection);
+            w.value("filter", Value::document(filter));
+            more(w);
+            self.write_time_of_find(w);
+        })
+    }
+
+    /// Without a limit a server's default for reads would apply, which does not limit writes.
+    fn write_time_of_find(&self, w: &mut Writer<'_>) {
+        w.integer(MAX_TIME, self.milliseconds_left().unwrap_or(0));
+    }
+
+    /// Returns a getMore for such a find.
+    pub(super) fn more(&self, statement: &Statement<'_>, cursor: i64) -> Vec<u8> {
+        let namespace = self.job.batch.namespace(statement);
+        own_command(&self.job.command, self.session(), namespace.database, |w| {
+            w.slot("getMore").int64(cursor);
+            w.string("collection", namespace.collection);
+        })
+    }
+
+    /// Returns the statement as a findAndModify that returns the document before.
+    pub(super) fn write_first(&self, statement: &Statement<'_>) -> Vec<u8> {
+        let namespace = self.job.batch.namespace(statement);
+        let body = self.job.command.body;
+        self.command(namespace.database, |w| {
+            w.string("findAndModify", namespace.collection);
+            statement.write_as_find_and_modify(w);
+            for name in ["bypassDocumentValidation", "comment"] {
+                if let Some(value) = body.get(name) {
+                    w.value(name, value);
+                }
+            }
+            self.write_variables(w, statement);
+        })
+    }
+
+    /// Writes the variables of the command and the constants of the statement, which only updates have apart.
+    fn write_variables(&self, w: &mut Writer<'_>, statement: &Statement<'_>) {
+        let constants = statement.constants().unwrap_or(Document::EMPTY);
+        match self.job.command.body.get("let").map(|variables| (variables, variables.as_document())) {
+            None if constants.is_empty() => {}
+            // The server reports that it is malformed.
+            Some((variables, None)) => w.value("let", variables),
+            Some((_, variables)) => w.nested("let", |w| {
+                let variables = variables.unwrap_or(Document::EMPTY).elements();
+                variables.filter(|one| constants.get(one.key).is_none()).for_each(|one| w.element(one));
+                w.elements(constants);
+            }),
+            None => w.value("let", Value::document(constants)),
+        }
+    }
+
     /// Returns a find for one document that the statement selects.
     pub(super) fn matching(&self, statement: &Statement<'_>, fields: &[&str], measured: &[Measured]) -> Vec<u8> {
         let fields = CowDocument::build(|w| {
@@ -162,8 +251,7 @@ impl TransactionCommands<'_, '_> {
         let found = Find { namespace, filter, projection: fields, limit };
         own::find(&self.job.command, self.session(), found, |w| {
             more(w);
-            // Without a limit a server's default for reads would apply, which does not limit writes.
-            w.integer(MAX_TIME, self.milliseconds_left().unwrap_or(0));
+            self.write_time_of_find(w);
         })
     }
 

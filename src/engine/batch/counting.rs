@@ -23,9 +23,8 @@ impl BatchJob<'_> {
         else {
             return false;
         };
-        // A procedure tries the forms of a statement for one document itself, in one transaction.
-        reaches_many(&evaluated.statement)
-            || self.command.session().in_transaction && !evaluated.prerequisites.has_procedure()
+        // A transaction tries the forms of a statement for one document itself.
+        reaches_many(&evaluated.statement) || self.command.session().in_transaction && !evaluated.needs_transaction()
     }
 
     /// Returns the kind of stored value that a group is for, if its statement is sent once for each kind.

@@ -43,7 +43,7 @@ impl BatchJob<'_> {
     fn goes_alone(&self, index: usize) -> bool {
         self.checks_match(index)
             || self.is_staged_upsert(index)
-            || self.has_procedure(index)
+            || self.needs_transaction(index)
             || self.is_committed(index)
             || self.counts_by_kind(index)
             || (self.batch.form != WriteForm::Insert && self.optimistic_rules(index).next().is_some())
@@ -58,7 +58,7 @@ impl BatchJob<'_> {
             evaluated.rejected.is_none()
                 && !evaluated.committed
                 && !needs_results(evaluated)
-                && !evaluated.prerequisites.has_procedure()
+                && !evaluated.needs_transaction()
                 && evaluated.prerequisites.increment().is_none()
         };
         let alone = |index| {

@@ -9,6 +9,7 @@
 
 use std::collections::HashSet;
 
+use super::super::backoff::random_pause;
 use super::super::evaluation::Evaluated;
 use super::super::port::{CommandPurpose, Flow, Port, close};
 use super::super::server_errors;
@@ -20,6 +21,8 @@ use crate::document::{Document, Value};
 
 /// How often docward waits for another one that carries out the same write directly.
 const MAX_WAITS: u32 = 16;
+/// The longest pause before the number is used up again is two to this power, in milliseconds.
+const MAX_PAUSE_POWER: u32 = 5;
 /// The server has a record of a write of another kind with this number (`write_ops_retryability.cpp`).
 const OTHER_KIND: [i32; 2] = [40607, 40638];
 
@@ -44,7 +47,7 @@ impl<'f> BatchJob<'f> {
     fn may_be_recorded(&self, index: usize) -> bool {
         let asks = |evaluated: &Evaluated<'_, '_>| match evaluated.rejected {
             Some(_) => self.doubt.is_some(),
-            None => evaluated.prerequisites.has_procedure(),
+            None => evaluated.needs_transaction(),
         };
         self.evaluated.get(index).is_some_and(asks)
     }
@@ -57,7 +60,7 @@ impl<'f> BatchJob<'f> {
             Operation::Update(_) => doubt.covers(database, collection),
             Operation::Insert(_) | Operation::Delete(_) => doubt.covers_everything(database, collection),
         };
-        is_covered && (evaluated.rejected.is_some() || !evaluated.prerequisites.has_procedure())
+        is_covered && (evaluated.rejected.is_some() || !evaluated.needs_transaction())
     }
 
     /// Asks the server about earlier sends. Statements that were carried out are then sent as they came, so that the
@@ -194,14 +197,27 @@ impl<'f> BatchJob<'f> {
         let (Some(last), Some(evaluated)) = (self.last_attempt(index, routed), self.evaluated.get(index)) else {
             return Flow::Continue(());
         };
-        let begin = self.commands(Some(OwnTransaction { begun: false, ..last })).failing(&evaluated.statement);
-        let frame = port.exchange(begin).await;
-        let Ok(reply) = Reply::parse(&frame) else { return close("the server's reply to a write cannot be parsed") };
-        match reply.code() {
-            Some(code::TRANSACTION_TOO_OLD) => Flow::Break(self.too_old()),
-            // The transaction may not have begun.
-            _ if server_errors::is_passing(&reply) => Flow::Break(self.unanswered(&reply)),
-            _ => Flow::Continue(()),
+        let own = Some(OwnTransaction { begun: false, ..last });
+        let mut repeats = 0;
+        loop {
+            let frame = port.exchange(self.commands(own).failing(&evaluated.statement)).await;
+            let Ok(reply) = Reply::parse(&frame) else {
+                return close("the server's reply to a write cannot be parsed");
+            };
+            return match reply.code() {
+                Some(code::TRANSACTION_TOO_OLD) => Flow::Break(self.too_old()),
+                // The transaction has not begun, for example because the collection was just created.
+                _ if server_errors::has_label(&reply, server_errors::TRANSIENT) && repeats < MAX_WAITS => {
+                    drop(reply);
+                    repeats += 1;
+                    let seed = port.own_session(|own_session| own_session.id);
+                    port.pause(random_pause(seed, repeats, repeats.min(MAX_PAUSE_POWER))).await;
+                    continue;
+                }
+                // It may not have begun.
+                _ if server_errors::is_passing(&reply) => Flow::Break(self.unanswered(&reply)),
+                _ => Flow::Continue(()),
+            };
         }
     }
 

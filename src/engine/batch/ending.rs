@@ -223,7 +223,7 @@ impl<'f> BatchJob<'f> {
         if attempts >= MAX_CONFLICTS {
             return Err(Rejection {
                 code: code::WRITE_CONFLICT,
-                reason: format!("{attempts} attempts had write conflicts on the same nodes"),
+                reason: format!("{attempts} attempts had write conflicts on the same documents"),
                 hint: "Try again later.".to_owned(),
             });
         }

@@ -61,7 +61,7 @@ impl<'f> BatchJob<'f> {
             && !group.alone
             && !self.command.session().in_transaction
             && self.is_only_new(index)
-            && !self.has_procedure(index)
+            && !self.needs_transaction(index)
             && self.optimistic_rules(index).next().is_none()
     }
 

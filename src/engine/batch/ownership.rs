@@ -19,9 +19,12 @@ const OFFSET: u128 = u128::from_be_bytes(*b"docward\0\0\0\0\0\0\0\0\0");
 impl BatchJob<'_> {
     /// Returns the next transaction for statement `index`.
     pub(super) fn own_transaction(&self, index: usize, own_session: &mut OwnSession) -> OwnTransaction {
-        let attempt = self.evaluated.get(index).map_or(0, |evaluated| evaluated.attempts);
-        let own = self.attempt_at(index, attempt, own_session.routed).map(|own| OwnTransaction { begun: false, ..own });
-        own.unwrap_or_else(|| {
+        let evaluated = self.evaluated.get(index);
+        let attempt = evaluated.map_or(0, |evaluated| evaluated.attempts);
+        // A statement that can change several documents is not retryable, and may need several transactions.
+        let is_multi = evaluated.is_some_and(|evaluated| evaluated.statement.is_multi());
+        let own = (!is_multi).then(|| self.attempt_at(index, attempt, own_session.routed)).flatten();
+        own.map(|own| OwnTransaction { begun: false, ..own }).unwrap_or_else(|| {
             // Drivers do not retry such a statement.
             own_session.next_number();
             let OwnSession { id, last_number, routed } = *own_session;

@@ -9,19 +9,20 @@ use std::ops::ControlFlow;
 
 use smallvec::SmallVec;
 
-use super::super::evaluation::after_changes_of;
+use super::super::evaluation::{Evaluated, after_changes_of};
 use super::super::merge;
 use super::super::outcome::OutcomeKind;
 use super::super::port::{CommandPurpose, Flow, Port};
 use super::super::rejection_text::RejectedBy;
 use super::super::server_errors;
 use super::super::step::Step;
+use super::selected::SelectedDocuments;
 use super::{BatchJob, Group, conflicts, limits};
 use crate::command::{
     EncodeOptions, OwnTransaction, Reply, Statement, StatementPart, WriteForm, code, repeated_name_in,
 };
 use crate::patterns::Rejection;
-use crate::patterns::procedure::{ActionResult, NextAction, ProcedureRun};
+use crate::patterns::procedure::{ActionResult, ApplyOnly, NextAction, ProcedureRun};
 use crate::rules::Rule;
 
 /// One attempt at the transaction of a statement.
@@ -38,6 +39,10 @@ pub(super) struct TransactionAttempt<'f> {
     pub(super) own: Option<OwnTransaction>,
     /// A command in it succeeded, so the transaction existed on the server.
     answered: bool,
+    /// The statement is checked, and applies to these documents only.
+    pub(super) piece: Option<SelectedDocuments>,
+    /// The statement was sent in another form than the client's, whose error may differ.
+    pub(super) in_other_form: bool,
 }
 
 struct RunningProcedure<'f> {
@@ -62,7 +67,7 @@ pub(super) type AttemptResult<T = ()> = ControlFlow<AttemptEnd, T>;
 
 /// The commands of a transaction before its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SentCommands {
+pub(super) enum SentCommands {
     Find,
     Change,
     Statement,
@@ -73,7 +78,7 @@ enum SentCommands {
 pub(super) enum RestartReason {
     /// Its number belongs to an earlier attempt.
     UsedNumber,
-    /// A write conflict on the same nodes.
+    /// A write conflict on the same documents.
     WriteConflict,
     /// Another sender of the same write aborted it and is carrying it out now. Without a longer pause the two would
     /// abort each other forever.
@@ -91,7 +96,7 @@ impl<'f> TransactionAttempt<'f> {
     }
 
     /// Returns the reply to a command of the transaction; `None` if it is an error.
-    fn accept<'r>(&mut self, frame: &'r [u8]) -> AttemptResult<Option<Reply<'r>>> {
+    pub(super) fn accept<'r>(&mut self, frame: &'r [u8]) -> AttemptResult<Option<Reply<'r>>> {
         let reply = parse(frame)?;
         self.answered |= reply.is_ok();
         AttemptResult::Continue(Some(reply).filter(Reply::is_ok))
@@ -113,14 +118,21 @@ impl<'f> TransactionAttempt<'f> {
 }
 
 impl<'f> BatchJob<'f> {
-    pub(super) fn has_procedure(&self, index: usize) -> bool {
-        self.evaluated.get(index).is_some_and(|evaluated| evaluated.prerequisites.has_procedure())
+    pub(super) fn needs_transaction(&self, index: usize) -> bool {
+        self.evaluated.get(index).is_some_and(Evaluated::needs_transaction)
     }
 
     /// Carries out the statement of a group in a transaction, as often as necessary. Returns the server's reply to it;
     /// `None` if it is rejected or has failed.
-    pub(super) async fn transact(&mut self, index: usize, group: &Group, port: &Port) -> Flow<Option<Vec<u8>>> {
+    pub(super) async fn transact(
+        &mut self,
+        index: usize,
+        group: &Group,
+        piece: Option<&SelectedDocuments>,
+        port: &Port,
+    ) -> Flow<Option<Vec<u8>>> {
         while let Some(mut transaction) = self.begin(index, group, port) {
+            transaction.piece = piece.cloned();
             // Otherwise its locks would last until the server's timeout if the client disconnects.
             port.hold_transaction(transaction.own.is_some());
             let ending = self.attempt(&mut transaction, port).await;
@@ -152,11 +164,27 @@ impl<'f> BatchJob<'f> {
         let procedures = self.evaluated.get(index)?.prerequisites.procedures();
         let begin = procedures.map(|(rule, procedure)| RunningProcedure { rule, run: procedure.begin() });
         let mut inner: SmallVec<[RunningProcedure<'f>; 1]> = begin.rev().collect();
-        let procedure = inner.pop()?;
+        let procedure = match inner.pop() {
+            Some(procedure) => procedure,
+            None => {
+                let rule = self.evaluated.get(index)?.checked.first().copied()?;
+                RunningProcedure { rule, run: Box::new(ApplyOnly) }
+            }
+        };
         let in_client_transaction = self.command.session().in_transaction;
         let own =
             (!in_client_transaction).then(|| port.own_session(|own_session| self.own_transaction(index, own_session)));
-        Some(TransactionAttempt { index, statement, procedure, outer: SmallVec::new(), inner, own, answered: false })
+        Some(TransactionAttempt {
+            index,
+            statement,
+            procedure,
+            outer: SmallVec::new(),
+            inner,
+            own,
+            answered: false,
+            piece: None,
+            in_other_form: false,
+        })
     }
 
     async fn attempt(&mut self, transaction: &mut TransactionAttempt<'f>, port: &Port) -> AttemptEnd {
@@ -211,7 +239,10 @@ impl<'f> BatchJob<'f> {
                         transaction.statement = narrowed;
                         transaction.next(ActionResult::Start)
                     } else {
-                        statement_reply = self.apply(transaction, &narrowed, port).await?;
+                        statement_reply = match self.is_checked(transaction.index) {
+                            true => Box::pin(self.apply_checked(transaction, &narrowed, port)).await?,
+                            false => self.apply(transaction, &narrowed, port).await?,
+                        };
                         transaction.next(ActionResult::Done)
                     }
                 }
@@ -271,7 +302,7 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Sends the client's statement and returns the reply, unless it changed nothing.
-    async fn apply(
+    pub(super) async fn apply(
         &mut self,
         transaction: &mut TransactionAttempt<'f>,
         statement: &Statement<'f>,
@@ -329,7 +360,7 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Takes the error of a command of the transaction.
-    async fn take_failure<T>(
+    pub(super) async fn take_failure<T>(
         &mut self,
         transaction: &mut TransactionAttempt<'f>,
         sent: SentCommands,
@@ -377,11 +408,20 @@ impl<'f> BatchJob<'f> {
             _ if server_errors::has_label(reply, server_errors::TRANSIENT) => {
                 AttemptEnd::Again(RestartReason::WriteConflict)
             }
+            Some(code)
+                if self.is_checked(transaction.index)
+                    && let Some(which) = server_errors::without_transactions(code) =>
+            {
+                self.end_without_transaction(transaction, which, port).await
+            }
             // Drivers would report this error as missing support for retryable writes.
             Some(code::ILLEGAL_OPERATION) if sent == SentCommands::Find => {
                 let reason = "it needs a transaction, which only replica sets and sharded clusters support";
                 let rejection = Rejection::new(reason, "Tell the DBA: the rule needs a replica set.");
                 self.reject(transaction, transaction.rule(), rejection, port)
+            }
+            _ if sent == SentCommands::Statement && transaction.in_other_form => {
+                self.end_in_own_form(transaction, port).await
             }
             _ => self.end_with(transaction, frame.to_vec(), port).await,
         }
@@ -400,7 +440,7 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Rejects the statement for this rule and aborts its transaction.
-    async fn give_up<T>(
+    pub(super) async fn give_up<T>(
         &mut self,
         transaction: &mut TransactionAttempt<'f>,
         rule: &'f Rule,
@@ -441,7 +481,7 @@ pub(super) fn parse(frame: &[u8]) -> AttemptResult<Reply<'_>> {
 }
 
 /// Ends the message by closing the connection.
-fn end<T>(reason: &str) -> AttemptResult<T> {
+pub(super) fn end<T>(reason: &str) -> AttemptResult<T> {
     AttemptResult::Break(last(reason))
 }
 

@@ -19,6 +19,7 @@ fn outcome(rule: &str, command: &str) -> String {
         DryRunOutcome::Unchanged => "unchanged".to_owned(),
         DryRunOutcome::Undecided => "undecided".to_owned(),
         DryRunOutcome::Rewritten(sent) => shown(&sent),
+        DryRunOutcome::Checked(sent) => format!("checked: {}", shown(&sent)),
         DryRunOutcome::Rejected { message, sent } => {
             let start: String = message.chars().take(40).collect();
             format!("{start}… {}", shown(&sent)).trim_end().to_owned()
@@ -32,6 +33,7 @@ fn a_dry_run_has_a_result_for_every_kind_of_command() {
     const NUMBERS: &str = "sequence: { field: no, counter: no, start: 100 }";
     const OPTIMISTIC: &str = "sequence: { field: no, strategy: optimistic }";
     const TREE: &str = "tree: {}";
+    const BOTH: &str = "together: [a, b]";
     const REJECT: &str = "replacement: {}";
     for (rule, command, expected) in [
         (REJECT, "db.other.replaceOne({}, {a: 1})", "unchanged"),
@@ -72,6 +74,9 @@ fn a_dry_run_has_a_result_for_every_kind_of_command() {
         (TREE, "db.c.insertOne({_id: 1})", "db.c.insertOne({_id: 1, path: null})"),
         (TREE, "db.c.insertOne({_id: 1, parent: 2})", "undecided"),
         (TREE, "db.c.deleteOne({_id: 1})", "undecided"),
+        (BOTH, "db.c.updateOne({}, {$rename: {a: \"x\"}})", "checked: db.c.updateOne({}, {$rename: {a: \"x\"}})"),
+        (BOTH, "db.c.updateOne({}, {$inc: {a: 1}})", "docward rule 'rule-0' rejects this updat…"),
+        ("together: [a, b]\nmode: shadow", "db.c.updateOne({}, {$rename: {a: \"x\"}})", "unchanged"),
         ("defaults: { maxTimeMS: 5 }", "db.c.find({})", "db.c.find({}).maxTimeMS(5)"),
     ] {
         assert_eq!(outcome(rule, command), expected, "{command}");
@@ -128,6 +133,14 @@ fn outcomes_depend_on_mode_and_client() {
     assert_eq!(outcomes_of(RULE, &mut root()), [(OutcomeKind::ExceptReject, false)]);
     assert_eq!(outcomes_of(RULE, &mut migrator()), [(OutcomeKind::ExceptReject, false)]);
     assert_eq!(outcomes_of("replacement: {}\nmode: shadow", &mut root()), [(OutcomeKind::ShadowReject, false)]);
+    for (rule, kind) in [
+        ("together: [a, b]", OutcomeKind::Check),
+        ("together: [a, b]\nmode: shadow", OutcomeKind::ShadowCheck),
+        ("together: [a, b]\nexcept: { users: [admin.root] }", OutcomeKind::ExceptCheck),
+    ] {
+        let outcomes = run_dry(rule, "db.c.updateOne({}, {$rename: {a: \"x\"}})", &mut root()).outcomes;
+        assert_eq!(outcomes.iter().map(|one| one.kind).collect::<Vec<_>>(), [kind]);
+    }
     let defaults = run_dry("defaults: { maxTimeMS: 5 }", "db.c.find({})", &mut root()).outcomes;
     assert_eq!(defaults.iter().map(|one| one.kind).collect::<Vec<_>>(), [OutcomeKind::Rewrite]);
 }

@@ -124,9 +124,8 @@ impl Decision {
         }
         match self.kind {
             kind if kind.is_routine() => line!(debug),
-            OutcomeKind::Allow | OutcomeKind::Conflict | OutcomeKind::ShadowRewrite | OutcomeKind::ShadowReject => {
-                line!(info)
-            }
+            kind if kind.is_shadow() => line!(info),
+            OutcomeKind::Allow | OutcomeKind::Conflict => line!(info),
             _ => line!(warn),
         }
     }

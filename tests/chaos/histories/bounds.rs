@@ -85,8 +85,17 @@ impl Workload for Together {
     fn step(&self, writer: &mut Writer) {
         let (token, key) = (writer.token(), doc! { "_id": writer.below(DOCUMENTS as usize) as i32 });
         let (both, one) = (doc! { "a": &token, "b": &token }, doc! { "a": &token });
+        // A pipeline is checked in a transaction.
+        let appended = |field: &str| {
+            let stored = doc! { "$ifNull": [format!("${field}"), ""] };
+            doc! { "$concat": [stored, " ", &token] }
+        };
+        let append_one = vec![doc! { "$set": { "a": appended("a") } }];
+        let append_both = vec![doc! { "$set": { "a": appended("a"), "b": appended("b") } }];
         let details = doc! { "value": token };
-        match writer.below(6) {
+        match writer.below(9) {
+            6 => writer.record("append one", [], details, |writer| writer.update(key, append_one)),
+            7 | 8 => writer.record("append both", [], details, |writer| writer.update(key, append_both)),
             0 => writer.record("one", [], details, |writer| writer.update(key, doc! { "$set": one })),
             1 => writer.record("save one", [], details, |writer| writer.replace(key, one, true)),
             2 => writer.record("unset", [], doc! {}, |writer| writer.update(key, doc! { "$unset": both })),
@@ -101,9 +110,17 @@ impl Workload for Together {
             if document.get("a") != document.get("b") {
                 faults.push(format!("the fields disagree: {document}"));
             }
-            let of_it = |operation: &&Operation| operation.details.get("value") == document.get("a");
+            let mut values: Vec<&str> = document.get_str("a").unwrap_or_default().split_whitespace().collect();
+            let of_it =
+                |operation: &&Operation| operation.details.get_str("value").is_ok_and(|value| values.contains(&value));
             let rejected = history.iter().find(of_it).filter(|operation| is_rejected(operation));
             faults.extend(rejected.map(|operation| format!("it was rejected: {operation:?}: {document}")));
+            let count = values.len();
+            values.sort_unstable();
+            values.dedup();
+            if values.len() < count {
+                faults.push(format!("a write took effect twice: {document}"));
+            }
         }
         faults
     }

@@ -1,4 +1,4 @@
-//! `replacement`: no save erases what it has not read. Under `reject` no unchecked replacement changes a stored
+//! `replacement`: no save erases what it has not read. Under `reject` no unversioned replacement changes a stored
 //! document; under `merge` fields that the replacement does not name survive; with a version each save matches the
 //! version that was read, and increments it.
 

@@ -43,16 +43,13 @@ impl Together {
         }
     }
 
-    /// Whether the fields that it writes are there afterwards, or removed, whatever is stored: it writes all of them, not
-    /// in arrays, by operators that write a value or remove one.
-    fn decides(&self, statement: &Statement) -> bool {
-        const DECIDING: [&str; 8] = ["$set", "$unset", "$inc", "$mul", "$min", "$max", "$currentDate", "$bit"];
-        // An $unset of a part of a field leaves the field missing if it was.
-        let is_part = |path: &str| self.fields.iter().any(|field| path.starts_with(&format!("{field}.")));
-        let decides = |(operator, path, _): &(String, String, Bson)| {
-            DECIDING.contains(&operator.as_str()) && !has_position(path) && (operator != "$unset" || !is_part(path))
+    /// Whether it takes elements or parts from one of the fields, which may be missing: documented as a change of the field.
+    fn shrinks(&self, statement: &Statement) -> bool {
+        const SHRINKING: [&str; 4] = ["$pull", "$pullAll", "$pop", "$unset"];
+        let shrinks = |(operator, path, _): &(String, String, Bson)| {
+            SHRINKING.contains(&operator.as_str()) && self.fields.iter().any(|field| related(path, field))
         };
-        statement.kind == Kind::Update && !statement.is_pipeline() && statement.writes().iter().all(decides)
+        statement.writes().iter().any(shrinks)
     }
 }
 
@@ -73,8 +70,11 @@ fn reaches(statement: &Statement, field: &str) -> bool {
         false => related(path, field),
     };
     match statement.replacement() {
-        None if !statement.is_pipeline() => writes.iter().any(|(_, path, _)| is_reached(path)),
-        _ => statement.touches(field),
+        None if statement.is_pipeline() => {
+            statement.stage_names().is_none_or(|names| names.iter().any(|name| related(name, field)))
+        }
+        None => writes.iter().any(|(_, path, _)| is_reached(path)),
+        _ => true,
     }
 }
 
@@ -125,7 +125,7 @@ impl Promise for Together {
             }
             let was_there: Vec<bool> = self.fields.iter().map(|field| !held(before, field).is_empty()).collect();
             let was_mixed = was_there.contains(&true) && was_there.contains(&false);
-            if mixed && !was_mixed && matches!(change.statements, [statement] if self.decides(statement)) {
+            if mixed && !was_mixed && matches!(change.statements, [statement] if !self.shrinks(statement)) {
                 return Some(format!("left with some of {:?} only", self.fields));
             }
             let allowed = change.statements.iter().any(|statement| self.allows(statement, &changed));

@@ -102,6 +102,13 @@ impl Fixture<'_> {
                 assert_eq!(stored, expected, "{place}: {verdict:?}");
             }
             Verdict::Forwards => assert_eq!((&stored, failed), (&expected, fails), "{place}: {verdict:?}"),
+            Verdict::Checks => {
+                let is_rejected = failed && stored == before;
+                assert!(
+                    is_rejected || (&stored, failed) == (&expected, fails),
+                    "{place}: {stored:?}, not {expected:?}"
+                );
+            }
             // A failed condition may be reported as an error.
             Verdict::Rewrites | Verdict::Decides => assert_eq!(stored, expected, "{place}: {verdict:?}"),
         }
@@ -150,7 +157,7 @@ fn shown_verdicts_hold_on_a_real_mongod() {
         let mut fixture = Fixture::of(section);
         for evaluated in section.evaluated() {
             let upserts = evaluated.text.contains("upsert: true");
-            // A checked upsert is sent in two parts; the table shows the first.
+            // An upsert with a condition is sent in two parts; the table shows the first.
             let stores: &[&[i32]] = match evaluated.verdict() {
                 // The verdict depends on stored documents, in a transaction: these patterns' own tests check it.
                 Verdict::Decides => &[],

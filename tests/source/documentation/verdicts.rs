@@ -54,6 +54,8 @@ pub(super) enum Verdict {
     Rewrites,
     /// The stored documents decide, in a transaction.
     Decides,
+    /// Executed in a transaction, then compared.
+    Checks,
     Rejects,
     /// Rejected if the statement's filter matches a document, else forwarded unchanged.
     RejectsStored,
@@ -137,6 +139,7 @@ impl Section {
         let result = match verdict {
             Verdict::Forwards => "unchanged".to_owned(),
             Verdict::Decides => "what the stored documents allow".to_owned(),
+            Verdict::Checks => evaluated.reason_of(OutcomeKind::Check).unwrap_or_default(),
             Verdict::Rejects | Verdict::RejectsStored => evaluated.reason(),
             Verdict::Rewrites => {
                 let sent = evaluated.sent();
@@ -173,6 +176,7 @@ impl Row {
         let does = match self.verdict {
             Verdict::Rewrites => "rewrites",
             Verdict::Decides => "decides in a transaction",
+            Verdict::Checks => "checks",
             Verdict::Rejects => "rejects",
             Verdict::RejectsStored => "rejects, if the filter matches a document",
             Verdict::Forwards => "forwards",
@@ -207,6 +211,7 @@ impl Evaluated {
             }
             DryRunOutcome::Rewritten(_) => Verdict::Rewrites,
             DryRunOutcome::Undecided => Verdict::Decides,
+            DryRunOutcome::Checked(_) => Verdict::Checks,
             DryRunOutcome::Rejected { .. } if self.questions().next().is_some() => Verdict::RejectsStored,
             DryRunOutcome::Rejected { .. } => Verdict::Rejects,
         };
@@ -214,8 +219,9 @@ impl Evaluated {
             Verdict::Forwards => 0,
             Verdict::Rewrites => 1,
             Verdict::Decides => 2,
-            Verdict::RejectsStored => 3,
-            Verdict::Rejects => 4,
+            Verdict::Checks => 3,
+            Verdict::RejectsStored => 4,
+            Verdict::Rejects => 5,
         };
         self.dry_runs.iter().map(of).max_by_key(severity).unwrap_or(Verdict::Forwards)
     }
@@ -235,6 +241,12 @@ impl Evaluated {
         let last = self.dry_runs.iter().position(rejected).unwrap_or(self.dry_runs.len());
         let each = self.commands.iter().zip(&self.dry_runs).take(last + 1);
         each.flat_map(|(command, dry_run)| dry_run.sent(command)).collect()
+    }
+
+    /// The reason of an outcome of this kind.
+    fn reason_of(&self, kind: OutcomeKind) -> Option<String> {
+        let outcomes = self.dry_runs.iter().flat_map(|dry_run| &dry_run.outcomes);
+        outcomes.filter(|outcome| outcome.kind == kind).map(|outcome| outcome.reason.replace('|', "\\|")).next()
     }
 
     /// The reason of a rejection, as in the error.

@@ -1,0 +1,458 @@
+//! Carries out checked statements: the server executes them in a transaction, and the promises of the rules are asked for
+//! each document before and after.
+//!
+//! A statement for one document is sent first in docward's own transaction, as a findAndModify: so it holds the document,
+//! and what it returns is the state before. Otherwise the `_id`s are selected first, outside the transaction. The
+//! statement, narrowed to them, is then the transaction's first command. Its documents after are read inside, and those
+//! before outside: they are held, so what is committed there is the state before. Inside the client's transaction all
+//! reads are part of it.
+
+use super::super::merge;
+use super::super::port::{CommandPurpose, Flow, Port};
+use super::super::rejection_text::RejectedBy;
+use super::super::server_errors;
+use super::checked_reply::{WrittenDocument, as_client_form, differ};
+use super::selected::{MAX_SELECTED_LENGTH, SelectedDocuments, by_id, divided, sized_ids};
+use super::transaction::{AttemptEnd, AttemptResult, RestartReason, SentCommands, TransactionAttempt, end, last};
+use super::{BatchJob, Group, conflicts};
+use crate::command::{EncodeOptions, Operation, OwnTransaction, Reply, Statement, StatementPart, WriteForm};
+use crate::document::{Document, OwnedValue, Value};
+use crate::patterns::{Facts, Rejection};
+use crate::rules::{Rule, Unsupported};
+use crate::shell::value_text;
+use crate::text::shorten;
+
+/// Which documents a find reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ReadIn {
+    /// What the transaction sees.
+    Transaction,
+    /// What is committed. Inside the client's transaction this is what that one sees.
+    Committed,
+}
+
+impl<'f> BatchJob<'f> {
+    pub(super) fn is_checked(&self, index: usize) -> bool {
+        self.evaluated.get(index).is_some_and(|evaluated| !evaluated.checked.is_empty())
+    }
+
+    /// Whether the documents of the statement are checked piece by piece.
+    pub(super) fn is_checked_in_pieces(&self, index: usize) -> bool {
+        let in_pieces = |evaluated: &super::Evaluated<'_, '_>| {
+            evaluated.statement.is_multi() && !evaluated.prerequisites.has_procedure()
+        };
+        self.is_checked(index) && self.evaluated.get(index).is_some_and(in_pieces)
+    }
+
+    /// Carries out a statement for many documents in pieces, each in its own transaction, or all in the client's. Returns
+    /// the reply to the last piece; `None` if the statement is rejected or has failed.
+    pub(super) async fn transact_pieces(&mut self, index: usize, group: &Group, port: &Port) -> Flow<Option<Vec<u8>>> {
+        let Some(statement) = self.as_sent(index, group, &mut []).map(|sent| sent.into_owned()) else {
+            return Flow::Continue(None);
+        };
+        let selected = match self.select(index, &statement, port).await {
+            Ok(selected) => selected,
+            Err(AttemptEnd::Reply(error)) => return Flow::Continue(Some(error)),
+            Err(AttemptEnd::Last(step)) => return Flow::Break(step),
+            Err(AttemptEnd::Settled | AttemptEnd::Again(_)) => return Flow::Continue(None),
+        };
+        let in_transaction = self.command.session().in_transaction;
+        let mut pieces = divided(selected);
+        let mut done: Vec<Vec<u8>> = Vec::new();
+        while let Some(piece) = pieces.pop_front() {
+            // Before it inserts, each attempt selects again: another client may have inserted.
+            let only = Some(&piece).filter(|piece| !piece.0.is_empty() || !statement.is_upsert());
+            let Some(frame) = Box::pin(self.transact(index, group, only, port)).await? else {
+                if !in_transaction {
+                    let changed = self.add_pieces(index, &done);
+                    self.note_changed_before(index, changed);
+                }
+                return Flow::Continue(None);
+            };
+            if Reply::parse(&frame).is_ok_and(|reply| !reply.is_ok()) {
+                // The reply shows what was executed before.
+                self.add_pieces(index, &done);
+                return Flow::Continue(Some(frame));
+            }
+            let has_failed = self.is_failure(&frame);
+            if has_failed && piece.0.len() > 1 && !in_transaction {
+                // The server keeps what it has changed before the document that fails.
+                piece.0.into_iter().rev().for_each(|id| pieces.push_front(SelectedDocuments(vec![id])));
+            } else if has_failed || pieces.is_empty() {
+                if !has_failed {
+                    self.add_pieces(index, &done);
+                }
+                return Flow::Continue(Some(frame));
+            } else {
+                done.push(frame);
+            }
+        }
+        Flow::Continue(None)
+    }
+
+    fn is_failure(&self, frame: &[u8]) -> bool {
+        Reply::parse(frame)
+            .map_or(true, |reply| !reply.is_ok() || !merge::errors_of(&reply, self.batch.form).is_empty())
+    }
+
+    /// Adds the replies to pieces. Returns the number of documents that they changed.
+    fn add_pieces(&mut self, index: usize, done: &[Vec<u8>]) -> i64 {
+        let mut changed = 0;
+        for reply in done.iter().filter_map(|frame| Reply::parse(frame).ok()) {
+            changed += merge::matched(&reply, self.batch.form);
+            self.merged.add(&reply, self.batch.form, &[index]);
+        }
+        changed
+    }
+
+    fn note_changed_before(&mut self, index: usize, changed: i64) {
+        let rejected = self.evaluated.get_mut(index).and_then(|evaluated| evaluated.rejected.as_mut());
+        if let Some(rejected) = rejected.filter(|_| changed > 0) {
+            let mut rejection = (*rejected.rejection).clone();
+            rejection.reason.push_str(&format!("; {changed} other documents were changed before it"));
+            rejected.rejection = rejection.into();
+        }
+    }
+
+    /// Executes the statement in its transaction, and asks the promises. Returns the reply in the client's form.
+    pub(super) async fn apply_checked(
+        &mut self,
+        transaction: &mut TransactionAttempt<'f>,
+        statement: &Statement<'f>,
+        port: &Port,
+    ) -> AttemptResult<Vec<u8>> {
+        let is_own = transaction.own.is_some();
+        if is_own && !statement.is_multi() && statement.returned_fields().is_none() {
+            return self.write_first(transaction, statement, port).await;
+        }
+        let piece = match transaction.piece.clone() {
+            Some(piece) => piece,
+            None => self.select_piece(transaction, statement, port).await?,
+        };
+        if piece.0.is_empty() && statement.is_upsert() {
+            return self.insert_checked(transaction, statement, port).await;
+        }
+        let before_in_client = match is_own {
+            true => Vec::new(),
+            false => self.read_documents(transaction, statement, &piece, ReadIn::Committed, port).await?,
+        };
+        let narrowed = statement.narrowed(&piece.condition());
+        let frame = match self.apply(transaction, &narrowed, port).await {
+            // Another client has changed the selected document since.
+            AttemptResult::Break(AttemptEnd::Reply(frame))
+                if is_own && !statement.is_multi() && !piece.0.is_empty() && !self.is_failure(&frame) =>
+            {
+                return AttemptResult::Break(AttemptEnd::Again(RestartReason::WriteConflict));
+            }
+            applied => applied?,
+        };
+        let after = match statement.operation {
+            Operation::Delete(_) => Vec::new(),
+            _ => self.read_documents(transaction, statement, &piece, ReadIn::Transaction, port).await?,
+        };
+        let before = match is_own {
+            true => self.read_documents(transaction, statement, &piece, ReadIn::Committed, port).await?,
+            false => before_in_client,
+        };
+        let (before, after) = (by_id(&before), by_id(&after));
+        let mut changed = 0;
+        for id in &piece.0 {
+            let (old, new) = (before.get(id).copied(), after.get(id).copied());
+            let is_gone = new.is_none() && !matches!(statement.operation, Operation::Delete(_));
+            match (old, new) {
+                (None, None) => continue,
+                // Another client has changed it since it was selected, and the statement did not match it any more.
+                (Some(_), None) | (None, Some(_)) if is_own && (is_gone || old.is_none()) => {
+                    return self.again(transaction, port).await;
+                }
+                _ => {}
+            }
+            changed += i64::from(differ(old, new));
+            self.keep_promises(transaction, statement, old, new, port).await?;
+        }
+        let allowed = Reply::parse(&frame).map_or(0, |reply| match self.batch.form {
+            WriteForm::Update => reply.modified(),
+            form => merge::matched(&reply, form),
+        });
+        if is_own && changed > allowed {
+            // What differs was changed by another client, so it was not held.
+            return self.again(transaction, port).await;
+        }
+        AttemptResult::Continue(frame)
+    }
+
+    /// Sends the statement as the first command of docward's own transaction.
+    async fn write_first(
+        &mut self,
+        transaction: &mut TransactionAttempt<'f>,
+        statement: &Statement<'f>,
+        port: &Port,
+    ) -> AttemptResult<Vec<u8>> {
+        transaction.in_other_form = true;
+        let message = self.commands(transaction.own).write_first(statement);
+        let frame = self.exchange(transaction, message, port).await;
+        let Some(reply) = transaction.accept(&frame)? else {
+            return self.take_failure(transaction, SentCommands::Statement, frame, port).await;
+        };
+        let Some(written) = WrittenDocument::from_reply(&reply) else {
+            return end("the server's reply to a write cannot be parsed");
+        };
+        let Some(id) = written.id else {
+            let nothing = as_client_form(&self.command, self.batch.form, statement, &reply, &written, None);
+            self.abort(transaction, port).await?;
+            return AttemptResult::Break(AttemptEnd::Reply(nothing));
+        };
+        let piece = SelectedDocuments(vec![id.into()]);
+        let found = match statement.operation {
+            Operation::Delete(_) => Vec::new(),
+            _ => self.read_documents(transaction, statement, &piece, ReadIn::Transaction, port).await?,
+        };
+        let after = by_id(&found).into_values().next();
+        if after.is_none() && !matches!(statement.operation, Operation::Delete(_)) {
+            return end("a document that a statement has just written is missing in its transaction");
+        }
+        self.keep_promises(transaction, statement, written.before, after, port).await?;
+        AttemptResult::Continue(as_client_form(&self.command, self.batch.form, statement, &reply, &written, after))
+    }
+
+    /// Executes an upsert that matches no document.
+    async fn insert_checked(
+        &mut self,
+        transaction: &mut TransactionAttempt<'f>,
+        statement: &Statement<'f>,
+        port: &Port,
+    ) -> AttemptResult<Vec<u8>> {
+        let frame = self.apply(transaction, statement, port).await?;
+        let inserted = Reply::parse(&frame).ok().and_then(|reply| merge::upserted_id(&reply, self.batch.form));
+        let Some(id) = inserted else {
+            // Another client has inserted a document since the select.
+            return self.again(transaction, port).await;
+        };
+        let piece = SelectedDocuments(vec![id]);
+        let found = self.read_documents(transaction, statement, &piece, ReadIn::Transaction, port).await?;
+        let Some(after) = by_id(&found).into_values().next() else {
+            return end("a document that a statement has just inserted is missing in its transaction");
+        };
+        self.keep_promises(transaction, statement, None, Some(after), port).await?;
+        AttemptResult::Continue(frame)
+    }
+
+    /// Selects the documents that the statement applies to, outside docward's own transactions. Returns their `_id`s and
+    /// sizes.
+    async fn select(
+        &mut self,
+        index: usize,
+        statement: &Statement<'f>,
+        port: &Port,
+    ) -> Result<Vec<(OwnedValue, i64)>, AttemptEnd> {
+        let (mut selected, mut length) = (Vec::new(), 0);
+        let mut message = self.commands(None).select_ids(statement);
+        loop {
+            let frame = self.exchange_part(CommandPurpose::Command, message.clone(), || message.clone(), port).await;
+            self.transaction_begun = true;
+            let Ok(reply) = Reply::parse(&frame) else {
+                return Err(last("the server's reply to a find cannot be parsed"));
+            };
+            match conflicts::is_unreadable(&reply) {
+                // The server has aborted the client's transaction.
+                true if self.command.session().in_transaction && self.batch.form != WriteForm::FindAndModify => {
+                    self.fail(index, &reply);
+                    return Err(AttemptEnd::Settled);
+                }
+                // The server reports the statement's own error when it is executed.
+                true if !self.command.session().in_transaction => return Ok(Vec::new()),
+                _ if !reply.is_ok() => {
+                    drop(reply);
+                    return Err(AttemptEnd::Reply(frame));
+                }
+                _ => {}
+            }
+            length += frame.len();
+            selected.extend(sized_ids(&reply));
+            if length > MAX_SELECTED_LENGTH {
+                self.reject_for_length(index, port);
+                return Err(AttemptEnd::Settled);
+            }
+            match reply.cursor_id().filter(|cursor| *cursor != 0) {
+                Some(cursor) => message = self.commands(None).more(statement, cursor),
+                None => return Ok(selected),
+            }
+        }
+    }
+
+    fn reject_for_length(&mut self, index: usize, port: &Port) {
+        let checked = self.evaluated.get(index).and_then(|evaluated| evaluated.checked.first().copied());
+        let Some(rule) = checked else { return };
+        let reason = format!(
+            "it must be checked for each document, and the list of its documents is longer than {} MiB",
+            MAX_SELECTED_LENGTH >> 20
+        );
+        let rejection = Rejection::new(reason, "Write fewer documents with one statement.");
+        self.reject_unmatched(index, RejectedBy::new(rule, rejection), port);
+    }
+
+    /// Selects the documents that the statement applies to.
+    async fn select_piece(
+        &mut self,
+        transaction: &mut TransactionAttempt<'f>,
+        statement: &Statement<'f>,
+        port: &Port,
+    ) -> AttemptResult<SelectedDocuments> {
+        let selected = match transaction.own {
+            Some(_) => match self.select(transaction.index, statement, port).await {
+                Ok(selected) => selected,
+                Err(ending) => return AttemptResult::Break(ending),
+            },
+            None => {
+                let select = self.commands(None).select_ids(statement);
+                let frames = self.read_all(transaction, statement, select, ReadIn::Committed, port).await?;
+                frames.iter().filter_map(|frame| Reply::parse(frame).ok()).flat_map(|reply| sized_ids(&reply)).collect()
+            }
+        };
+        let ids = selected.into_iter().map(|(id, _)| id);
+        let count = if statement.is_multi() { usize::MAX } else { 1 };
+        AttemptResult::Continue(SelectedDocuments(ids.take(count).collect()))
+    }
+
+    /// Reads the documents of a piece.
+    async fn read_documents(
+        &mut self,
+        transaction: &mut TransactionAttempt<'f>,
+        statement: &Statement<'f>,
+        piece: &SelectedDocuments,
+        read_in: ReadIn,
+        port: &Port,
+    ) -> AttemptResult<Vec<Vec<u8>>> {
+        let condition = piece.condition();
+        let find = self.commands(self.reading(transaction, read_in)).find_whole(statement, condition.as_document());
+        self.read_all(transaction, statement, find, read_in, port).await
+    }
+
+    /// The transaction in which docward's own reads run.
+    fn reading(&self, transaction: &TransactionAttempt<'f>, read_in: ReadIn) -> Option<OwnTransaction> {
+        transaction.own.filter(|_| read_in == ReadIn::Transaction)
+    }
+
+    /// Sends a find, and reads its documents to their end. Returns the replies.
+    async fn read_all(
+        &mut self,
+        transaction: &mut TransactionAttempt<'f>,
+        statement: &Statement<'f>,
+        find: Vec<u8>,
+        read_in: ReadIn,
+        port: &Port,
+    ) -> AttemptResult<Vec<Vec<u8>>> {
+        let (mut frames, mut message) = (Vec::new(), find);
+        loop {
+            let frame = match (transaction.own, read_in) {
+                (Some(_), ReadIn::Committed) => port.exchange(message).await,
+                _ => self.exchange(transaction, message, port).await,
+            };
+            let cursor = {
+                let reply = super::transaction::parse(&frame)?;
+                reply.is_ok().then(|| reply.cursor_id().filter(|cursor| *cursor != 0))
+            };
+            let Some(cursor) = cursor else {
+                return self.take_failure(transaction, SentCommands::Find, frame, port).await;
+            };
+            frames.push(frame);
+            match cursor {
+                Some(cursor) => message = self.commands(self.reading(transaction, read_in)).more(statement, cursor),
+                None => return AttemptResult::Continue(frames),
+            }
+        }
+    }
+
+    /// Asks the promise of each rule for which the statement is not plain. Aborts and rejects the statement if one does not
+    /// hold.
+    async fn keep_promises(
+        &mut self,
+        transaction: &mut TransactionAttempt<'f>,
+        statement: &Statement<'f>,
+        before: Option<Document<'_>>,
+        after: Option<Document<'_>>,
+        port: &Port,
+    ) -> AttemptResult {
+        let facts = Facts::of_operation(&statement.operation);
+        let checked = self.evaluated.get(transaction.index).map_or(&[][..], |evaluated| &evaluated.checked);
+        let broken = checked.iter().copied().find_map(|rule: &'f Rule| {
+            let broken = rule.pattern.promise(before, after, &facts).err()?;
+            Some((rule, broken))
+        });
+        let Some((rule, broken)) = broken else { return AttemptResult::Continue(()) };
+        let id = after.or(before).and_then(|document| document.get("_id"));
+        self.give_up(transaction, rule, with_id(broken, id), port).await
+    }
+
+    /// Starts the transaction again.
+    async fn again<T>(&mut self, transaction: &mut TransactionAttempt<'f>, port: &Port) -> AttemptResult<T> {
+        let again = AttemptEnd::Again(RestartReason::WriteConflict);
+        AttemptResult::Break(match transaction.own {
+            Some(_) => self.abort_and(transaction, again, port).await,
+            None => again,
+        })
+    }
+
+    /// Ends an attempt whose statement failed in another form than the client's: the statement is executed once more in the
+    /// client's form, in a transaction that is aborted, so that code and text are its own.
+    pub(super) async fn end_in_own_form(
+        &mut self,
+        transaction: &mut TransactionAttempt<'f>,
+        port: &Port,
+    ) -> AttemptEnd {
+        if let AttemptResult::Break(ending) = self.abort(transaction, port).await {
+            return ending;
+        }
+        let index = transaction.index;
+        transaction.own = Some(port.own_session(|own_session| self.own_transaction(index, own_session)));
+        let options = EncodeOptions { transaction_begun: false, ordered: false, own: transaction.own };
+        let part = StatementPart { index, statement: &transaction.statement };
+        let message = self.batch.encode_part(&self.command, &[part], options);
+        let frame = self.exchange(transaction, message, port).await;
+        let failed = self.is_failure(&frame);
+        let is_transient =
+            Reply::parse(&frame).is_ok_and(|reply| server_errors::has_label(&reply, server_errors::TRANSIENT));
+        let ending = match failed && !is_transient {
+            true => AttemptEnd::Reply(frame),
+            false => AttemptEnd::Again(RestartReason::WriteConflict),
+        };
+        self.abort_and(transaction, ending, port).await
+    }
+
+    /// Ends an attempt at a transaction that the server does not support here, `which`: rejects the statement, or sends it
+    /// unchecked if all its rules allow that.
+    pub(super) async fn end_without_transaction(
+        &mut self,
+        transaction: &mut TransactionAttempt<'f>,
+        which: &str,
+        port: &Port,
+    ) -> AttemptEnd {
+        let index = transaction.index;
+        let checked = self.evaluated.get(index).map_or(&[][..], |evaluated| &evaluated.checked);
+        let ending = match checked.iter().copied().find(|rule| rule.unsupported == Unsupported::Reject) {
+            Some(rule) => {
+                let reason = format!("it must be checked in a transaction, which {which}");
+                let hint = "Write it in a plain form, which needs no transaction: `docward explain` shows the part that is \
+                            not plain. Or tell the DBA.";
+                self.reject(transaction, rule, Rejection::new(reason, hint), port)
+            }
+            None => {
+                self.evaluated.get_mut(index).into_iter().for_each(|evaluated| evaluated.checked.clear());
+                let group = self.group_alone(index);
+                self.continue_with(group);
+                AttemptEnd::Settled
+            }
+        };
+        self.abort_and(transaction, ending, port).await
+    }
+}
+
+fn with_id(mut broken: Rejection, id: Option<Value<'_>>) -> Rejection {
+    const LONGEST: usize = 100;
+    if let Some(id) = id {
+        let mut text = value_text(id);
+        shorten(&mut text, LONGEST);
+        broken.reason.push_str(&format!(", in the document with _id {text}"));
+    }
+    broken
+}

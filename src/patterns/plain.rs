@@ -1,0 +1,181 @@
+//! Plain forms of statements: those that show what they do to a field, whatever is stored. Applications and ODMs send
+//! them every day. All other statements are checked: the server executes them, and the promises of the rules are asked
+//! for the documents before and after.
+//!
+//! Nothing here computes what the server would do with an odd statement. When random tests find a fault in a plain form,
+//! the first remedy is to remove the form from this module.
+
+use super::Rejection;
+use super::promise::is_related;
+use crate::command::{Modification, Update};
+use crate::document::{Document, Kind, Path, PathLookup, Value};
+use crate::effect::{PathOverlap, each, is_position, on_insert, on_stored, touch};
+
+/// How a plain form writes a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PlainWrite<'s> {
+    Untouched,
+    /// The field has this value afterwards.
+    Set(Value<'s>),
+    Removed,
+    /// An operator that leaves a value in the field, such as `$inc`.
+    Operator(&'s [u8]),
+    /// An operator that takes elements from an array or a part from the field, and never creates it.
+    Shrinks(&'s [u8]),
+    /// The field in an array element: the path to the element.
+    InElement(&'s [u8]),
+}
+
+/// The part of a statement for which it is not plain, as half a sentence.
+pub(super) type NotPlain = String;
+
+/// Operators that leave a value in the field that they name.
+const WRITING: [&[u8]; 9] =
+    [b"$set", b"$inc", b"$mul", b"$min", b"$max", b"$currentDate", b"$bit", b"$push", b"$addToSet"];
+/// Operators that take elements from an array.
+const SHRINKING: [&[u8]; 3] = [b"$pull", b"$pullAll", b"$pop"];
+
+/// Returns why a statement is checked, for people who want to know what it costs.
+pub(super) fn reason_to_check(part: NotPlain) -> Rejection {
+    let hint = "Nothing, unless the transaction costs too much. Operators that name the fields themselves need none.";
+    Rejection::new(part, hint)
+}
+
+/// Returns how an update writes a field of a stored document.
+///
+/// # Errors
+/// The update is not plain for this field.
+pub(super) fn stored<'s>(update: &'s Update<'_>, field: &Path) -> Result<PlainWrite<'s>, NotPlain> {
+    match update.modification.meaning() {
+        Modification::Operators(operators) => of_writes(on_stored(operators.as_document()), field),
+        Modification::ClientPipeline(stages) => of_pipeline(*stages, field),
+        Modification::Replacement(_) | Modification::Pipeline(_) => Err("it replaces the document".to_owned()),
+    }
+}
+
+/// Returns the field of the document that an upsert inserts.
+///
+/// # Errors
+/// The update is not plain for this field: for example, its filter may give the field a value.
+pub(super) fn inserted<'s>(update: &'s Update<'_>, field: &Path) -> Result<PlainWrite<'s>, NotPlain> {
+    for condition in update.filter.as_document().elements() {
+        let may_set = match condition.key {
+            b"$comment" => false,
+            key => key.starts_with(b"$") || is_related(field, key),
+        };
+        if may_set {
+            return Err(format!("as an upsert, its filter may give '{field}' a value"));
+        }
+    }
+    match update.modification.meaning() {
+        Modification::Operators(operators) => match of_writes(on_insert(operators.as_document()), field)? {
+            PlainWrite::Shrinks(_) => Ok(PlainWrite::Untouched),
+            PlainWrite::InElement(_) => Err(format!("as an upsert, it writes '{field}' in an array element")),
+            write => Ok(write),
+        },
+        _ => stored(update, field),
+    }
+}
+
+fn of_writes<'s>(
+    writes: impl Iterator<Item = crate::effect::Write<'s>>,
+    field: &Path,
+) -> Result<PlainWrite<'s>, NotPlain> {
+    let mut found = PlainWrite::Untouched;
+    for (operator, path, value) in writes.filter(|(_, path, _)| is_related(field, path)) {
+        // Several writes inside the field have the effect of one.
+        match (found, of_write(operator, path, value, field)?) {
+            (PlainWrite::Untouched | PlainWrite::Shrinks(_), next) => found = next,
+            (_, PlainWrite::Shrinks(_)) => {}
+            (known, next) if known == next => {}
+            (PlainWrite::Operator(_), PlainWrite::Operator(_)) => {}
+            _ => return Err(format!("it writes '{field}' in several places")),
+        }
+    }
+    Ok(found)
+}
+
+fn of_write<'s>(
+    operator: &'s [u8],
+    path: &'s [u8],
+    value: Value<'s>,
+    field: &Path,
+) -> Result<PlainWrite<'s>, NotPlain> {
+    let odd = || {
+        let text = String::from_utf8_lossy;
+        format!("its {} of '{}' may change '{field}' in a way that only the server knows", text(operator), text(path))
+    };
+    if operator == b"$rename" {
+        return Err(odd());
+    }
+    if field.covers(path) {
+        let is_whole = path == field.as_str().as_bytes();
+        return match operator {
+            b"$set" if is_whole => Ok(PlainWrite::Set(value)),
+            b"$unset" if is_whole => Ok(PlainWrite::Removed),
+            b"$unset" => Ok(PlainWrite::Shrinks(operator)),
+            _ if WRITING.contains(&operator) => Ok(PlainWrite::Operator(operator)),
+            _ if SHRINKING.contains(&operator) => Ok(PlainWrite::Shrinks(operator)),
+            _ => Err(odd()),
+        };
+    }
+    match (touch(field, path), operator) {
+        (PathOverlap::Around, b"$unset") => Ok(PlainWrite::Removed),
+        // Elements are documents with the field in them.
+        (PathOverlap::Around, _) if SHRINKING.contains(&operator) => Ok(PlainWrite::Shrinks(operator)),
+        (PathOverlap::Around, b"$push" | b"$addToSet") if has_field(operator, value, field.below(path).as_ref()) => {
+            Ok(PlainWrite::Operator(operator))
+        }
+        (PathOverlap::Around, b"$set") => match field.below(path).zip(value.as_document()) {
+            Some((below, document)) => match below.lookup(document) {
+                PathLookup::Found(value) => Ok(PlainWrite::Set(value)),
+                PathLookup::Missing => Ok(PlainWrite::Removed),
+                PathLookup::Blocked(Kind::Array) => Err(odd()),
+                PathLookup::Blocked(_) => Ok(PlainWrite::Removed),
+            },
+            None if value.kind == Kind::Array => Err(odd()),
+            None => Ok(PlainWrite::Removed),
+        },
+        (PathOverlap::Positional, _) if WRITING.contains(&operator) => in_element(path, field).ok_or_else(odd),
+        _ => Err(odd()),
+    }
+}
+
+/// Whether each element that the operator adds is a document that has the field.
+fn has_field(operator: &[u8], value: Value<'_>, below: Option<&Path>) -> bool {
+    let holds = |element: Value<'_>| {
+        let document = element.as_document();
+        document.zip(below).is_some_and(|(document, below)| matches!(below.lookup(document), PathLookup::Found(_)))
+    };
+    match each(operator, value) {
+        Some(each) => each.as_array().is_some_and(|elements| !elements.is_empty() && elements.values().all(holds)),
+        None => holds(value),
+    }
+}
+
+/// A write to the field itself, in the elements of one array.
+fn in_element<'s>(path: &'s [u8], field: &Path) -> Option<PlainWrite<'s>> {
+    let (mut end, mut start) = (0, 0);
+    for part in path.split(|byte| *byte == b'.') {
+        if start > 0 && is_position(part) {
+            end = start + part.len();
+        }
+        start += part.len() + 1;
+    }
+    let (element, below) = (path.get(..end)?, path.get(end + 1..)?);
+    // What is around the element has the same names without its positions.
+    let around = crate::effect::without_positions(element);
+    let rest = field.as_str().as_bytes().get(around.len() + 1..)?;
+    (field.is_below(&around) && rest == below).then_some(PlainWrite::InElement(element))
+}
+
+/// Only stages that name fields apart from this one are plain. Those that set constants are read as operators before.
+fn of_pipeline<'s>(stages: Document<'_>, field: &Path) -> Result<PlainWrite<'s>, NotPlain> {
+    match super::promise::stage_targets(stages) {
+        None => Err("it is a pipeline that replaces the document".to_owned()),
+        Some(targets) if targets.iter().any(|path| is_related(field, path)) => {
+            Err(format!("it is a pipeline that computes '{field}'"))
+        }
+        Some(_) => Ok(PlainWrite::Untouched),
+    }
+}

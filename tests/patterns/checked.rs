@@ -1,0 +1,277 @@
+//! Checked statements in front of a real mongod: where a statement keeps the rule, the result is the direct one; where it
+//! breaks it, nothing is stored.
+
+use std::sync::OnceLock;
+
+use bson::{Bson, Document, doc};
+use mongodb::Collection;
+use support::driver::{Views, code, message};
+use support::mongod::{Kind, Mongod};
+use support::proxy::Docward;
+use tokio::task::JoinSet;
+
+const RULES: &str = r#"
+version: 1
+rules:
+  - { name: both, namespace: "*.both", together: [a, b] }
+  - { name: lenient, namespace: "*.lenient", unsupported: allow, together: [a, b] }
+"#;
+
+async fn views() -> Views {
+    static DOCWARD: OnceLock<Docward> = OnceLock::new();
+    let docward = DOCWARD.get_or_init(|| Docward::start(Mongod::shared(), RULES));
+    Views::of(Mongod::shared(), docward).await
+}
+
+fn update(filter: Document, update: impl Into<Bson>) -> Document {
+    doc! { "q": filter, "u": update.into() }
+}
+
+fn with(mut statement: Document, option: &str, value: impl Into<Bson>) -> Document {
+    statement.insert(option, value);
+    statement
+}
+
+fn updates(statements: Vec<Document>) -> Document {
+    doc! { "update": "both", "updates": statements }
+}
+
+fn find_and_modify(options: Document) -> Document {
+    let mut command = doc! { "findAndModify": "both" };
+    command.extend(options);
+    command
+}
+
+fn stored() -> Vec<Document> {
+    (1..=3).map(|id| doc! { "_id": id, "a": id, "b": [id, id + 1], "c": { "d": 1 } }).collect()
+}
+
+/// Commands that are not plain for the rule and keep it.
+fn harmless() -> Vec<Document> {
+    let add = |field: &str| doc! { "$add": [format!("${field}"), 1] };
+    let both = || vec![doc! { "$set": { "a": add("a"), "b": { "$size": "$b" } } }];
+    let moved = || doc! { "$rename": { "a": "x", "b": "y" } };
+    vec![
+        updates(vec![update(doc! { "_id": 1 }, both())]),
+        updates(vec![update(doc! { "a": { "$gt": 1 } }, moved())]),
+        updates(vec![with(update(doc! {}, both()), "multi", true)]),
+        updates(vec![with(update(doc! { "_id": { "$gt": 5 } }, both()), "multi", true)]),
+        updates(vec![update(doc! { "_id": 9 }, moved())]),
+        // It changes nothing.
+        updates(vec![update(doc! { "_id": 1 }, vec![doc! { "$set": { "a": "$a", "b": "$b" } }])]),
+        updates(vec![update(doc! { "_id": 1 }, vec![doc! { "$replaceWith": { "a": 7, "b": 8 } }])]),
+        updates(vec![update(doc! { "_id": 1 }, vec![doc! { "$unset": ["a", "b"] }])]),
+        updates(vec![with(update(doc! { "a": 9, "b": 8 }, doc! { "$set": { "e": 1 } }), "upsert", true)]),
+        updates(vec![with(update(doc! { "_id": 1 }, doc! { "$setOnInsert": { "a": 1 } }), "upsert", true)]),
+        updates(vec![with(
+            update(doc! { "_id": 1 }, vec![doc! { "$set": { "a": "$$k", "b": "$$k" } }]),
+            "c",
+            doc! { "k": 5 },
+        )]),
+        updates(vec![
+            update(doc! { "_id": 1 }, both()),
+            update(doc! { "_id": 2 }, doc! { "$set": { "e": 1 } }),
+            update(doc! { "_id": 3 }, moved()),
+        ]),
+        // Errors of the statement itself.
+        updates(vec![update(doc! { "_id": 1 }, vec![doc! { "$set": { "a": { "$divide": [1, 0] }, "b": 1 } }])]),
+        updates(vec![with(update(doc! { "_id": 1, "a": 9, "b": 9 }, moved()), "upsert", true)]),
+        updates(vec![update(doc! { "a": { "$gtt": 1 } }, moved())]),
+        updates(vec![with(update(doc! { "a": { "$gtt": 1 } }, moved()), "multi", true)]),
+        updates(vec![with(
+            update(doc! {}, vec![doc! { "$set": { "a": { "$add": ["$c", 1] }, "b": 1 } }]),
+            "multi",
+            true,
+        )]),
+        find_and_modify(doc! { "query": { "_id": 1 }, "update": moved() }),
+        find_and_modify(doc! { "query": {}, "sort": { "_id": -1 }, "update": both(), "new": true }),
+        find_and_modify(doc! { "query": { "_id": 1 }, "update": both(), "fields": { "_id": 0, "a": 1 } }),
+        find_and_modify(doc! { "query": { "_id": 1 }, "update": both(), "fields": { "c": 1 }, "new": true }),
+        find_and_modify(doc! { "query": { "b": 2 }, "update": moved(), "fields": { "b.$": 1 } }),
+        find_and_modify(doc! { "query": { "_id": 9 }, "update": both(), "new": true }),
+        find_and_modify(
+            doc! { "query": { "a": 8, "b": 8 }, "update": { "$set": { "e": 1 } }, "upsert": true, "new": true },
+        ),
+        find_and_modify(doc! { "query": { "_id": 1 }, "update": both(), "fields": { "a": { "$divide": [1, 0] } } }),
+    ]
+}
+
+/// The reply without fields about the server and without texts, or the error's code.
+async fn result_of(views: &Views, through: bool, command: Document) -> Bson {
+    let database = if through { &views.through } else { &views.direct };
+    match database.run_command(command).await {
+        Ok(mut reply) => {
+            for key in ["$clusterTime", "operationTime", "electionId", "opTime"] {
+                reply.remove(key);
+            }
+            // Each side makes its own.
+            if let Ok(upserted) = reply.get_array_mut("upserted") {
+                upserted.iter_mut().for_each(|one| drop(one.as_document_mut().unwrap().remove("_id")));
+            }
+            if let Ok(value) = reply.get_document_mut("value")
+                && value.get_object_id("_id").is_ok()
+            {
+                value.remove("_id");
+            }
+            if let Ok(last) = reply.get_document_mut("lastErrorObject") {
+                last.remove("upserted");
+            }
+            Bson::Document(reply)
+        }
+        Err(error) => Bson::Int32(code(&error)),
+    }
+}
+
+fn without_made_ids(documents: Vec<Document>) -> Vec<Document> {
+    let without = |mut document: Document| {
+        if document.get_object_id("_id").is_ok() {
+            document.remove("_id");
+        }
+        document
+    };
+    documents.into_iter().map(without).collect()
+}
+
+#[tokio::test]
+async fn a_checked_statement_that_keeps_the_rule_has_the_direct_result() {
+    let views = views().await;
+    for command in harmless() {
+        let mut results = Vec::new();
+        for through in [false, true] {
+            views.direct.collection::<Document>("both").drop().await.unwrap();
+            views.store("both", stored()).await;
+            let result = result_of(&views, through, command.clone()).await;
+            results.push((result, without_made_ids(views.stored("both").await)));
+        }
+        assert_eq!(results[1], results[0], "{command}");
+    }
+}
+
+#[tokio::test]
+async fn a_checked_statement_that_breaks_the_rule_changes_nothing() {
+    let views = views().await;
+    let both: Collection<Document> = views.collection("both");
+    views.store("both", stored()).await;
+    let add = || vec![doc! { "$set": { "a": { "$add": ["$a", 1] } } }];
+    let error = both.update_one(doc! { "_id": 2 }, add()).await.unwrap_err();
+    assert_eq!(code(&error), 121);
+    let text = message(&error);
+    assert!(text.contains("it would change 'a' without 'b': 'a' from 2 to 3, in the document with _id 2"), "{text}");
+    for error in [
+        both.update_many(doc! {}, add()).await.unwrap_err(),
+        both.update_one(doc! { "_id": 1 }, doc! { "$rename": { "a": "x" } }).await.unwrap_err(),
+        both.update_one(doc! { "a": 9 }, doc! { "$set": { "e": 1 } }).upsert(true).await.unwrap_err(),
+        both.find_one_and_update(doc! { "_id": 1 }, add()).projection(doc! { "a": 1 }).await.unwrap_err(),
+        both.find_one_and_update(doc! { "_id": 1 }, vec![doc! { "$replaceWith": { "a": 1 } }]).await.unwrap_err(),
+    ] {
+        assert_eq!(code(&error), 121, "{error}");
+    }
+    assert_eq!(views.stored("both").await, stored());
+}
+
+#[tokio::test]
+async fn many_documents_are_checked_in_pieces_and_those_before_the_broken_one_stay() {
+    let views = views().await;
+    let both: Collection<Document> = views.collection("both");
+    let mut documents: Vec<Document> = (0..2500).map(|id| doc! { "_id": id, "a": id, "b": id }).collect();
+    documents[2100].insert("b", "x");
+    views.store("both", documents).await;
+    // A document whose `b` is a text loses it.
+    let b = doc! { "$cond": [{ "$isNumber": "$b" }, { "$add": ["$b", 1] }, "$$REMOVE"] };
+    let change = vec![doc! { "$set": { "a": { "$add": ["$a", 1] }, "b": b } }];
+    let error = both.update_many(doc! {}, change).await.unwrap_err();
+    let text = message(&error);
+    assert!(text.contains("in the document with _id 2100; 2000 other documents were changed before it"), "{text}");
+    let stored = views.stored("both").await;
+    let changed = stored.iter().filter(|one| one.get_i32("a").unwrap() != one.get_i32("_id").unwrap());
+    assert_eq!(changed.count(), 2000);
+}
+
+/// Each `_id` is long, so that few documents suffice.
+#[tokio::test]
+async fn the_list_of_documents_of_one_statement_is_bounded() {
+    let views = views().await;
+    let long = "x".repeat(60_000);
+    let documents = (0..1200).map(|number| doc! { "_id": format!("{number}{long}"), "a": 1, "b": 1 });
+    views.store("both", documents).await;
+    let both: Collection<Document> = views.collection("both");
+    let error = both.update_many(doc! {}, vec![doc! { "$set": { "a": "$b", "b": "$a" } }]).await.unwrap_err();
+    assert!(message(&error).contains("longer than 64 MiB"), "{}", &message(&error)[..300]);
+}
+
+#[tokio::test]
+async fn in_a_transaction_a_broken_rule_aborts_it() {
+    let views = views().await;
+    let both: Collection<Document> = views.collection("both");
+    views.store("both", stored()).await;
+    let mut session = views.through.client().start_session().await.unwrap();
+    session.start_transaction().await.unwrap();
+    let moved = doc! { "$rename": { "a": "x", "b": "y" } };
+    let result = both.update_one(doc! { "_id": 1 }, moved.clone()).session(&mut session).await.unwrap();
+    assert_eq!((result.matched_count, result.modified_count), (1, 1));
+    let again = vec![doc! { "$set": { "a": "$x", "b": "$y" } }];
+    let before = both.find_one_and_update(doc! { "_id": 1 }, again).session(&mut session).await.unwrap().unwrap();
+    assert_eq!(before.get_i32("x").unwrap(), 1);
+    session.commit_transaction().await.unwrap();
+    assert_eq!(views.stored("both").await[0].get_i32("a").unwrap(), 1);
+    session.start_transaction().await.unwrap();
+    both.update_one(doc! { "_id": 2 }, moved).session(&mut session).await.unwrap();
+    let broken = both.update_many(doc! {}, doc! { "$rename": { "a": "z" } }).session(&mut session).await;
+    assert_eq!(code(&broken.unwrap_err()), 121);
+    assert_eq!(code(&session.commit_transaction().await.unwrap_err()), 251);
+    assert!(views.stored("both").await[1].contains_key("a"));
+}
+
+#[tokio::test]
+async fn checked_and_plain_writers_on_one_document_lose_nothing() {
+    const WRITERS: i32 = 4;
+    const ROUNDS: i32 = 15;
+    let views = views().await;
+    views.store("both", [doc! { "_id": 1, "a": 0, "b": 0 }]).await;
+    let mut writers = JoinSet::new();
+    for writer in 0..WRITERS {
+        let both: Collection<Document> = views.collection("both");
+        writers.spawn(async move {
+            let add = |field: &str| doc! { "$add": [format!("${field}"), 1] };
+            for _ in 0..ROUNDS {
+                let result = match writer % 2 {
+                    0 => {
+                        both.update_one(doc! { "_id": 1 }, vec![doc! { "$set": { "a": add("a"), "b": add("b") } }])
+                            .await
+                    }
+                    _ => both.update_one(doc! { "_id": 1 }, doc! { "$inc": { "a": 1, "b": 1 } }).await,
+                };
+                assert_eq!(result.unwrap().modified_count, 1);
+            }
+        });
+    }
+    while let Some(ended) = writers.join_next().await {
+        ended.unwrap();
+    }
+    let all = WRITERS * ROUNDS;
+    assert_eq!(views.stored("both").await, [doc! { "_id": 1, "a": all, "b": all }]);
+}
+
+#[tokio::test]
+async fn without_transactions_it_is_rejected_or_forwarded_by_unsupported() {
+    let views = views().await;
+    for name in ["both", "lenient"] {
+        views.direct.create_collection(name).capped(true).size(4096).await.unwrap();
+        views.store(name, [doc! { "_id": 1, "a": 1, "b": 1 }]).await;
+    }
+    let swap = || vec![doc! { "$set": { "a": "$b", "b": "$a" } }];
+    let error = views.collection("both").update_one(doc! { "_id": 1 }, swap()).await.unwrap_err();
+    assert!(message(&error).contains("it must be checked in a transaction"), "{error}");
+    views.collection("lenient").update_one(doc! { "_id": 1 }, swap()).await.unwrap();
+
+    let alone = Mongod::start(Kind::Standalone);
+    let docward = Docward::start(&alone, RULES);
+    let views = Views::of(&alone, &docward).await;
+    views.store("both", stored()).await;
+    views.store("lenient", stored()).await;
+    let error = views.collection("both").update_one(doc! { "_id": 1 }, swap()).await.unwrap_err();
+    assert!(message(&error).contains("one member is enough"), "{error}");
+    let error = views.collection("both").update_many(doc! {}, swap()).await.unwrap_err();
+    assert!(message(&error).contains("one member is enough"), "{error}");
+    assert_eq!(views.collection("lenient").update_many(doc! {}, swap()).await.unwrap().modified_count, 3);
+}
