@@ -17,6 +17,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::connection::find_rule;
 use super::doubts::{ANNOUNCED, Doubts, PUBLISHED};
+use super::drains::{KnownDrains, LEAD};
 use super::explain::milliseconds_now;
 use super::mode::{ModeChange, ModeResult, shown_time};
 use crate::rules::{ModeOverride, ModeOverrides, RuleSet};
@@ -185,14 +186,34 @@ impl ActiveRules {
         }
     }
 
-    /// Follows stored overrides and ends expired ones; never returns.
-    pub(super) async fn follow(self: &Arc<Self>) {
+    /// Announces a drain that ends until `deadline` to the processes with these addresses, and waits until they know it.
+    pub(super) async fn announce_drain(&self, addresses: &[String], deadline: Instant) {
+        let Some(service) = self.service.as_ref().filter(|_| !addresses.is_empty()) else { return };
+        let begin = Instant::now();
+        let length = deadline.saturating_duration_since(begin);
+        let lead = LEAD.min(length / 4);
+        let announced = timeout(READ_TIMEOUT, modes::announce_drain(service, addresses, lead, length)).await;
+        match announced.unwrap_or_else(|_| Err("the server did not answer in time".to_owned())) {
+            // Not later than the others begin: this process must not accept the connections that their clients replace.
+            Ok(()) => tokio::time::sleep_until((begin + lead).into()).await,
+            Err(error) => tracing::warn!(
+                "other docwards do not know of this drain: operations of their clients that drivers do not repeat may \
+                 fail: {error}"
+            ),
+        }
+    }
+
+    /// Follows stored overrides, ends expired ones, and calls `noted` for each drain of another process; never returns.
+    pub(super) async fn follow(self: &Arc<Self>, noted: impl Fn(&[String], Instant)) {
+        let mut drains = KnownDrains::default();
         let mut ticks = interval(POLL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut logged = String::new();
         loop {
             ticks.tick().await;
-            let error = self.load_overrides().await.err().unwrap_or_default();
+            let stored = self.load_overrides().await;
+            stored.iter().flat_map(|stored| drains.take(stored)).for_each(|(addresses, at)| noted(addresses, at));
+            let error = stored.err().unwrap_or_default();
             let unpublished = self.lock().doubts.unpublished(Instant::now());
             if let Some(rules) = unpublished {
                 self.publish(&rules).await;

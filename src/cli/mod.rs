@@ -13,6 +13,7 @@ mod config_file;
 mod connection;
 mod difference;
 mod doubts;
+mod drains;
 mod explain;
 mod health;
 mod history;

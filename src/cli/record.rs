@@ -111,7 +111,7 @@ async fn record(settings: ConfigFile, mut capture: CaptureFile) -> Result<(Recor
             _ = interrupt.recv() => tracing::info!("SIGINT: draining"),
         }
     };
-    proxy.serve(shutdown, |_| {}).await;
+    proxy.serve(shutdown, async |_, _| {}).await;
     sink.close();
     let written = tokio::task::spawn_blocking(move || writer.join()).await.context("the writer thread was stopped")?;
     match written {

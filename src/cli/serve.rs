@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
@@ -387,15 +387,17 @@ async fn serve(
     // Stops at the start of the drain, so that another process can continue with the work at once.
     let workers = worker::run(&service, rules.clone(), drain_timeout, async { _ = drained.await });
     let drain_deadline = Cell::new(None);
-    let ending = |deadline| {
+    let ending = async |deadline: tokio::time::Instant, addresses: Vec<String>| {
         drain_deadline.set(Some(deadline));
         drop(draining);
+        active.announce_drain(&addresses, deadline.into_std()).await;
     };
+    let noted = |addresses: &[String], at: Instant| observer.note_other_drain(addresses, at.into());
     let serving = async { tokio::join!(proxy.serve(shutdown, ending), workers) };
     tokio::select! {
         _ = serving => {}
         () = reload.run(hang_up) => {}
-        () = active.follow() => {}
+        () = active.follow(noted) => {}
         () = access::watch(&service, &rules) => {}
         () = requirements::watch(&service, &rules) => {}
         () = reports => {}

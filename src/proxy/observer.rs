@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::sync::broadcast::Receiver;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 use crate::proxy::connection::connection_counts::ConnectionCounts;
 use crate::proxy::connection::connection_table::OpenConnection;
@@ -30,6 +31,7 @@ pub struct Observer<P> {
     pub(super) limits: Arc<ConnectionLimits>,
     pub(super) pools: Option<Arc<Pools>>,
     pub(super) query_address: Option<SocketAddr>,
+    pub(super) other_drains: mpsc::Sender<Instant>,
 }
 
 impl<P: Interceptor> Observer<P> {
@@ -96,6 +98,16 @@ impl<P: Interceptor> Observer<P> {
     pub fn close_connection(&self, number: u64) -> Option<OpenConnection> {
         let traffic = &self.process.traffic;
         traffic.open_connections.close(number, &traffic.meter)
+    }
+
+    /// Notes that another process which advertises these addresses begins to drain at this time. If this process advertises
+    /// one of them, its monitors let drivers pause at the same time: their connections may be at the other process.
+    pub fn note_other_drain(&self, addresses: &[String], at: Instant) {
+        let own = self.process.members.topology.shared_addresses();
+        if own.iter().any(|address| addresses.contains(address)) {
+            // In a full queue are later pauses, which are as good.
+            _ = self.other_drains.try_send(at);
+        }
     }
 
     /// Returns the numbers of each member's pools, sorted by address; empty if clients share no connections.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
 use crate::proxy::config::ProxyConfig;
@@ -36,6 +36,7 @@ use crate::proxy::observer::Observer;
 use crate::proxy::server_side::pool::registry::Pools;
 use crate::proxy::shutdown::activity;
 use crate::proxy::shutdown::hand_over::{self, Predecessor};
+use crate::proxy::shutdown::other_drains;
 use crate::proxy::telemetry::meter::Meter;
 use crate::proxy::telemetry::outcome_counters::OutcomeCounters;
 use crate::proxy::transport::listening_sockets::{BindError, PassedSockets};
@@ -53,6 +54,7 @@ pub struct Proxy<P> {
     drain_timeout: Duration,
     hand_over: Option<PathBuf>,
     observer: Arc<Observer<P>>,
+    other_drains: mpsc::Receiver<Instant>,
 }
 
 /// Why the proxy could not start.
@@ -120,9 +122,10 @@ impl<P: Interceptor> Proxy<P> {
         let listeners =
             Listeners::open(&config, membership, listener_context, dispatcher, queries, status.clone(), sockets)?;
         let query_address = listeners.query_address();
-        let observer = Arc::new(Observer { process: process.clone(), status, limits, pools, query_address });
-        let ProxyConfig { drain_timeout, hand_over, .. } = config;
-        Ok(Self { listeners, process, predecessor, placement, drain_timeout, hand_over, observer })
+        let (noted, other_drains) = mpsc::channel(other_drains::QUEUE_LENGTH);
+        let observer = Observer { process: process.clone(), status, limits, pools, query_address, other_drains: noted };
+        let (observer, ProxyConfig { drain_timeout, hand_over, .. }) = (Arc::new(observer), config);
+        Ok(Self { listeners, process, predecessor, placement, drain_timeout, hand_over, observer, other_drains })
     }
 
     /// Returns the addresses of the members' listeners, the first member's first.
@@ -140,10 +143,10 @@ impl<P: Interceptor> Proxy<P> {
         self.listeners.query_address()
     }
 
-    /// Serves until `shutdown` is ready or another process has taken over the listeners. Then it calls `ending`
-    /// with the drain's deadline, stops accepting, and drains: connections close when they are idle, or at a
-    /// request that the driver sends again, at the latest at the deadline.
-    pub async fn serve(mut self, shutdown: impl Future<Output = ()>, ending: impl FnOnce(Instant)) {
+    /// Serves until `shutdown` is ready or another process has taken over the listeners. Then it waits for `ending`, which
+    /// gets the drain's deadline and the addresses that clients share with other processes, stops accepting, and drains:
+    /// connections close when they are idle, or at a request that the driver sends again, at the latest at the deadline.
+    pub async fn serve(mut self, shutdown: impl Future<Output = ()>, ending: impl AsyncFnOnce(Instant, Vec<String>)) {
         let (connections, connection_token) = watch::channel(());
         self.listeners.accept(&connection_token);
         if let Some(predecessor) = self.predecessor.take() {
@@ -153,11 +156,14 @@ impl<P: Interceptor> Proxy<P> {
         let handed_over = self.update_listeners_until(shutdown, &connection_token).await;
         self.observer.status.set_phase(if handed_over { ProcessPhase::HandedOver } else { ProcessPhase::Draining });
         let deadline = Instant::now() + self.drain_timeout;
-        ending(deadline);
-        self.listeners.stop_accepting(handed_over).await;
         if handed_over {
+            self.listeners.stop_accepting(true).await;
             // Logged only now, so that after this line all new clients reach the other process.
             tracing::info!("another process has taken over: draining");
+        }
+        ending(deadline, self.process.members.topology.shared_addresses()).await;
+        if !handed_over {
+            self.listeners.stop_accepting(false).await;
         }
         drop(connection_token);
         let drained = self.drain(&connections, deadline);
@@ -194,11 +200,15 @@ impl<P: Interceptor> Proxy<P> {
                 std::future::pending().await
             }
         });
+        let (closing, mut closings) = mpsc::channel(1);
+        let mut pausing = pin!(other_drains::pause_for(&mut self.other_drains, &self.process.activity, closing));
         loop {
             self.listeners.watch(&mut monitors);
             tokio::select! {
                 () = &mut shutdown => return false,
                 never = &mut returning => match never {},
+                never = &mut pausing => match never {},
+                Some(closing) = closings.recv() => self.listeners.notify_member_connections(closing),
                 () = &mut taken_over => return true,
                 Ok(()) = self.placement.changed() => {
                     let placement = self.placement.borrow_and_update().clone();

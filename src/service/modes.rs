@@ -1,14 +1,16 @@
-//! Overrides of rule modes in `docward.modes`, which all docward processes of a deployment follow, and the rules that
-//! each process uses, so that the others know of a difference.
+//! Overrides of rule modes in `docward.modes`, which all docward processes of a deployment follow; the rules that each
+//! process uses, so that the others know of a difference; and drains.
 //!
-//! `{_id: RULE, mode, until, set_at, reason, by}` and `{_id: {rules: BEHAVIOUR}, until, procedures: [SCOPE]}`. Time is the
-//! server's (`$$NOW`), so that the clocks of the processes do not matter.
+//! `{_id: RULE, mode, until, set_at, reason, by}`, `{_id: {rules: BEHAVIOUR}, until, procedures: [SCOPE]}` and
+//! `{_id: {drain: ID}, until, at, addresses: [ADDRESS]}`. Time is the server's (`$$NOW`), so that the clocks of the
+//! processes do not matter.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bson::{Bson, Document, doc};
+use bson::oid::ObjectId;
+use bson::{Bson, DateTime, Document, doc};
 use futures_util::TryStreamExt as _;
 use mongodb::Collection;
 use mongodb::error::Error;
@@ -34,6 +36,23 @@ pub struct StoredOverrides {
     pub time: Option<ServerTime>,
     /// The rule sets in use lately.
     pub published: Vec<PublishedRules>,
+    pub drains: Vec<AnnouncedDrain>,
+}
+
+/// The drain of a process whose clients may have connections to other processes, too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AnnouncedDrain {
+    /// When its drivers stop selecting its members, by the server's clock, in milliseconds since 1970 UTC.
+    pub at: u64,
+    /// The advertised addresses of its members.
+    pub addresses: Vec<String>,
+}
+
+impl AnnouncedDrain {
+    fn parse(stored: &Document) -> Option<Self> {
+        let addresses = stored.get_array("addresses").ok()?.iter().filter_map(Bson::as_str).map(str::to_owned);
+        Some(Self { at: milliseconds(stored.get_datetime("at").ok()?)?, addresses: addresses.collect() })
+    }
 }
 
 /// What other processes must know of a rule set.
@@ -79,6 +98,7 @@ pub async fn load_overrides(service: &MongoService) -> Result<StoredOverrides, S
         overrides: found.iter().filter_map(parse).collect(),
         time: time.map(|now| ServerTime::reported(*now)),
         published: found.iter().filter_map(PublishedRules::parse).collect(),
+        drains: found.iter().filter_map(AnnouncedDrain::parse).collect(),
     })
 }
 
@@ -87,16 +107,37 @@ pub async fn load_overrides(service: &MongoService) -> Result<StoredOverrides, S
 /// # Errors
 /// The server or network error as text.
 pub async fn publish(service: &MongoService, rules: &PublishedRules, length: Duration) -> Result<(), String> {
-    let (server, modes) = modes(service)?;
-    let length = i64::try_from(length.as_millis()).unwrap_or(i64::MAX);
     let procedures: Vec<String> = rules.procedures.iter().map(ToString::to_string).collect();
-    let fields = doc! {"until": {"$add": ["$$NOW", length]}, "procedures": {"$literal": procedures}};
+    let fields = doc! {"until": after(length), "procedures": {"$literal": procedures}};
+    store(service, doc! {RULES: &rules.behaviour}, fields).await
+}
+
+/// Announces that this process begins to drain after `lead`, and ends `length` from now at the latest.
+///
+/// # Errors
+/// The server or network error as text.
+pub async fn announce_drain(
+    service: &MongoService,
+    addresses: &[String],
+    lead: Duration,
+    length: Duration,
+) -> Result<(), String> {
+    let fields = doc! {"until": after(length), "at": after(lead), "addresses": {"$literal": addresses}};
+    store(service, doc! {"drain": ObjectId::new()}, fields).await
+}
+
+async fn store(service: &MongoService, id: Document, fields: Document) -> Result<(), String> {
+    let (server, modes) = modes(service)?;
     let written = async {
         remove_expired(&modes).await?;
-        let update = modes.update_one(doc! {"_id": {RULES: &rules.behaviour}}, checked(vec![doc! {"$set": fields}])?);
-        update.upsert(true).await
+        modes.update_one(doc! {"_id": id}, checked(vec![doc! {"$set": fields}])?).upsert(true).await
     };
     written.await.map(drop).map_err(|error| describe(&server, &error))
+}
+
+/// An expression: the time so long from now.
+fn after(length: Duration) -> Document {
+    doc! {"$add": ["$$NOW", i64::try_from(length.as_millis()).unwrap_or(i64::MAX)]}
 }
 
 async fn remove_expired(modes: &Collection<Document>) -> Result<(), Error> {
@@ -116,10 +157,9 @@ pub async fn set(
     (reason, by): (&str, &str),
 ) -> Result<(ModeOverride, ServerTime), String> {
     let (server, modes) = modes(service)?;
-    let length = i64::try_from(length.as_millis()).unwrap_or(i64::MAX);
     let fields = doc! {
         "mode": mode.as_str(),
-        "until": {"$add": ["$$NOW", length]},
+        "until": after(length),
         "set_at": "$$NOW",
         "reason": {"$literal": reason},
         "by": {"$literal": by},
@@ -160,11 +200,15 @@ fn describe(server: &ServiceClient, error: &Error) -> String {
     format!("{DATABASE}.{COLLECTION}: {}", server.describe(error))
 }
 
+fn milliseconds(time: &DateTime) -> Option<u64> {
+    u64::try_from(time.timestamp_millis()).ok()
+}
+
 fn parse(stored: &Document) -> Option<(String, Arc<ModeOverride>)> {
     let text = |key| stored.get_str(key).ok().map(str::to_owned);
     let found = ModeOverride {
         mode: Mode::parse(stored.get_str("mode").ok()?)?,
-        until: u64::try_from(stored.get_datetime("until").ok()?.timestamp_millis()).ok()?,
+        until: milliseconds(stored.get_datetime("until").ok()?)?,
         reason: text("reason").unwrap_or_default(),
         by: text("by").unwrap_or_default(),
         shared: true,
@@ -174,8 +218,6 @@ fn parse(stored: &Document) -> Option<(String, Arc<ModeOverride>)> {
 
 #[cfg(test)]
 mod tests {
-    use bson::DateTime;
-
     use super::*;
 
     #[test]
@@ -184,7 +226,7 @@ mod tests {
         let override_until = |until: i64| {
             let stored = doc! {"_id": "rule", "mode": "shadow", "until": DateTime::from_millis(until)};
             let time = Some(ServerTime::reported(DateTime::from_millis(60_000)));
-            StoredOverrides { overrides: parse(&stored).into_iter().collect(), time, published: Vec::new() }
+            StoredOverrides { overrides: parse(&stored).into_iter().collect(), time, ..StoredOverrides::default() }
         };
         assert_eq!(override_until(3_660_000).valid().count(), 1);
         assert_eq!(override_until(60_000).valid().count(), 0);

@@ -335,30 +335,84 @@ fn begin(docward: &Docward, database: &str, number: u8) -> (Client, Document) {
     (client, fields)
 }
 
+/// A monitor that awaits a change.
+fn monitor(address: &str) -> Client {
+    let mut monitor = Client::connect(address);
+    let hello = monitor.command("admin", doc! { "hello": 1 });
+    assert!(hello.get_bool("isWritablePrimary").unwrap(), "{hello}");
+    let version = hello.get_document("topologyVersion").unwrap().clone();
+    let body = doc! { "hello": 1, "topologyVersion": version, "maxAwaitTimeMS": 60_000, "$db": "admin" };
+    monitor.send(&Message::new(body).flags(EXHAUST_ALLOWED));
+    monitor
+}
+
+fn assert_draining(monitor: &mut Client, advertised: &str) {
+    let reply = Message::parse(&monitor.receive());
+    let is = |key| reply.body().get_bool(key).unwrap();
+    assert!(
+        !is("isWritablePrimary") && !is("secondary"),
+        "the reply must make drivers choose another server: {:?}",
+        reply.body()
+    );
+    assert_eq!(reply.body().get_str("me").unwrap(), advertised);
+}
+
 #[test]
 fn monitors_learn_of_a_drain_at_once() {
     let mongod = Mongod::shared();
     let database = mongod.fresh_database();
     let mut docward = before(mongod).start();
     let (_open, _) = begin(&docward, &database, 71);
-    let mut monitor = Client::connect(&docward.address());
-    let hello = monitor.command("admin", doc! { "hello": 1 });
-    let version = hello.get_document("topologyVersion").unwrap().clone();
-    let body = doc! { "hello": 1, "topologyVersion": version, "maxAwaitTimeMS": 60_000, "$db": "admin" };
-    monitor.send(&Message::new(body).flags(EXHAUST_ALLOWED));
+    let mut monitor = monitor(&docward.address());
 
     docward.signal("TERM");
-    let word = Message::parse(&monitor.receive());
-    let is = |key| word.body().get_bool(key).unwrap();
-    assert!(
-        !is("isWritablePrimary") && !is("secondary"),
-        "the reply must make drivers choose another server: {:?}",
-        word.body()
-    );
-    assert_eq!(word.body().get_str("me").unwrap(), docward.address());
+    assert_draining(&mut monitor, &docward.address());
     assert!(monitor.closes_within(SOON), "the end of the stream must make drivers reconnect");
     assert!(docward.wait().success());
     assert!(!docward.log().iter().any(|line| line.contains("still")), "{:#?}", docward.log());
+}
+
+/// Behind a load balancer, a driver's monitor may be connected to another process than the one that drains.
+#[test]
+fn monitors_at_other_processes_learn_of_a_drain_too() {
+    let mongod = Mongod::shared();
+    let start = |name: &str, service: &str| {
+        let member = format!("{}=127.0.0.1:{},{name}", mongod.address(), free_port());
+        let docward = Docward::before(&mongod.uri()).without_listen().argument("--member").argument(member);
+        if service.is_empty() { docward.start() } else { docward.argument("--service").argument(service).start() }
+    };
+    let (shared, uri) = ("balancer.example.com:27017", mongod.uri());
+    let (mut draining, other, elsewhere) =
+        (start(shared, &uri), start(shared, &uri), start("b.example.com:27017", &uri));
+    let mut monitors = [&draining, &other].map(|docward| monitor(&docward.address()));
+    let mut unaffected = monitor(&elsewhere.address());
+    let mut client = Client::connect(&other.address());
+    let mut ping = move || assert_eq!(client.command("x", doc! { "ping": 1 }).get_f64("ok").unwrap(), 1.0);
+    ping();
+    draining.signal("TERM");
+    for monitor in &mut monitors {
+        assert_draining(monitor, shared);
+    }
+    assert!(monitors.iter_mut().all(|monitor| monitor.closes_within(SOON)), "drivers must connect again");
+    assert!(draining.wait().success());
+    ping();
+    // What a driver then does.
+    drop(monitor(&other.address()));
+    other.wait_for_log("another docward with this address drains");
+    assert!(!unaffected.closes_within(Duration::from_millis(100)));
+    // A process that starts again ignores the drains before.
+    let mut again = start(shared, &uri);
+    let mut monitor = monitor(&again.address());
+    assert!(!monitor.closes_within(Duration::from_secs(2)));
+    drop(monitor);
+    assert!(again.terminate().success());
+    // Without the database the others do not learn of it.
+    let unreachable = format!("mongodb://127.0.0.1:{}/?replicaSet=rs0", free_port());
+    for (service, expected) in [("", None), (unreachable.as_str(), Some("other docwards do not know of this drain"))] {
+        let mut alone = start(shared, service);
+        assert!(alone.terminate().success());
+        expected.map(|expected| alone.wait_for_log(expected));
+    }
 }
 
 /// A request that drivers repeat is not executed: the connection closes in its place. Others are executed.
@@ -396,7 +450,8 @@ fn behind_a_load_balancer_a_drain_is_short_and_no_operation_fails() {
     let ports = [free_port(), free_port()];
     let start = |port: u16| {
         let member = format!("{}=127.0.0.1:{port},{address}", mongod.address());
-        Docward::before(&mongod.uri()).without_listen().argument("--member").argument(member).start()
+        let before = Docward::before(&mongod.uri()).without_listen().argument("--member").argument(member);
+        before.argument("--service").argument(mongod.uri()).start()
     };
     let mut docwards = ports.map(start);
     balance(balanced, ports.map(|port| SocketAddr::from(([127, 0, 0, 1], port))).into());
@@ -418,7 +473,7 @@ fn behind_a_load_balancer_a_drain_is_short_and_no_operation_fails() {
     }
 }
 
-/// Drivers with retryable operations and transactions, each on several connections.
+/// Drivers with retryable operations, cursors and transactions, each on several connections.
 fn retrying_drivers(address: &str, database: &str) -> Load {
     let mut load = Load::start();
     for _ in 0..3 {
@@ -431,9 +486,7 @@ fn retrying_drivers(address: &str, database: &str) -> Load {
             let work = async move || match worker {
                 0 => database.collection("inserted").insert_one(doc! {}).await.map(drop),
                 1 => {
-                    // One batch. A getMore is not retryable and fails when its driver's pool is cleared, and a driver
-                    // whose monitor is connected to the other process clears its pool when a connection closes.
-                    let mut cursor = database.collection::<Document>("many").find(doc! {}).await?;
+                    let mut cursor = database.collection::<Document>("many").find(doc! {}).batch_size(5).await?;
                     while cursor.advance().await? {}
                     Ok(())
                 }

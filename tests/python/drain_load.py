@@ -4,7 +4,7 @@ import json
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
@@ -13,7 +13,7 @@ uri, database = sys.argv[1:3]
 THREADS = {"insert": 2, "read": 1, "cursor": 2, "transaction": 4, "unretried": 1}
 THINKING = 0.05  # seconds between two statements of a transaction
 stopping = threading.Event()
-done, failures, texts = Counter(), Counter(), []
+done, failures, texts, durations = Counter(), Counter(), [], defaultdict(list)
 client = MongoClient(uri, appName="drain-pymongo")
 db = client[database]
 
@@ -50,12 +50,14 @@ def unretried(count):
 
 def repeat(name, work):
     while not stopping.is_set():
+        began = time.monotonic()
         try:
             work(done[name])
             done[name] += 1
         except (PyMongoError, AssertionError) as error:
             failures[name] += 1
             texts.append(f"{name}: {type(error).__name__}: {error}"[:300])
+        durations[name].append(time.monotonic() - began)
 
 
 threads = [
@@ -70,5 +72,6 @@ sys.stdin.read()
 stopping.set()
 for thread in threads:
     thread.join()
+longest = {name: round(max(times), 2) for name, times in durations.items()}  # seconds
 stored = [db.inserted.count_documents({}), db.committed.count_documents({})]
-print(json.dumps({"done": done, "failures": failures, "texts": texts[:20], "stored": stored}), flush=True)
+print(json.dumps({"done": done, "failures": failures, "texts": texts[:20], "stored": stored, "longest": longest}), flush=True)

@@ -1,8 +1,8 @@
 """Drains and hand-overs of one of two docwards behind HAProxy while drivers work (`make drains`).
 
-Both docwards have the same `members`, and the drivers know the balancer only. Each round starts new drivers, so that
-each has connections at both docwards (with `source`: at one), ends one docward, and counts what failed at the drivers.
-At the end, `max_lifetime`: a docward that was restarted gets clients again.
+Both docwards have the same `members` and a service connection (`DOCWARD_SERVICE=0`: none), and the drivers know the
+balancer only. Each round starts new drivers, so that each has connections at both docwards (with `source`: at one), ends
+one docward, and counts what failed at the drivers. At the end, `max_lifetime`: a docward that was restarted gets clients again.
 """
 
 import os
@@ -24,6 +24,7 @@ ROUNDS = int(os.environ.get("DOCWARD_DRAINS", "20"))
 ALGORITHMS = os.environ.get("DOCWARD_BALANCE", "roundrobin leastconn source").split()
 POOL = os.environ.get("DOCWARD_DRAINS_POOL", "100")  # the default of drivers
 SKIPPED = 77  # exit status of a script without its toolchain
+SERVICE = os.environ.get("DOCWARD_SERVICE", "1") == "1"  # whether the docwards have a service connection
 LIFETIME = 6  # seconds
 BEFORE, AFTER = 1.0, 1.5  # seconds of load before a drain begins and after the drained process has ended
 
@@ -35,6 +36,7 @@ defaults
   timeout connect 5s
   timeout client 1h
   timeout server 1h
+  timeout check 5s
   option httpchk GET /readyz
   default-server check inter 200ms fall 1 rise 1
 
@@ -113,7 +115,8 @@ class Pair:
         member = f"{self.mongod.address}=127.0.0.1:{self.listeners[at]},{self.haproxy.address}"
         admin = f"127.0.0.1:{self.admins[at]}"
         hand_over = self.folder / f"{at}.sock"
-        arguments = ("--member", member, "--admin", admin, "--hand-over", str(hand_over), *self.arguments)
+        service = ("--service", self.mongod.uri) if SERVICE else ()
+        arguments = ("--member", member, "--admin", admin, "--hand-over", str(hand_over), *service, *self.arguments)
         return servers.Docward(servers.docward_executable(), self.mongod.uri, arguments=arguments)
 
     def end(self, at, hands_over):

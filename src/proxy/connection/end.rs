@@ -65,7 +65,7 @@ pub(in crate::proxy) enum End {
     /// No server for it can be reached; the text names the last one and the reason.
     #[error("{0}")]
     Unreachable(String),
-    #[error("docward is shutting down")]
+    #[error("docward is shutting down, or another docward with this address is")]
     Drained,
     #[error("the connection was as old as it may become (limits: max_lifetime)")]
     Expired,

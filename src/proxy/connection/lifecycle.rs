@@ -115,7 +115,7 @@ where
 
     /// Relays until the connection ends; `None`: until the client's own server connection must be dialled.
     async fn relay_until_end(&mut self) -> Option<End> {
-        let mut applied = Closing::Open;
+        let mut applied = if self.relay.drain_state.begun { Closing::Drain } else { Closing::Open };
         // Makes the current state, set before this connection began, count as a change.
         self.closing.mark_changed();
         // The activity at the last idle check.
@@ -134,6 +134,7 @@ where
                         return Some(End::Drained);
                     }
                     applied = apply(&mut self.relay, state, applied);
+                    seen = self.relay.activity;
                 }
                 Interruption::IdlePeriodElapsed if self.relay.is_idle() && self.relay.activity == seen => {
                     return Some(self.relay.drain_state.end());
@@ -192,18 +193,18 @@ where
     }
 }
 
-/// Applies the listener's `state` if it is more urgent than `applied`, the previous one. If the listener is gone,
-/// the connection closes when it is idle and ignores later states. Returns the state now applied.
+/// Applies the listener's `state` if it is more urgent than `applied`, the previous one, or ends the drain of another
+/// process. If the listener is gone, the connection closes when it is idle and ignores later states. Returns the state
+/// now applied.
 fn apply<C, U, P>(relay: &mut Relay<C, U, P>, state: Option<Closing>, applied: Closing) -> Closing
 where
     C: ClientSocket,
     U: ServerSocket,
     P: Interceptor,
 {
-    if state.is_some_and(|state| state <= applied) {
-        return applied;
-    }
     match state {
+        Some(Closing::Open) if applied == Closing::Drain => relay.resume(),
+        Some(state) if state <= applied => return applied,
         Some(Closing::Open) => {}
         Some(Closing::Drain) => relay.drain(),
         Some(Closing::WhenIdle | Closing::Now) | None => relay.drain_state.closes = Some(Retried::Always),

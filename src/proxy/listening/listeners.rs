@@ -217,10 +217,15 @@ impl<P: Interceptor> Listeners<P> {
 
     /// Sends a new state to all connections.
     pub(in crate::proxy) fn notify_connections(&self, closing: Closing) {
+        self.notify_member_connections(closing);
+        self.queries.notify(closing);
+    }
+
+    /// Sends a new state to the connections of members.
+    pub(in crate::proxy) fn notify_member_connections(&self, closing: Closing) {
         for open in self.open.values() {
             open.closing.send_replace(closing);
         }
-        self.queries.notify(closing);
     }
 
     /// Gives the listeners the last hello replies of their members.

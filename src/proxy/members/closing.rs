@@ -9,7 +9,7 @@ use crate::proxy::server_side::upstream::Address;
 pub(in crate::proxy) enum Closing {
     #[default]
     Open,
-    /// The process will end: drivers must stop selecting its members.
+    /// The process will end, or another one with the same addresses: drivers must stop selecting its members.
     Drain,
     /// Close when the connection is idle.
     WhenIdle,

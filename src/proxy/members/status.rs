@@ -17,7 +17,7 @@ pub enum ProcessPhase {
     #[default]
     Starting,
     Serving,
-    /// New connections are not accepted; open ones may finish.
+    /// New connections are not accepted any more, or soon; open ones may finish.
     Draining,
     /// Like `Draining`, because another process has taken over the listeners.
     HandedOver,

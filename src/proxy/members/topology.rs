@@ -114,6 +114,16 @@ impl Topology {
         map
     }
 
+    /// The advertised addresses at which clients may reach other processes, too. A listener for this machine alone, with
+    /// another name, is not shared.
+    pub(in crate::proxy) fn shared_addresses(&self) -> Vec<String> {
+        let shared = |slot: &&ListenerSlot| {
+            let advertise = slot.advertise.as_ref().filter(|_| slot.member.is_some());
+            advertise.is_some_and(|advertise| advertise.port.is_some() || !slot.listen.ip().is_loopback())
+        };
+        self.slots.load().iter().filter(shared).map(|slot| slot.advertised(slot.listen.ip())).collect()
+    }
+
     /// The first member's address.
     pub(in crate::proxy) fn first_address(&self, local: IpAddr) -> String {
         let slots = self.slots.load();

@@ -26,6 +26,15 @@ where
         self.note_activity_of(true);
     }
 
+    /// The drain was that of another process. The driver of a monitor opens new connections when the monitor's closes,
+    /// and closes those to the other process.
+    pub(in crate::proxy) fn resume(&mut self) {
+        (self.drain_state.begun, self.drain_state.busy) = (false, None);
+        if self.drain_state.last_reply_sent {
+            self.drain_state.closes = Some(Retried::Always);
+        }
+    }
+
     /// Continues the end of a connection that has reached its maximum `lifetime`, and returns the time until the next
     /// call. The driver of a monitor opens new connections when the monitor's closes. Other connections are still
     /// open after another lifetime if their driver has no such monitor.

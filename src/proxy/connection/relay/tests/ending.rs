@@ -62,6 +62,24 @@ async fn a_connection_to_a_dead_server_closes_immediately() {
     timeout(SOON, connection).await.expect("the connection should end").unwrap();
 }
 
+#[tokio::test]
+async fn after_the_drain_of_another_process_only_its_monitors_close() {
+    let mut watching = monitor().await;
+    watching.shutdown.send_replace(Closing::Drain);
+    read_frame(&mut watching.client).await;
+    watching.shutdown.send_replace(Closing::Open);
+    assert!(rest_of(&mut watching.client).await.is_empty());
+    let Ends { mut client, mut upstream, shutdown, connection } = start(64 * 1024);
+    for (id, state) in (1..).zip([Closing::Drain, Closing::Open, Closing::Drain, Closing::Open, Closing::WhenIdle]) {
+        shutdown.send_replace(state);
+        client.write_all(&frame(id, 0, 0, b"x")).await.unwrap();
+        read_frame(&mut upstream).await;
+        upstream.write_all(&frame(50, id, 0, b"y")).await.unwrap();
+        assert_eq!(read_frame(&mut client).await, frame(50, id, 0, b"y"));
+    }
+    timeout(SOON, connection).await.expect("the connection should end").unwrap();
+}
+
 /// A monitor that awaits a topology change, after the server's first reply to it.
 async fn monitor() -> Ends {
     let mut ends = start(64 * 1024);
