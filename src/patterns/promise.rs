@@ -37,14 +37,52 @@ impl<'s> Facts<'s> {
         Self { targets }
     }
 
-    /// Returns whether the statement names the field, a part of it or a field around it. A number or a positional operator
-    /// in a path may be a position in an array, but does not name the fields beside it.
-    pub fn name(&self, field: &Path) -> bool {
-        let is_named = |path: &[u8]| field.overlaps(path) || field.covers(&without_positions(path));
+    /// Returns whether the statement names the field, a part of it or a field around it, in this stored document. A number in
+    /// a path is a position only where an array is stored, and does not name the fields beside it.
+    pub fn name(&self, field: &Path, stored: Document<'_>) -> bool {
+        let is_named = |path: &[u8]| field.overlaps(path) || field.covers(&without_stored_positions(path, stored));
         match &self.targets {
             Targets::All => true,
             Targets::Paths(paths) => paths.iter().any(|path| is_named(path)),
         }
+    }
+}
+
+/// Returns a path without its positions in the arrays of a stored document.
+fn without_stored_positions(path: &[u8], stored: Document<'_>) -> SmallVec<[u8; 64]> {
+    let mut named = SmallVec::new();
+    let (mut value, mut rest) = (Some(Value::document(stored)), path);
+    while !rest.is_empty() {
+        let (part, after) = split_path(rest);
+        match (value.and_then(Value::as_array), part.first()) {
+            // It may be one of several elements.
+            (_, Some(b'$')) => {
+                append_part(&mut named, &without_positions(after.unwrap_or_default()));
+                break;
+            }
+            (Some(array), Some(b'0'..=b'9')) => value = array.get(part),
+            _ => {
+                append_part(&mut named, part);
+                value = value.and_then(Value::as_document).and_then(|document| document.get(part));
+            }
+        }
+        rest = after.unwrap_or_default();
+    }
+    named
+}
+
+fn append_part(path: &mut SmallVec<[u8; 64]>, part: &[u8]) {
+    if !path.is_empty() && !part.is_empty() {
+        path.push(b'.');
+    }
+    path.extend_from_slice(part);
+}
+
+/// Returns the first part of a path, and the rest.
+pub(super) fn split_path(path: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match path.iter().position(|byte| *byte == b'.') {
+        Some(dot) => (path.get(..dot).unwrap_or(path), path.get(dot + 1..)),
+        None => (path, None),
     }
 }
 

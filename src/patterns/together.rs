@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::field_path::FieldPath;
 use super::plain::{self, NotPlain, PlainWrite};
-use super::promise::Facts;
+use super::promise::{Facts, split_path};
 use super::stored_data::{DataCheck, all, any, has_type, is_one_of, not, value};
 use super::{AnyPattern, Applicability, Context, Pattern, Procedures, Rejection, Verdict};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
@@ -219,7 +219,7 @@ impl Together {
             if old != new && values.is_empty() {
                 values = format!(": '{field}' from {} to {}", shown(&old), shown(&new));
             }
-            changed.push(Some(old != new || facts.name(field)));
+            changed.push(Some(old != new || facts.name(field, before)));
             was.push(!old.is_empty());
             is.push(Some(!new.is_empty()));
         }
@@ -243,12 +243,12 @@ impl Together {
         let mut rest = fields;
         while let Some(((_, path), others)) = rest.split_first() {
             rest = others;
-            let part = split(path).0;
-            let is_seen = fields.iter().take(fields.len() - others.len() - 1).any(|(_, one)| split(one).0 == part);
+            let part = split_path(path).0;
+            let is_seen = fields.iter().take(fields.len() - others.len() - 1).any(|(_, one)| split_path(one).0 == part);
             let below: SmallVec<[FieldBelow<'_>; 4]> = fields
                 .iter()
-                .filter(|(_, path)| split(path).0 == part)
-                .filter_map(|(index, path)| Some((*index, split(path).1?)))
+                .filter(|(_, path)| split_path(path).0 == part)
+                .filter_map(|(index, path)| Some((*index, split_path(path).1?)))
                 .collect();
             // One field alone has no other to agree with.
             let (false, 2.., Some(value)) = (is_seen, below.len(), after.get(part)) else { continue };
@@ -320,7 +320,7 @@ fn list(fields: &[&Path]) -> String {
 
 /// Returns the values of the field at `path`, as a query by the path finds them: also in the elements of arrays.
 fn held<'d>(document: Document<'d>, path: &[u8]) -> Held<'d> {
-    let (part, rest) = split(path);
+    let (part, rest) = split_path(path);
     let Some(value) = document.get(part) else { return Held::new() };
     let Some(rest) = rest else { return Held::from_elem(value, 1) };
     match (value.as_document(), value.as_array()) {
@@ -341,11 +341,4 @@ fn shown(values: &[Value<'_>]) -> String {
     };
     shorten(&mut text, LONGEST);
     text
-}
-
-fn split(path: &[u8]) -> (&[u8], Option<&[u8]>) {
-    match path.iter().position(|byte| *byte == b'.') {
-        Some(dot) => (path.get(..dot).unwrap_or(path), path.get(dot + 1..)),
-        None => (path, None),
-    }
 }

@@ -53,6 +53,14 @@ pub(super) fn entries() -> Vec<Entry> {
         in_some_arrays(doc! { "$set": { "a.0.b.0.c": 1, "a.0.d": 2, "a.1.b.0.c": 1 } }),
         in_some_arrays(doc! { "$set": { "a.0.d": 2 }, "$unset": { "a.0.b.0.c": 1 } }),
         Entry {
+            name: "together: a number beside a name is the name of a field, and names no other field",
+            rules: &["together: [a.n.x, a.m.x]"],
+            stored: vec![doc! { "_id": 1, "a": { "n": { "x": 1 } } }],
+            steps: vec![update(doc! { "_id": 1 }, doc! { "$set": { "a.m.x": [], "a.0.n.x": [] } })],
+            must: "is rejected",
+            holds: |seen| seen.code() == 121 && !seen.one().get_document("a").unwrap().contains_key("m"),
+        },
+        Entry {
             name: "together: a path with a name that begins with $",
             rules: &["together: [a.b, c]"],
             stored: vec![doc! { "_id": 1, "a": { "b": 1 }, "c": 1 }],
