@@ -1,13 +1,17 @@
-//! The listener flags of the subcommands that accept clients.
+//! The listener flags of the subcommands that accept clients, and where their listeners are opened.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use anyhow::{Result, ensure};
 use clap::Args;
 
 use super::config_file::{ConfigFile, TlsKeys};
 use super::values;
+use crate::proxy::{Advertised, ListenerPlacement, Mapped};
 
+/// The default address of the first listener.
+const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 27018);
 /// The heading of the TLS flags in the help.
 const TLS: &str = "TLS";
 
@@ -53,4 +57,25 @@ impl ListenOptions {
             ..file
         }
     }
+}
+
+/// The addresses of the members' listeners.
+///
+/// # Errors
+/// A message for the user.
+pub(super) fn placement(settings: &ConfigFile) -> Result<ListenerPlacement> {
+    let advertise = settings.advertise.clone().map(|host| Advertised { host, port: None });
+    if settings.members.is_empty() {
+        return Ok(ListenerPlacement::Following { first: settings.listen.unwrap_or(LISTEN), advertise });
+    }
+    ensure!(
+        settings.listen.is_none(),
+        "--listen cannot be used with --member (`members`): every member has its own address"
+    );
+    let mapped = settings.members.iter().map(|(member, entry)| Mapped {
+        member: member.clone(),
+        listen: entry.listen,
+        advertise: entry.advertise.clone().or_else(|| advertise.clone()),
+    });
+    Ok(ListenerPlacement::Mapped(mapped.collect()))
 }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
@@ -22,7 +22,7 @@ use super::active_rules::ActiveRules;
 use super::config_file::{AdminKeys, ConfigFile, LimitKeys};
 use super::connection::{ConnectionOptions, exit_code, start};
 use super::explain::milliseconds_now;
-use super::listening::ListenOptions;
+use super::listening::{ListenOptions, placement};
 use super::live_report;
 use super::notices::notices;
 use super::pool::PoolArguments;
@@ -34,16 +34,12 @@ use super::words::iso;
 use super::{EXIT_USAGE, LogFormat, fail, logging};
 use crate::config::Report;
 use crate::otlp::Endpoint;
-use crate::proxy::{
-    Advertised, Interceptor, ListenerPlacement, ListenerTls, Mapped, Proxy, ProxyConfig, Upstream, UpstreamTls,
-};
+use crate::proxy::{Interceptor, ListenerTls, Proxy, ProxyConfig, Upstream, UpstreamTls};
 use crate::rules::RuleSet;
 use crate::secret::Secret;
 use crate::service::access::{self, ServiceAccess};
 use crate::service::{MongoService, requirements, worker};
 
-/// The default address of the first listener.
-const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 27018);
 /// The default drain timeout; shorter than the usual timeouts of drivers and service managers.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the service manager should wait after the drain, for the last spans and log lines.
@@ -249,27 +245,6 @@ pub(super) async fn configure(settings: ConfigFile) -> Result<(ProxyConfig, Mong
         hand_over: settings.hand_over,
     };
     Ok((config, service))
-}
-
-/// The addresses of the members' listeners.
-///
-/// # Errors
-/// A message for the user.
-pub(super) fn placement(settings: &ConfigFile) -> Result<ListenerPlacement> {
-    let advertise = settings.advertise.clone().map(|host| Advertised { host, port: None });
-    if settings.members.is_empty() {
-        return Ok(ListenerPlacement::Following { first: settings.listen.unwrap_or(LISTEN), advertise });
-    }
-    ensure!(
-        settings.listen.is_none(),
-        "--listen cannot be used with --member (`members`): every member has its own address"
-    );
-    let mapped = settings.members.iter().map(|(member, entry)| Mapped {
-        member: member.clone(),
-        listen: entry.listen,
-        advertise: entry.advertise.clone().or_else(|| advertise.clone()),
-    });
-    Ok(ListenerPlacement::Mapped(mapped.collect()))
 }
 
 /// Checks that docward's own user has the privileges that the rules need. Ignores a server that is down for now.

@@ -9,7 +9,7 @@ use super::{Fingerprint, Reloadable};
 use crate::cli::active_rules::ActiveRules;
 use crate::cli::config_file::ConfigFile;
 use crate::cli::connection::ConnectionOptions;
-use crate::cli::serve::placement;
+use crate::cli::listening::placement;
 use crate::proxy::ListenerPlacement;
 use crate::rules::RuleSet;
 
