@@ -64,6 +64,7 @@ pub use promise::Facts;
 pub use rejection::{MAX_REASON_LENGTH, NoEffect, NoEffectKind, Rejection};
 pub use requirement::Requirement;
 pub use stored_data::{Backfill, DataCheck, Search};
+pub use together::may_have_checked;
 use verdict::Violation;
 pub use verdict::{CollectionQuery, CommandVerdict, Prerequisite, Rewrite, StoredKind, Unmatched, Verdict};
 

@@ -8,17 +8,19 @@ use std::fmt::Debug;
 
 use super::{Collection, NoEffect, Rejection};
 use crate::command::Operation;
-use crate::document::{CowDocument, Document};
+use crate::document::{CowDocument, Document, Path};
 
 /// The field that is set and unset again to cause a write conflict. It is never visible outside the transaction.
 pub(super) const TOUCH: &str = "_docward_touch";
 
 /// The statements of a pattern that can require a procedure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Procedures {
     None,
     /// Updates, and what other rules make of replacements.
     Updates,
+    /// Updates that are not plain for `together` with these fields.
+    NotPlain(Vec<Path>),
     All,
 }
 

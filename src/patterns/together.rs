@@ -53,7 +53,7 @@ impl Pattern for Together {
     }
 
     fn procedures(&self) -> Procedures {
-        Procedures::Updates
+        Procedures::NotPlain(self.fields.clone())
     }
 
     fn promise(
@@ -100,6 +100,20 @@ impl Pattern for Together {
     fn check_final(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
         self.plain(&statement.operation).unwrap_or_else(|odd| Err(plain::reason_to_check(odd)))
     }
+}
+
+/// Returns whether a rule with these fields may have checked a client's update, also after changes of other rules. Those
+/// make operators of replacements and pipelines.
+#[must_use]
+pub fn may_have_checked(fields: &[Path], operation: &Operation<'_>) -> bool {
+    let Operation::Update(update) = operation else { return false };
+    let is_simple = matches!(update.modification, Modification::Operators(_)) && !update.upsert;
+    !is_simple || fields.iter().any(|field| plain::stored(update, field).is_err()) || in_elements(fields, update)
+}
+
+/// Returns whether an update writes one of the fields in an array element.
+fn in_elements(fields: &[Path], update: &Update<'_>) -> bool {
+    fields.iter().any(|field| matches!(plain::stored(update, field), Ok(PlainWrite::InElement(_))))
 }
 
 /// A field by its index in the rule, and the rest of its path below some value.

@@ -9,40 +9,83 @@ use std::fmt;
 
 use super::index::{Index, IndexedRule};
 use super::rule::{Rule, RuleId};
+use crate::command::{Namespace, Operation};
 use crate::config::NamespaceGlob;
-use crate::patterns::Procedures;
+use crate::document::Path;
+use crate::patterns::{Procedures, may_have_checked};
 
 /// Statements that some rule carries out in docward's own transactions, whatever its mode.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProcedureScope {
     namespace: String,
-    only_updates: bool,
+    statements: ScopedStatements,
 }
 
-/// The mark of a scope with updates only, after its namespace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum ScopedStatements {
+    All,
+    Updates,
+    /// Updates that are not plain for these fields.
+    NotPlain(Vec<String>),
+}
+
+/// The marks of a scope with updates only, after its namespace.
 const ONLY_UPDATES: &str = " updates";
+const NOT_PLAIN: &str = " not plain: ";
 
 impl ProcedureScope {
-    pub(super) fn of_rule(rule: &Rule) -> impl Iterator<Item = Self> {
-        let procedures = rule.pattern.procedures();
-        let only_updates = procedures == Procedures::Updates;
+    /// `all_updates`: other rules may make updates that are not plain from those that are.
+    pub(super) fn of_rule(rule: &Rule, all_updates: bool) -> impl Iterator<Item = Self> {
+        let statements = match rule.pattern.procedures() {
+            Procedures::None => None,
+            Procedures::All => Some(ScopedStatements::All),
+            Procedures::NotPlain(fields) if !all_updates => {
+                Some(ScopedStatements::NotPlain(fields.iter().map(ToString::to_string).collect()))
+            }
+            Procedures::Updates | Procedures::NotPlain(_) => Some(ScopedStatements::Updates),
+        };
         let own = rule.namespaces.iter().map(|namespace| namespace.value.to_string());
         let further = rule.pattern.also_evaluates().into_iter().map(|namespace| namespace.to_string());
-        let namespaces = own.chain(further).filter(move |_| procedures != Procedures::None);
-        namespaces.map(move |namespace| Self { namespace, only_updates })
+        let namespaces = own.chain(further);
+        statements.into_iter().flat_map(move |statements| {
+            let scoped = move |namespace| Self { namespace, statements: statements.clone() };
+            namespaces.clone().map(scoped).collect::<Vec<_>>()
+        })
     }
 
     /// Reads what `Display` writes.
     #[must_use]
     pub fn parse(text: &str) -> Self {
+        if let Some((namespace, fields)) = text.split_once(NOT_PLAIN) {
+            let fields = serde_json::from_str(fields).map_or(ScopedStatements::Updates, ScopedStatements::NotPlain);
+            return Self { namespace: namespace.to_owned(), statements: fields };
+        }
         let namespace = text.strip_suffix(ONLY_UPDATES);
-        Self { namespace: namespace.unwrap_or(text).to_owned(), only_updates: namespace.is_some() }
+        let statements = if namespace.is_some() { ScopedStatements::Updates } else { ScopedStatements::All };
+        Self { namespace: namespace.unwrap_or(text).to_owned(), statements }
+    }
+
+    fn covers(&self, operation: &Operation<'_>) -> bool {
+        match (&self.statements, operation) {
+            (ScopedStatements::All, _) => true,
+            (_, Operation::Insert(_) | Operation::Delete(_)) => false,
+            (ScopedStatements::Updates, Operation::Update(_)) => true,
+            (ScopedStatements::NotPlain(fields), operation) => {
+                let paths: Option<Vec<Path>> = fields.iter().map(|field| Path::parse(field)).collect();
+                paths.is_none_or(|paths| may_have_checked(&paths, operation))
+            }
+        }
     }
 }
 
 impl fmt::Display for ProcedureScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.namespace, if self.only_updates { ONLY_UPDATES } else { "" })
+        f.write_str(&self.namespace)?;
+        match &self.statements {
+            ScopedStatements::All => Ok(()),
+            ScopedStatements::Updates => f.write_str(ONLY_UPDATES),
+            ScopedStatements::NotPlain(fields) => write!(f, "{NOT_PLAIN}{}", serde_json::json!(fields)),
+        }
     }
 }
 
@@ -50,23 +93,20 @@ impl fmt::Display for ProcedureScope {
 #[derive(Clone, Debug)]
 pub struct Doubt {
     scopes: BTreeSet<ProcedureScope>,
-    /// The number of a rule shows whether the scope is of updates only.
+    /// The number of a rule is the position of a scope.
     index: Index,
 }
-
-const EVERYTHING: RuleId = RuleId(0);
-const UPDATES: RuleId = RuleId(1);
 
 impl Doubt {
     /// Omits scopes that this version cannot read.
     #[must_use]
     pub fn new(scopes: BTreeSet<ProcedureScope>) -> Self {
-        let indexed = |scope: &ProcedureScope| {
+        let indexed = |(position, scope): (usize, &ProcedureScope)| {
             let namespace = NamespaceGlob::parse(&scope.namespace).ok()?;
-            Some((if scope.only_updates { UPDATES } else { EVERYTHING }, Cow::Owned(namespace)))
+            Some((RuleId(u32::try_from(position).ok()?), Cow::Owned(namespace)))
         };
-        let rules = vec![IndexedRule { evaluation_order: 0, exclusive: None }; 2];
-        let index = Index::new(rules, scopes.iter().filter_map(indexed));
+        let rules = vec![IndexedRule { evaluation_order: 0, exclusive: None }; scopes.len()];
+        let index = Index::new(rules, scopes.iter().enumerate().filter_map(indexed));
         Self { scopes, index }
     }
 
@@ -81,10 +121,13 @@ impl Doubt {
         self.index.find(database.as_ref(), collection.as_ref()).is_some()
     }
 
-    /// Whether other statements than updates may have been, too.
+    /// Whether a client's statement on a namespace may have been.
     #[must_use]
-    pub fn covers_everything(&self, database: impl AsRef<[u8]>, collection: impl AsRef<[u8]>) -> bool {
-        let found = self.index.find(database.as_ref(), collection.as_ref());
-        found.is_some_and(|found| found.ids().contains(&EVERYTHING))
+    pub fn covers_statement(&self, namespace: Namespace<'_>, operation: &Operation<'_>) -> bool {
+        let Some(found) = self.index.find(namespace.database.as_bytes(), namespace.collection.as_bytes()) else {
+            return false;
+        };
+        let mut scopes = found.ids().iter().filter_map(|id| self.scopes.iter().nth(id.index()));
+        scopes.any(|scope| scope.covers(operation))
     }
 }

@@ -199,7 +199,9 @@ impl RuleSet {
     /// Where rules carry statements out in docward's own transactions, or would in another mode.
     #[must_use]
     pub fn procedure_scopes(&self) -> BTreeSet<ProcedureScope> {
-        self.rules.iter().flat_map(ProcedureScope::of_rule).collect()
+        // Those of `bucket` become upserts.
+        let all_updates = self.rules.iter().any(|rule| rule.pattern.name() == "bucket");
+        self.rules.iter().flat_map(|rule| ProcedureScope::of_rule(rule, all_updates)).collect()
     }
 
     /// The fingerprints of the enforced rules that carry statements out in docward's own transactions.

@@ -16,7 +16,7 @@ use super::super::server_errors;
 use super::super::step::Step;
 use super::transaction::{AttemptEnd, RestartReason, last};
 use super::{BatchJob, commands};
-use crate::command::{Namespace, Operation, OwnTransaction, Reply, code, error_reply};
+use crate::command::{Operation, OwnTransaction, Reply, code, error_reply};
 use crate::document::{Document, Value};
 
 /// How often docward waits for another one that carries out the same write directly.
@@ -55,12 +55,13 @@ impl<'f> BatchJob<'f> {
     /// Whether an earlier send may be committed in docward's transaction, and this one would not find it.
     fn may_be_committed(&self, index: usize) -> bool {
         let (Some(doubt), Some(evaluated)) = (self.doubt, self.evaluated.get(index)) else { return false };
-        let Namespace { database, collection } = self.batch.namespace(&evaluated.statement);
-        let is_covered = match &evaluated.statement.operation {
-            Operation::Update(_) => doubt.covers(database, collection),
-            Operation::Insert(_) | Operation::Delete(_) => doubt.covers_everything(database, collection),
-        };
-        is_covered && (evaluated.rejected.is_some() || !evaluated.needs_transaction())
+        let namespace = self.batch.namespace(&evaluated.statement);
+        if !doubt.covers(namespace.database, namespace.collection) {
+            return false;
+        }
+        let original = evaluated.statement.original();
+        let operation = original.as_ref().map_or(&evaluated.statement.operation, |original| &original.operation);
+        doubt.covers_statement(namespace, operation) && (evaluated.rejected.is_some() || !evaluated.needs_transaction())
     }
 
     /// Asks the server about earlier sends. Statements that were carried out are then sent as they came, so that the

@@ -190,3 +190,36 @@ fn the_session_and_the_numbers_of_transactions_stay_the_same() {
     let expected = bson::Uuid::parse_str("65706478-6273-6501-0101-010101010104").unwrap();
     assert_eq!((session, abort.get_i64("txnNumber").unwrap()), (expected.into(), 5 * 1024));
 }
+
+/// A rule of `together` checks some updates: only these may have been committed.
+#[test]
+fn a_plain_update_is_sent_without_a_question_where_only_checked_ones_have_transactions() {
+    const DENY: (&str, &str) = ("d.c", "deny: { operations: [drop] }");
+    let asks = |former: &[(&str, &str)], statement: Bson| {
+        let message = retryable(doc! {"update": "c", "updates": [statement]});
+        let rules = in_doubt(&rules(&[DENY]), &rules(former));
+        matches!(Plan::new(&message, &rules, NOW).next(Input::Start, &mut client_state()), Step::Exchange(_))
+    };
+    let both = [("d.c", "together: [a, s.x]")];
+    for plain in [
+        doc! {"$inc": {"a": 1}, "$set": {"s.x": 1}},
+        doc! {"$push": {"a": 1}, "$unset": {"s": 1}},
+        doc! {"$set": {"t": [1], "t.0": 1}},
+    ] {
+        assert!(!asks(&both, doc! {"q": {"_id": 1}, "u": plain.clone()}), "{plain}");
+        assert!(asks(&[TREE], doc! {"q": {"_id": 1}, "u": plain}));
+    }
+    for statement in [
+        doc! {"q": {}, "u": {"$inc": {"s": 1}}},
+        doc! {"q": {}, "u": {"$rename": {"a": "b"}}},
+        doc! {"q": {}, "u": {"$set": {"s.0.x": 1}}},
+        doc! {"q": {}, "u": [{"$set": {"t": 1}}]},
+        doc! {"q": {}, "u": {"t": 1}},
+        doc! {"q": {"_id": 1}, "u": {"$set": {"t": 1}}, "upsert": true},
+    ] {
+        assert!(asks(&both, statement.clone()), "{statement}");
+    }
+    // A push to a bucket becomes an upsert.
+    let bucket = ("d.c", "bucket: { array: items, count: count, limit: 10, opened: at }");
+    assert!(asks(&[both[0], bucket], doc! {"q": {"_id": 1}, "u": {"$inc": {"a": 1}}}));
+}
