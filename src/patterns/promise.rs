@@ -88,7 +88,9 @@ pub(super) fn split_path(path: &[u8]) -> (&[u8], Option<&[u8]>) {
 
 /// Returns whether one of two paths is the other or lies inside it, as written or without positions in arrays.
 pub(super) fn is_related(field: &Path, path: &[u8]) -> bool {
-    field.overlaps(path) || paths_overlap(&without_positions(field.as_str().as_bytes()), &without_positions(path))
+    // A path without a dot has no position.
+    let without = || paths_overlap(&without_positions(field.as_str().as_bytes()), &without_positions(path));
+    field.overlaps(path) || path.contains(&b'.') && without()
 }
 
 /// Returns the fields that the stages of a pipeline name; `None` if one names the whole document.
