@@ -28,7 +28,9 @@ pub use form::{StatementKind, WriteForm};
 pub use name::{CommandName, command_names};
 pub use operators::operators;
 pub use pipeline::{InputStage, OutputTarget, indirect_write_targets, input_collections, input_stages, output_targets};
-pub use repeated_names::{has_repeated_name, repeated_name_check, repeated_name_in, without_repeated_name_checks};
+pub use repeated_names::{
+    StageOrigin, has_repeated_name, repeated_name_check, repeated_name_in, without_repeated_name_checks,
+};
 pub use reply::{Reply, error_reply, write_overload_labels};
 pub use statement::{
     Conditions, Delete, Insert, Modification, Operation, Pipeline, Statement, Update, current_date_type, narrowed,

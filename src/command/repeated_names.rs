@@ -33,15 +33,28 @@ pub fn repeated_name_in(errmsg: &str) -> Option<&str> {
     Some(rest.rsplit_once(AFTER_MARK).map_or(rest, |(id, _)| id))
 }
 
-/// Returns the stage to put before these. `own`: docward wrote all of them. A client's stage may also write through
-/// arrays in arrays, which docward's never do.
-pub fn repeated_name_check<'s>(stages: impl Iterator<Item = Document<'s>>, own: bool) -> CowDocument<'static> {
-    let mut used = UsedFields::default();
+/// Who wrote the stages of a pipeline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StageOrigin {
+    /// A client: stages may write through arrays in arrays, which docward's never do.
+    Client,
+    /// A pattern: its stages read only fields that they write.
+    Pattern,
+    /// A tool, or a command of docward itself.
+    Tool,
+}
+
+/// Returns the stage to put before these.
+pub fn repeated_name_check<'s>(
+    stages: impl Iterator<Item = Document<'s>>,
+    origin: StageOrigin,
+) -> CowDocument<'static> {
+    let mut used = UsedFields { origin, fields: SmallVec::new(), whole: None };
     stages.filter_map(Document::first).for_each(|stage| used.add_stage(stage));
     CowDocument::build_of(LENGTH, |w| {
         cond(
             w.slot("$replaceWith"),
-            |slot| slot.nested(|w| w.array("$or", |a| used.write_conditions(a, own))),
+            |slot| slot.nested(|w| w.array("$or", |a| used.write_conditions(a))),
             failure,
             |slot| slot.string("$$ROOT"),
         );
@@ -90,8 +103,9 @@ struct UsedField<'s> {
 }
 
 /// The top-level fields that stages write or read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct UsedFields<'s> {
+    origin: StageOrigin,
     fields: SmallVec<[UsedField<'s>; 8]>,
     /// A stage may change any field, to this depth.
     whole: Option<usize>,
@@ -103,7 +117,9 @@ impl<'s> UsedFields<'s> {
             (b"$set" | b"$addFields", Kind::Document) => {
                 for field in value.as_document().unwrap_or(Document::EMPTY).elements() {
                     self.add(field.key, depth_of(field.value));
-                    self.add_references(field.value);
+                    if self.origin != StageOrigin::Pattern {
+                        self.add_references(field.value);
+                    }
                 }
             }
             (b"$unset", Kind::String) => self.add(value.as_string_bytes().unwrap_or_default(), 0),
@@ -153,7 +169,7 @@ impl<'s> UsedFields<'s> {
     }
 
     /// Writes conditions of which one is true if a used name is there twice.
-    fn write_conditions(&self, a: &mut ArrayWriter<'_>, own: bool) {
+    fn write_conditions(&self, a: &mut ArrayWriter<'_>) {
         if let Some(whole) = self.whole {
             let inside = self.fields.iter().map(|field| field.depth + 1).max();
             return write_inside(a, "$$ROOT", whole.max(inside.unwrap_or(0)), 0);
@@ -171,7 +187,7 @@ impl<'s> UsedFields<'s> {
                         w,
                         |slot| write_elements(slot, &value),
                         |a| {
-                            if own {
+                            if self.origin != StageOrigin::Client {
                                 a.nested(|w| w.array("$isArray", |a| a.string("$$this")));
                             }
                             write_inside(a, "$$this", field.depth, 1);
@@ -187,11 +203,30 @@ fn is_literal(operator: &[u8]) -> bool {
     matches!(operator, b"$literal" | b"$const")
 }
 
+/// Operators whose result is neither a document nor an array: their arguments need not be looked at.
+const SCALAR: [&[u8]; 14] = [
+    b"$and",
+    b"$or",
+    b"$not",
+    b"$eq",
+    b"$ne",
+    b"$gt",
+    b"$gte",
+    b"$lt",
+    b"$lte",
+    b"$in",
+    b"$type",
+    b"$isNumber",
+    b"$isArray",
+    b"$toInt",
+];
+
 /// Returns how many levels of documents and arrays an expression may create.
 fn depth_of(expression: Value<'_>) -> usize {
     match expression.kind {
         Kind::Document => match expression.as_document().and_then(Document::first) {
             Some(Element { key, value }) if is_literal(key) => nesting(value),
+            Some(Element { key, .. }) if SCALAR.contains(&key) => 0,
             Some(Element { key, value }) if key.starts_with(b"$") => {
                 usize::from(key == b"$setField") + depth_of_arguments(value)
             }

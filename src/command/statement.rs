@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::array_filters;
 use super::form::{StatementKind, WriteForm};
-use super::repeated_names::repeated_name_check;
+use super::repeated_names::{StageOrigin, repeated_name_check};
 use crate::document::{AmbiguousName, CowDocument, Document, Element, Kind, Value, Writer, edit};
 use smallvec::SmallVec;
 
@@ -89,8 +89,11 @@ pub struct Pipeline<'a> {
 impl<'a> Pipeline<'a> {
     /// Adds the check for repeated names to the stages.
     pub fn new(stages: Vec<CowDocument<'a>>, meaning: Modification<'a>, may_keep: bool) -> Self {
-        let own = !matches!(meaning, Modification::ClientPipeline(_));
-        let check = repeated_name_check(stages.iter().map(CowDocument::as_document), own);
+        let origin = match meaning {
+            Modification::ClientPipeline(_) => StageOrigin::Client,
+            _ => StageOrigin::Pattern,
+        };
+        let check = repeated_name_check(stages.iter().map(CowDocument::as_document), origin);
         Self { check, stages, meaning, may_keep }
     }
 

@@ -4,7 +4,7 @@
 //! allowed.
 
 use super::id::NodeId;
-use crate::command::{Insert, Modification, Operation, Update, repeated_name_check};
+use crate::command::{Insert, Modification, Operation, StageOrigin, Update, repeated_name_check};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, Writer, edit};
 use crate::effect::equality;
 use crate::patterns::Rejection;
@@ -141,7 +141,7 @@ impl TreeFields {
                 });
             });
         });
-        let check = repeated_name_check(std::iter::once(stage.as_document()), true);
+        let check = repeated_name_check(std::iter::once(stage.as_document()), StageOrigin::Pattern);
         let update = |w: &mut Writer<'_>| {
             w.array("u", |a| {
                 [&check, &stage].into_iter().for_each(|stage| a.value(Value::document(stage.as_document())))
