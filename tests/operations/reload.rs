@@ -110,6 +110,8 @@ fn the_configuration_file_may_name_other_rules() {
     docward.wait_for_log("keys other than `rules` and `members` have changed");
     write("docward.yml", "rulse: []\n");
     docward.wait_for_log("rulse");
+    write("docward.yml", "");
+    docward.wait_for_log("names no `rules` any more");
     await_rule(&docward, Some("'second'"));
 }
 

@@ -171,6 +171,29 @@ fn two_docwards_with_other_modes_carry_a_write_out_once() {
     assert_eq!(second.get_i32("code").ok(), Some(217), "{second}");
 }
 
+/// The server keeps no record of a statement that matched nothing, or that failed.
+#[test]
+fn what_had_no_effect_under_other_rules_has_a_result() {
+    let mut session = Session::new();
+    let (enforced, disabled) = (session.docward("enforce"), session.docward("disabled"));
+    let moved = |id: &str| doc! { "q": { "_id": id }, "u": { "$set": { "parent": "root" } } };
+    let chosen = |id: i32| doc! { "q": { "_id": id }, "u": { "$set": { "author_id": 1, "author_name": "Ada" } } };
+    session.write(&disabled, &disabled, doc! { "insert": "books", "documents": [{ "_id": 1 }] });
+    for (command, n) in [
+        (doc! { "update": "nodes", "updates": [moved("absent")] }, 0),
+        (
+            doc! { "insert": "nodes", "documents": [{ "_id": "b", "parent": "root" }, { "_id": "a", "parent": "root" }] },
+            1,
+        ),
+        (doc! { "update": "books", "updates": [chosen(1), chosen(7)], "ordered": false }, 1),
+    ] {
+        let [first, second] = session.write(&disabled, &enforced, command);
+        assert_eq!((first.get_i32("n").unwrap(), second.get_i32("n").unwrap()), (n, n), "{first} {second}");
+        let codes: Vec<_> = write_errors(&second).iter().map(|(_, code)| *code).collect();
+        assert_eq!(codes, [217], "{second}");
+    }
+}
+
 #[test]
 fn a_reload_between_two_sends_carries_a_write_out_once() {
     let mut session = Session::new();

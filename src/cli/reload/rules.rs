@@ -92,13 +92,19 @@ impl Rules {
             ..settings.clone()
         };
         let placed = placed?;
+        // A file that is being written, or was lost and created again, looks the same.
+        if settings.rules.is_empty() && !self.active.current().load().rules().is_empty() {
+            return Err("--config: the file names no `rules` any more; restart docward to run without rules".to_owned());
+        }
         let rules = RuleSet::load(&settings.rules).map_err(|report| report.render(false))?;
         if let Some(placed) = placed {
             self.started.members.clone_from(&settings.members);
             self.placement.send_replace(placed);
             tracing::info!(members = settings.members.len(), "members loaded");
         }
-        (self.settings, self.config) = (settings, config);
+        // Without `members` in the file, the listeners stay as they are.
+        let members = if settings.members.is_empty() { self.started.members.clone() } else { settings.members.clone() };
+        (self.settings, self.config) = (ConfigFile { members, ..settings }, config);
         Ok(rules)
     }
 }

@@ -14,7 +14,7 @@ use super::super::evaluation::Evaluated;
 use super::super::port::{CommandPurpose, Flow, Port, close};
 use super::super::server_errors;
 use super::super::step::Step;
-use super::transaction::{AttemptEnd, RestartReason, last};
+use super::transaction::{AttemptEnd, RestartReason};
 use super::{BatchJob, commands};
 use crate::command::{Operation, OwnTransaction, Reply, code, error_reply};
 use crate::document::{Document, Value};
@@ -269,7 +269,23 @@ impl<'f> BatchJob<'f> {
                 AttemptEnd::Settled
             }
             Flow::Continue(_) if waits < MAX_WAITS => AttemptEnd::Again(RestartReason::SameWrite),
-            Flow::Continue(_) => last("another docward, which has other rules, began this write and did not end it"),
+            // The server keeps no record of a statement that changes nothing.
+            Flow::Continue(_) => {
+                self.fail_unknown(
+                    index,
+                    "docward: it was sent before, under other rules, and had no effect then or has not ended. Read the \
+                     documents before you send it again.",
+                );
+                AttemptEnd::Settled
+            }
+        }
+    }
+
+    /// Fails a statement that was sent before, and whose result cannot be given again.
+    fn fail_unknown(&mut self, index: usize, text: &str) {
+        let error = error_reply(self.command.message.header, code::INCOMPLETE_TRANSACTION_HISTORY, text, |_| {});
+        if let Ok(error) = Reply::parse(&error) {
+            self.fail(index, &error);
         }
     }
 
@@ -292,16 +308,11 @@ impl<'f> BatchJob<'f> {
         if let Some(applied) = self.remembered_reply(index) {
             return Flow::Continue(Some(commands::as_committed(&applied, &reply, true).unwrap_or(applied)));
         }
-        let error = error_reply(
-            self.command.message.header,
-            code::INCOMPLETE_TRANSACTION_HISTORY,
+        self.fail_unknown(
+            index,
             "docward: it was carried out when it was first sent, and the reply was lost. Read the documents to see its \
              result; do not send it again.",
-            |_| {},
         );
-        if let Ok(error) = Reply::parse(&error) {
-            self.fail(index, &error);
-        }
         Flow::Continue(None)
     }
 }
