@@ -171,6 +171,29 @@ fn two_docwards_with_other_modes_carry_a_write_out_once() {
     assert_eq!(second.get_i32("code").ok(), Some(217), "{second}");
 }
 
+/// Rejections after a question to the server, and beside statements of transactions.
+#[test]
+fn a_rejection_is_not_the_reply_to_what_was_carried_out() {
+    let mut session = Session::new();
+    let rules = |mode: &str| {
+        let saved =
+            format!("{{ name: saved, namespace: {}.loans, mode: {mode}, replacement: {{}} }}", session.database);
+        Docward::start(Mongod::shared(), &format!("{}  - {saved}\n", rules(&session.database, mode)))
+    };
+    let (enforced, disabled) = (rules("enforce"), rules("disabled"));
+    let replaced = doc! { "q": { "_id": 1 }, "u": { "n": 2, "tags": [] } };
+    let pushed = doc! { "q": { "_id": 1 }, "u": { "$set": { "at": 7_i64, "title": "t" }, "$push": { "tags": 1 } } };
+    let without_source = doc! { "q": { "_id": 1 }, "u": { "$set": { "title": "u" } } };
+    for (command, n) in [
+        (doc! { "update": "loans", "updates": [replaced] }, 1),
+        (doc! { "update": "events", "updates": [pushed, without_source], "ordered": false }, 2),
+    ] {
+        let [first, second] = session.write(&disabled, &enforced, command);
+        assert_eq!((first.get_i32("n").ok(), second.get_i32("n").ok()), (Some(n), Some(n)), "{first} {second}");
+        assert!(write_errors(&second).is_empty(), "{second}");
+    }
+}
+
 /// The server keeps no record of a statement that matched nothing, or that failed.
 #[test]
 fn what_had_no_effect_under_other_rules_has_a_result() {

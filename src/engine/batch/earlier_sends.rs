@@ -47,7 +47,8 @@ impl<'f> BatchJob<'f> {
     fn may_be_recorded(&self, index: usize) -> bool {
         let asks = |evaluated: &Evaluated<'_, '_>| match evaluated.rejected {
             Some(_) => self.doubt.is_some(),
-            None => evaluated.needs_transaction(),
+            // It is rejected if a document matches, also the one that it has written.
+            None => evaluated.needs_transaction() || self.doubt.is_some() && evaluated.prerequisites.is_only_new(),
         };
         self.evaluated.get(index).is_some_and(asks)
     }
