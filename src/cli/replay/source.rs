@@ -200,7 +200,9 @@ fn read_entries(path: &Path, number: u64, out: &Sender<Result<RecordedEntry>>) -
     let mut logs = LogReader::default();
     let mut commands = Vec::new();
     let mut file = TrafficFile { name: path.display().to_string(), ..TrafficFile::default() };
-    let (mut names_servers, mut is_log) = (false, false);
+    // `is_partly_unnamed`: a command came before the names of servers, or from a profile, which has none. The file may be
+    // joined from several.
+    let (mut names_servers, mut is_log, mut is_partly_unnamed) = (false, false, false);
     // Connections of different servers may have the same number.
     let stream_of = |connection: u64| connection ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let give = |commands: &mut Vec<RecordedCommand>| {
@@ -215,6 +217,7 @@ fn read_entries(path: &Path, number: u64, out: &Sender<Result<RecordedEntry>>) -
                 })?;
                 let Some(record) = Record::parse(record) else { return Ok(()) };
                 names_servers |= matches!(record, Record::Servers(_));
+                is_partly_unnamed |= !names_servers;
                 return send(out, of_record(record));
             }
             EntryKind::Log if !log::is_command(entry) => {
@@ -222,8 +225,14 @@ fn read_entries(path: &Path, number: u64, out: &Sender<Result<RecordedEntry>>) -
                 (names_servers, is_log) = (names_servers || !servers.is_empty(), true);
                 return if servers.is_empty() { Ok(()) } else { send(out, RecordedEntry::Servers(servers)) };
             }
-            EntryKind::Log => logs.parse_line(entry, &wanted, &mut commands),
-            EntryKind::Profile => profile::parse_line(entry, &wanted, &mut commands),
+            EntryKind::Log => {
+                is_partly_unnamed |= !names_servers;
+                logs.parse_line(entry, &wanted, &mut commands)
+            }
+            EntryKind::Profile => {
+                is_partly_unnamed = true;
+                profile::parse_line(entry, &wanted, &mut commands)
+            }
         };
         if let Err(Unreadable(reason)) = parsed {
             file.unreadable += 1;
@@ -240,6 +249,7 @@ fn read_entries(path: &Path, number: u64, out: &Sender<Result<RecordedEntry>>) -
     file.note = flaw.or(file.note).or(read.first);
     (file.unreadable, file.skipped) = (file.unreadable + read.unreadable, read.other);
     let flaws = file.flaws();
+    let names_servers = names_servers && !is_partly_unnamed;
     send(out, RecordedEntry::End(FileEnd { name: file.name, names_servers, is_log, flaws }))
 }
 
