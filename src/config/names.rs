@@ -51,7 +51,8 @@ impl NameKind {
         let special = match self {
             Self::Namespace => "?{}[]^",
             Self::Field => "?{}[]*",
-            Self::App | Self::User => "?{}",
+            Self::App => "?{}^",
+            Self::User => "?{}",
         };
         special.contains(c) || is_invisible(c)
     }

@@ -17,7 +17,7 @@ use std::cmp::Ordering;
 use bson::doc;
 
 use self::range::{Range, Sums};
-use super::field_path::FieldPath;
+use super::field_path::ChangingField;
 use super::number::Bound;
 use super::stored_data::{DataCheck, all, any, is_missing, is_number, not, value};
 use super::{
@@ -55,8 +55,8 @@ enum OnNoRoom {
     Error,
 }
 
-const FIELD: Setting<FieldPath> =
-    Setting::required("field", FieldPath, "The field with the number.").examples(&["available"]);
+const FIELD: Setting<ChangingField> =
+    Setting::required("field", ChangingField, "The field with the number.").examples(&["available"]);
 const MIN: Setting<AnyNumber> = Setting::optional("min", AnyNumber, "The smallest value allowed.");
 const MAX: Setting<AnyNumber> = Setting::optional("max", AnyNumber, "The largest value allowed.");
 const POLICY: Setting<Keywords<BoundsPolicy>> = Setting::with_default(

@@ -48,6 +48,30 @@ impl ReadText for FieldPath {
     }
 }
 
+/// The path of a field that statements change: not in `_id`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChangingField;
+
+impl DescribeSchema for ChangingField {
+    fn schema(&self) -> ValueSchema {
+        FieldPath.schema()
+    }
+}
+
+impl ReadText for ChangingField {
+    type Value = Located<Path>;
+
+    fn read_text(&self, context: &mut ReadContext<'_>, key: &str, text: Located<String>) -> Option<Self::Value> {
+        let path = FieldPath.read_text(context, key, text)?;
+        if path.value.root() == "_id" {
+            let message = format!("`{key}` must be another field: `_id` of a stored document never changes");
+            context.error(Code::InvalidValue, path.span, message);
+            return None;
+        }
+        Some(path)
+    }
+}
+
 /// What to write instead of the first part that no path of a rule has.
 fn wrong_part(text: &str) -> Option<String> {
     text.split('.').find_map(|part| match part {

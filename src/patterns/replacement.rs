@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 
 use super::around::cannot_be_set;
 use super::collation::contains_text;
-use super::field_path::FieldPath;
+use super::field_path::ChangingField;
 use super::filter::{remade, write_equality};
 use super::stored_data::{DataCheck, is_absent};
 use super::{
@@ -81,9 +81,9 @@ const POLICY: Setting<Keywords<ReplacementPolicy>> = Setting::with_default(
     DeclaredScalar::Text("reject"),
     "The action for a replacement whose filter does not name the version.",
 );
-const VERSION: Setting<FieldPath> = Setting::optional(
+const VERSION: Setting<ChangingField> = Setting::optional(
     "version",
-    FieldPath,
+    ChangingField,
     "The field that holds the version. An equality on it in the filter makes a replacement a checked one. \
      Required for `policy: check_version`.",
 )

@@ -16,7 +16,7 @@ use bson::doc;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::field_path::FieldPath;
+use super::field_path::ChangingField;
 use super::filter::conditions_on;
 use super::number::Bound;
 use super::stored_data::{DataCheck, all, any, is_missing, is_number, not, value};
@@ -50,8 +50,8 @@ enum OnNewer {
     Ignore,
 }
 
-const FIELD: Setting<FieldPath> =
-    Setting::required("field", FieldPath, "The field with the version of the document's schema.")
+const FIELD: Setting<ChangingField> =
+    Setting::required("field", ChangingField, "The field with the version of the document's schema.")
         .examples(&["schema_version"]);
 const CURRENT: Setting<WholeNumber> = Setting::required("current", VERSIONS, "The newest version.");
 const MINIMUM: Setting<WholeNumber> =

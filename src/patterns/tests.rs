@@ -206,6 +206,14 @@ fn invalid_settings_are_errors() {
     check("replacement: { policy: check_version }", &["R0025 `policy: check_version` needs `version`"]);
     check("replacement: { count_updates: false }", &["R0025 `count_updates` needs `version`"]);
     check("replacement: { version: v, count_updates: 1 }", &["R0011 "]);
+    for id in [
+        "replacement: { version: _id }",
+        "schema_version: { field: _id.v, current: 1, minimum: 1 }",
+        "tree: { path: _id }",
+        "bounds: { field: _id, min: 0 }",
+    ] {
+        check(id, &["R0013 `"]);
+    }
     check("replacement: { version: a..b }", &["R0013 `a..b` is not a field path"]);
     check("replacement: { version: a.0 }", &["R0013 `a.0` is not a field path"]);
     check("timestamps: {}", &["R0010 `source` is missing"]);

@@ -20,7 +20,7 @@ mod placement;
 mod removal;
 mod stored;
 
-use super::field_path::FieldPath;
+use super::field_path::ChangingField;
 use super::stored_data::DataCheck;
 use super::{
     Applicability, CommandVerdict, Context, IndexPurpose, NeededIndex, Pattern, Prerequisite, Procedures, Rejection,
@@ -48,15 +48,15 @@ pub struct Tree {
     unanchored: Unanchored,
 }
 
-const PATH: Setting<FieldPath> = Setting::with_default(
+const PATH: Setting<ChangingField> = Setting::with_default(
     "path",
-    FieldPath,
+    ChangingField,
     DeclaredScalar::Text("path"),
     "The ancestors' _ids, root first; null for a root.",
 );
-const PARENT: Setting<FieldPath> = Setting::with_default(
+const PARENT: Setting<ChangingField> = Setting::with_default(
     "parent",
-    FieldPath,
+    ChangingField,
     DeclaredScalar::Text("parent"),
     "The parent's _id; null or missing for a root.",
 );

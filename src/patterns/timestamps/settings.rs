@@ -342,8 +342,8 @@ impl ValueKind for ProtectedFields {
         {
             return Some(TimestampedFields::All);
         }
-        if let Some(all) = fields.iter().find(|field| field.as_str() == ALL) {
-            let message = "in a list, `all` is the field of this name";
+        if let Some(all) = fields.iter().find(|field| field.as_str().eq_ignore_ascii_case(ALL)) {
+            let message = format!("`{}` is the field of this name here", all.value);
             let warning = Diagnostic::warning(Code::DoubtfulName, all.span, message);
             context.push(warning.help("write `fields: all` to protect all fields"));
         }
