@@ -69,15 +69,19 @@ pub(crate) fn shown(text: &str, kind: TextKind) -> String {
 pub(crate) fn hide_words<'d>(text: &str, shown: &str, found: impl Iterator<Item = &'d mut Diagnostic>) {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let mut at = 0;
-    let mut hidden = HashSet::new();
+    let (mut hidden, mut visible) = (HashSet::new(), HashSet::new());
     for word in text.split_inclusive(|c: char| !is_word(c)) {
         let is_hidden = shown.as_bytes().get(at) == Some(&b'*');
         at += word.len();
         let word = word.trim_end_matches(|c: char| !is_word(c));
         if is_hidden && word.len() >= MIN_WORD_BYTES && !RULE_FILE_KEYS.contains(&word) {
             hidden.insert(word);
+        } else if !is_hidden {
+            visible.insert(word);
         }
     }
+    // A port of `upstream`, for example, may be the name of a member too.
+    hidden.retain(|word| !visible.contains(word));
     let hide = |message: &mut String| {
         let words = message.split(|c: char| !is_word(c)).filter(|word| hidden.contains(word));
         let words: HashSet<String> = words.map(str::to_owned).collect();
@@ -198,5 +202,9 @@ mod tests {
         hide_words(text, &shown(text, SETTINGS), found.iter_mut());
         assert_eq!(found[0].message, "the tag `!***` of plain");
         assert_eq!(found[0].help.as_deref(), Some("***"));
+        let text = "upstream: mongodb://h:21000\nlisten: h:21000\n";
+        let mut found = [Diagnostic::error(Code::ConflictingSettings, span, "h:21000")];
+        hide_words(text, &shown(text, SETTINGS), found.iter_mut());
+        assert_eq!(found[0].message, "h:21000", "it is shown in another place");
     }
 }

@@ -267,10 +267,8 @@ impl MergedResults {
     }
 
     fn write_batch(&self, w: &mut Writer<'_>, form: WriteForm) {
+        // In the server's order.
         w.integer("n", self.n);
-        if form == WriteForm::Update {
-            w.integer("nModified", self.modified);
-        }
         if !self.upserted.is_empty() {
             w.array("upserted", |a| {
                 for (index, id) in &self.upserted {
@@ -280,6 +278,9 @@ impl MergedResults {
                     });
                 }
             });
+        }
+        if form == WriteForm::Update {
+            w.integer("nModified", self.modified);
         }
         if !self.errors.is_empty() {
             let mut budget = MAX_ERROR_BYTES;

@@ -82,9 +82,6 @@ pub(super) fn as_client_form(
             }
             _ => {
                 w.integer("n", n);
-                if !is_delete {
-                    w.integer("nModified", modified);
-                }
                 if let Some(id) = upserted {
                     w.array("upserted", |a| {
                         a.nested(|w| {
@@ -92,6 +89,9 @@ pub(super) fn as_client_form(
                             w.value("_id", id);
                         });
                     });
+                }
+                if !is_delete {
+                    w.integer("nModified", modified);
                 }
             }
         }
