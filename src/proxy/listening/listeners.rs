@@ -272,7 +272,7 @@ impl<P: Interceptor> Listeners<P> {
         for member in changes.unplaced {
             match self.open_listener(&member) {
                 Some(slot) => {
-                    tracing::info!("listening for member {} on {}", member.name, self.address(slot));
+                    tracing::info!("member {} joined; listening for it on {}", member.name, self.address(slot));
                     self.hidden.remove(&member.name);
                     self.accept_at(slot, connection_token);
                 }
