@@ -357,7 +357,7 @@ fn write_is_repeated_at_any_depth(w: &mut Writer<'_>, value: &str) {
     });
 }
 
-/// Writes the next `$$value`; one that is no array stays.
+/// Writes the next value of a `$reduce`. A value that is not an array is kept.
 fn write_while_array(slot: ValueSlot<'_>, next: impl FnOnce(ValueSlot<'_>)) {
     let is_array = |slot: ValueSlot<'_>| slot.nested(|w| w.array("$isArray", |a| a.string("$$value")));
     cond(slot, is_array, next, |slot| slot.string("$$value"));

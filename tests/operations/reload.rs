@@ -6,7 +6,7 @@ use std::time::Duration;
 use bson::{Document, doc};
 use support::driver::{Views, code};
 use support::mongod::Mongod;
-use support::process::{TIMEOUT, poll};
+use support::process::{TIMEOUT, free_port, poll};
 use support::proxy::Docward;
 use support::raw::Client;
 
@@ -102,9 +102,16 @@ fn the_configuration_file_may_name_other_rules() {
     write("second.yaml", &rules("second"));
     write("docward.yml", "rules: [first.yaml]\n");
     let config = folder.path().join("docward.yml");
-    let docward =
-        Docward::before(&Mongod::shared().uri()).argument("--config").argument(config.to_str().unwrap()).start();
+    // The flag's members are no change of the file.
+    let member = format!("{}=127.0.0.1:{}", Mongod::shared().address(), free_port());
+    let builder = Docward::before(&Mongod::shared().uri()).without_listen().argument("--member").argument(member);
+    let docward = builder.argument("--config").argument(config.to_str().unwrap()).start();
     await_rule(&docward, Some("'first'"));
+    for name in ["second", "first"] {
+        write("docward.yml", &format!("rules: [{name}.yaml]\n"));
+        await_rule(&docward, Some(&format!("'{name}'")));
+    }
+    assert!(!docward.log().iter().any(|line| line.contains("keys other than")), "{:#?}", docward.log());
     write("docward.yml", "rules: [second.yaml]\nadvertise: elsewhere\n");
     await_rule(&docward, Some("'second'"));
     docward.wait_for_log("keys other than `rules` and `members` have changed");

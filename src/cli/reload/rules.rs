@@ -86,25 +86,25 @@ impl Rules {
         let settings = self.connection.settings().map_err(|report| report.render(false))?;
         self.warn_of_others(&settings);
         let placed = self.placement(&settings);
-        self.settings = ConfigFile {
-            rules: self.settings.rules.clone(),
-            members: self.settings.members.clone(),
-            ..settings.clone()
-        };
+        let (paths, members) = (settings.rules.clone(), settings.members.clone());
+        let in_use = std::mem::take(&mut self.settings);
+        self.settings = ConfigFile { rules: in_use.rules, members: in_use.members, ..settings };
         let placed = placed?;
         // A file that is being written, or was lost and created again, looks the same.
-        if settings.rules.is_empty() && !self.active.current().load().rules().is_empty() {
+        if paths.is_empty() && !self.active.current().load().rules().is_empty() {
             return Err("--config: the file names no `rules` any more; restart docward to run without rules".to_owned());
         }
-        let rules = RuleSet::load(&settings.rules).map_err(|report| report.render(false))?;
+        let rules = RuleSet::load(&paths).map_err(|report| report.render(false))?;
         if let Some(placed) = placed {
-            self.started.members.clone_from(&settings.members);
+            self.started.members.clone_from(&members);
             self.placement.send_replace(placed);
-            tracing::info!(members = settings.members.len(), "members loaded");
+            tracing::info!(members = members.len(), "members loaded");
         }
         // Without `members` in the file, the listeners stay as they are.
-        let members = if settings.members.is_empty() { self.started.members.clone() } else { settings.members.clone() };
-        (self.settings, self.config) = (ConfigFile { members, ..settings }, config);
+        if !members.is_empty() {
+            self.settings.members = members;
+        }
+        (self.settings.rules, self.config) = (paths, config);
         Ok(rules)
     }
 }
