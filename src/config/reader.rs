@@ -157,6 +157,16 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
         self.entry(key).map(|(_, node)| node)
     }
 
+    /// Warns of each of these keys that the mapping has: it has no effect beside `setting`.
+    pub fn warn_without_effect(&mut self, keys: &[&'static str], setting: &str) {
+        for key in keys {
+            if let Some((found, _)) = self.entry(key) {
+                let message = format!("`{key}` has no effect with `{setting}`");
+                self.context.push(Diagnostic::warning(Code::NeverActs, found.span, message).help("remove it"));
+            }
+        }
+    }
+
     /// The key and value of `key`.
     pub fn entry(&mut self, key: &'static str) -> Option<(&'n MappingKey, &'n Node)> {
         if !self.allowed.contains(&key) {

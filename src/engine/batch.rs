@@ -165,7 +165,7 @@ impl<'f> BatchJob<'f> {
     /// do it: the client must not be able to commit.
     async fn abort_client_transaction(&self, port: &Port) -> Flow {
         let abort = || own::abort_transaction(&self.command, CommandSession::Client { begun: true });
-        let frame = port.repeat_after_overload(port.exchange(abort()).await, None, abort).await;
+        let frame = port.repeat_after_overload(port.exchange(abort()).await, self.time_limit(), abort).await;
         if server_errors::is_overload_frame(&frame) {
             return close("the server is overloaded and did not abort the transaction of a rejected statement");
         }
@@ -379,7 +379,7 @@ impl<'f> BatchJob<'f> {
             let cursor = Reply::parse(&frame).ok().filter(Reply::is_ok).and_then(|reply| merge::open_cursor(&reply));
             let Some(cursor) = cursor else { return Flow::Continue(frame) };
             let get_more = || own::more_bulk_results(&self.command, cursor);
-            let more = port.repeat_after_overload(port.exchange(get_more()).await, self.max_time(), get_more).await;
+            let more = port.repeat_after_overload(port.exchange(get_more()).await, self.time_limit(), get_more).await;
             frame = match merge::join_cursor(&frame, &more) {
                 Some(joined) => joined,
                 None => return close("the server's reply to the getMore for a bulkWrite's results cannot be parsed"),

@@ -90,12 +90,15 @@ impl Port {
         /// The first pause is at most two to this power milliseconds.
         const FIRST_PAUSE: u32 = 7;
         let seed = self.own_session(|own_session| own_session.id);
+        let mut left = limit;
         for repeat in 0..MAX_REPEATS {
             if !server_errors::is_overload_frame(&frame) {
                 break;
             }
-            let elapsed = self.pause(random_pause(seed, repeat, FIRST_PAUSE + repeat)).await;
-            if limit.is_some_and(|limit| elapsed >= limit) {
+            let pause = random_pause(seed, repeat, FIRST_PAUSE + repeat);
+            let elapsed = self.pause(left.map_or(pause, |left| pause.min(left))).await;
+            left = limit.map(|limit| limit.saturating_sub(elapsed));
+            if left == Some(Duration::ZERO) {
                 break;
             }
             frame = self.exchange(command()).await;

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
-use crate::config::{Located, NamespaceGlob, Node, ReadContext};
+use crate::config::{Diagnostic, Located, NamespaceGlob, Node, ReadContext};
 use crate::document::{Document, Kind, Path, PathLookup, Value};
 use crate::effect::{self, ImageValue, PathOverlap, is_rename_source, is_rename_target, pins_inside, touch, touched};
 use settings::Provided;
@@ -122,6 +122,10 @@ impl Pattern for Sequence {
             });
         }
         checks
+    }
+
+    fn contradictions(rules: &[RuleView<'_>]) -> Vec<Diagnostic> {
+        shared::counters_among_documents(rules)
     }
 
     fn linked(rules: &[RuleView<'_>]) -> Vec<(usize, Self)> {

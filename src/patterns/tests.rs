@@ -8,9 +8,12 @@ fn check(pattern: &str, expected: &[&str]) {
     check_all(&[pattern], expected);
 }
 
-/// Loads several rules for one collection.
+/// Loads several rules for one collection, except those that name another one.
 fn check_all(patterns: &[&str], expected: &[&str]) -> String {
-    let rule = |(at, pattern): (usize, &&str)| format!("  - {{ name: r{at}, namespace: d.c, {pattern} }}\n");
+    let rule = |(at, pattern): (usize, &&str)| {
+        let namespace = if pattern.contains("namespace:") { "" } else { "namespace: d.c, " };
+        format!("  - {{ name: r{at}, {namespace}{pattern} }}\n")
+    };
     let rules: String = patterns.iter().enumerate().map(rule).collect();
     let text = format!("version: 1\nrules:\n{rules}");
     let report = match RuleSet::from_sources(vec![SourceFile { name: "test.yaml".into(), text }]) {
@@ -42,6 +45,12 @@ fn rules_without_effect_cause_warnings() {
         check(pattern, &[expected]);
     }
     check("deny: { operations: [insert, find], when: { without: maxTimeMS } }", &[]);
+    let no_effect =
+        ["R0027 `counter` has", "R0027 `collection` has", "R0027 `block` has no effect with `strategy: opt"];
+    check("sequence: { field: n, strategy: optimistic, counter: c, collection: k, block: 5, start: 7 }", &no_effect);
+    let no_effect = ["R0027 `without_source` has no effect with `source: $clock`"];
+    // Clients may write timestamps themselves.
+    check("timestamps: { source: $clock, without_source: reject, max_ahead: 5m }", &no_effect);
 }
 
 #[test]
@@ -232,6 +241,7 @@ fn invalid_settings_are_errors() {
     check("limits: { items: {} }", &["R0013 `items` must name at least one array"]);
     check("limits: { items: [a] }", &["R0011 `items` must be a mapping"]);
     check("limits: { items: { a.0: 5, b: 0 } }", &["R0013 `a.0` is not a field path", "R0013 `items.b` must be"]);
+    check("limits: { items: { a: 9, b: 9, a.b: 5 } }", &["R0025 `a.b` overlaps `a`"]);
     check("limits: { document: 1000 }", &["R0011 `document` must be a size above 0"]);
     check("limits: { document: 17MiB }", &["R0013 `document` is more than 16MiB"]);
     check_all(&["limits: { items: { a: 5 } }", "limits: { items: { a.b: 6 } }"], &["R0022 "]);
@@ -290,6 +300,16 @@ fn invalid_settings_are_errors() {
     check("reads: { prefer: nearest }", &["R0012 "]);
     check("reads: { max_staleness: 14s }", &["R0013 `max_staleness` must be at least 15s"]);
     check("defaults: {}", &["R0010 `maxTimeMS` is missing"]);
+}
+
+#[test]
+fn a_counter_among_the_documents_that_get_numbers_is_an_error() {
+    let expected = ["R0025 `r0` has its counter in d.c, whose documents get numbers"];
+    check("sequence: { field: n, counter: k, collection: c }", &expected);
+    let counter = "sequence: { field: n, counter: k, collection: d.c }, namespace: e.f";
+    check_all(&[counter, "sequence: { field: n, strategy: optimistic }"], &expected);
+    // Other rules decide what clients may do with the counters.
+    check_all(&[counter, "deny: { operations: delete }", "history: { into: h, keep: 3 }"], &[]);
 }
 
 #[test]

@@ -468,6 +468,26 @@ fn a_part_is_repeated_while_the_server_is_overloaded() {
     }
 }
 
+/// Also those of the commit and of the abort.
+#[test]
+fn repeats_end_with_the_time_limit_of_the_client() {
+    let mut scene = Scene::start();
+    let database = scene.mongod.fresh_database();
+    let ends = ["commitTransaction", "abortTransaction"];
+    let data = doc! { "failCommands": ends.to_vec(), "errorCode": 462, "errorLabels": ERRORS[0].1.unwrap().to_vec() };
+    scene.fail("alwaysOn", data);
+    let nodes = vec![doc! { "_id": 0 }, doc! { "_id": 1, "parent": 0 }];
+    let begun = std::time::Instant::now();
+    let insert = doc! { "insert": "categories", "documents": nodes, "maxTimeMS": 100 };
+    let reply = Client::connect(&scene.docward.address()).command(&database, insert);
+    let elapsed = begun.elapsed();
+    scene.fail("off", doc! {});
+    assert!(elapsed < std::time::Duration::from_millis(900), "{elapsed:?} {reply}");
+    let stored = scene.direct.command(&database, doc! { "count": "categories", "query": { "_id": { "$gte": 0 } } });
+    let counts = [&reply, &stored].map(|reply| reply.get_i32("n").unwrap());
+    assert_eq!((counts, write_errors(&reply).len()), ([1, 1], 1), "{reply}");
+}
+
 /// The first write of a connection at a member that has stepped down, whatever docward asks before it.
 #[test]
 fn after_a_step_down_the_error_is_the_one_of_the_write() {

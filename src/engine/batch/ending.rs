@@ -45,7 +45,7 @@ impl<'f> BatchJob<'f> {
         loop {
             let commit = || self.commands(transaction.own).commit();
             let frame = port.exchange(commit()).await;
-            let frame = port.repeat_after_overload(frame, self.max_time(), commit).await;
+            let frame = port.repeat_after_overload(frame, self.time_limit(), commit).await;
             let reply = match parse(&frame) {
                 AttemptResult::Continue(reply) => reply,
                 AttemptResult::Break(ending) => return ending,
@@ -64,8 +64,9 @@ impl<'f> BatchJob<'f> {
                 || server_errors::is_state_change(&reply)
                 || !server_errors::has_label(&reply, server_errors::UNKNOWN_COMMIT);
             if is_final {
-                // The server has rejected it, and its step-down has aborted the transaction.
-                let is_refused = failed == 1 && reply.code() == Some(code::NOT_WRITABLE_PRIMARY);
+                // The server has rejected it, and its step-down has aborted the transaction, or it has not begun it.
+                let is_refused = failed == 1
+                    && (reply.code() == Some(code::NOT_WRITABLE_PRIMARY) || server_errors::is_overload(&reply));
                 drop(reply);
                 return self.end_failed_commit(transaction, applied, (frame, is_refused), port).await;
             }
@@ -168,7 +169,7 @@ impl<'f> BatchJob<'f> {
     /// Aborts a transaction of docward's own, and returns what the reply shows.
     async fn ask_to_abort(&self, own: Option<OwnTransaction>, port: &Port) -> AttemptResult<Fate> {
         let abort = || self.commands(own).abort();
-        let frame = port.repeat_after_overload(port.exchange(abort()).await, None, abort).await;
+        let frame = port.repeat_after_overload(port.exchange(abort()).await, self.time_limit(), abort).await;
         let reply = parse(&frame)?;
         let fate = match reply.code() {
             _ if reply.is_ok() => Some(Fate::Aborted),
@@ -244,7 +245,7 @@ impl<'f> BatchJob<'f> {
     /// # Errors
     /// The server's error for a command that takes too long.
     pub(super) fn limit_time(&mut self, elapsed: Duration) -> Result<(), Vec<u8>> {
-        let Some(limit) = self.time_limit.or_else(|| self.max_time()) else { return Ok(()) };
+        let Some(limit) = self.time_limit() else { return Ok(()) };
         self.time_limit = Some(limit);
         let left = limit.saturating_sub(elapsed).as_millis();
         if left == 0 {
@@ -257,7 +258,12 @@ impl<'f> BatchJob<'f> {
         Ok(())
     }
 
-    /// Returns the command's time limit, from the client or a rule, or what remains of it.
+    /// Returns the command's time limit, from the client or a rule, for all attempts and repeats together.
+    pub(super) fn time_limit(&self) -> Option<Duration> {
+        self.time_limit.or_else(|| self.max_time())
+    }
+
+    /// Returns the time limit, or what remained of it when the transaction began again.
     pub(super) fn max_time(&self) -> Option<Duration> {
         let changed = self.batch.body_changes.iter().find(|(name, _)| *name == MAX_TIME);
         let value = changed.map(|(_, value)| value.as_value()).or_else(|| self.command.body.get(MAX_TIME))?;

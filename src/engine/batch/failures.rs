@@ -24,7 +24,7 @@ impl BatchJob<'_> {
         if !self.merged.has_effect() || self.gave_up || !server_errors::is_overload_frame(&frame) {
             return frame;
         }
-        Box::pin(port.repeat_after_overload(frame, self.max_time(), again)).await
+        Box::pin(port.repeat_after_overload(frame, self.time_limit(), again)).await
     }
 
     /// Whether the client's driver may send the whole command again.

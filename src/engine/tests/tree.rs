@@ -208,6 +208,25 @@ fn max_time_limits_all_attempts_together() {
     assert_eq!(limit(&run), 0);
 }
 
+/// Also those of the commit and of the abort.
+#[test]
+fn repeats_under_overload_end_with_max_time() {
+    let rules = rules(&CATEGORIES);
+    let message = insert(doc! {"_id": "Go", "parent": "Books"}, doc! {"maxTimeMS": 100});
+    let busy =
+        || doc! {"ok": 0.0, "code": 462, "errmsg": "busy", "errorLabels": ["SystemOverloadedError", "RetryableError"]};
+    let mut run = PlanRun::new(&rules, &message);
+    run.finds(&[books()]).receives(doc! {"n": 1, "nModified": 1, "ok": 1.0}).receives(doc! {"n": 1, "ok": 1.0});
+    for (elapsed, command) in [(60, "commitTransaction"), (120, "commitTransaction"), (130, "abortTransaction")] {
+        assert!(run.sent().0.get_i32(command).is_ok(), "{:?}", run.sent());
+        run.receives(busy());
+        let Step::Pause(pause) = run.step else { panic!("{:?}", run.step) };
+        assert!(pause <= Duration::from_millis(if elapsed == 120 { 40 } else { 100 }), "{elapsed}: {pause:?}");
+        run.step = run.plan.next(Input::Paused { elapsed: Duration::from_millis(elapsed) }, &mut run.client_state);
+    }
+    assert_eq!(run.reply(), busy());
+}
+
 #[test]
 fn a_committed_write_is_not_repeated() {
     let rules = rules(&CATEGORIES);

@@ -129,6 +129,9 @@ impl Sequence {
         let on_upsert = reader.get_or_default(&ON_UPSERT);
         let replace_generated = reader.get_or_default(&REPLACE_GENERATED);
         let provided = reader.get_or_default(&PROVIDED);
+        if strategy.is_some_and(|strategy| strategy.value == Strategy::Optimistic) {
+            reader.warn_without_effect(&[COUNTER.name, COLLECTION.name, BLOCK.name], "strategy: optimistic");
+        }
         let field = field?;
         if let Some(replace) = &replace_generated
             && replace.value

@@ -1,10 +1,12 @@
 //! Counters that several rules or collections share. A new counter starts after the numbers of all of them: a number
 //! that one of them has stored must not be assigned to another.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::start::{Origin, SharedStart};
 use super::{Sequence, Strategy};
+use crate::config::{Code, Diagnostic};
 use crate::patterns::{AnyPattern, Mode, RuleView};
 
 /// Returns the sequences with a counter, each with the rules that it shares its counter with.
@@ -20,6 +22,27 @@ pub(super) fn share_counters(rules: &[RuleView<'_>]) -> Vec<(usize, Sequence)> {
         Some((rule.index, Sequence { beginning, ..sequence.clone() }))
     };
     rules.iter().filter_map(linked).collect()
+}
+
+/// Reports counters in a collection whose documents get numbers: who deletes the documents deletes the counter, and the numbers
+/// begin again.
+pub(super) fn counters_among_documents(rules: &[RuleView<'_>]) -> Vec<Diagnostic> {
+    let numbering = rules.iter().filter(|rule| matches!(rule.pattern, AnyPattern::Sequence(_)));
+    let names = numbering.flat_map(|rule| rule.namespaces);
+    let numbered: HashMap<_, _> = names.filter_map(|name| Some((name.exact()?, name.span))).collect();
+    let mistake = |rule: &RuleView<'_>| {
+        let AnyPattern::Sequence(sequence) = rule.pattern else { return None };
+        let databases = rule.namespaces.iter().map(|name| name.database().as_str());
+        let mut counters = databases
+            .filter(|_| sequence.strategy == Strategy::Counter)
+            .map(|own| (sequence.database.as_deref().unwrap_or(own), &*sequence.collection));
+        let (counter, span) = counters.find_map(|counter| Some((counter, numbered.get(&counter)?)))?;
+        let (name, (database, collection)) = (&rule.name.value, counter);
+        let message = format!("`{name}` has its counter in {database}.{collection}, whose documents get numbers");
+        let mistake = Diagnostic::error(Code::ConflictingSettings, rule.name.span, message);
+        Some(mistake.label(*span, "they get numbers here").help("name another `collection` for the counter"))
+    };
+    rules.iter().filter_map(mistake).collect()
 }
 
 /// A rule's counter.

@@ -139,6 +139,9 @@ impl Timestamps {
         let max_ahead = reader.get(&MAX_AHEAD);
         let hide = reader.get_or_default(&HIDE);
         let (source, fields, store) = (source?, fields?, store?);
+        if matches!(source, TimeSource::Clock) {
+            reader.warn_without_effect(&[WITHOUT_SOURCE.name], "source: $clock");
+        }
         check_own_fields(reader, &source, &fields, &store)?;
         let (timestamp_type, per) = (timestamp_type?.value, per?.value);
         Some(Self {
