@@ -23,6 +23,8 @@ pub struct TrafficFile {
     pub unreadable: u64,
     /// Lines with other content than entries.
     pub skipped: u64,
+    /// Entries of docward's own work, which are omitted.
+    pub own: u64,
     /// What is wrong with the file, or with its first unreadable entry.
     pub note: Option<String>,
 }
@@ -42,7 +44,12 @@ impl TrafficFile {
             1 => Some("1 line with other content was skipped".to_owned()),
             count => Some(format!("{count} lines with other content were skipped")),
         };
-        let counts: Vec<String> = unreadable.into_iter().chain(skipped).collect();
+        let own = match self.own {
+            0 => None,
+            1 => Some("1 entry of docward's own work was omitted".to_owned()),
+            count => Some(format!("{count} entries of docward's own work were omitted")),
+        };
+        let counts: Vec<String> = [unreadable, skipped, own].into_iter().flatten().collect();
         let parts: Vec<String> = [counts.join(", ")].into_iter().chain(self.note.clone()).collect();
         one_line(&parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": "))
     }
@@ -59,6 +66,7 @@ pub fn to_json(tally: &AuditTally, rules: &RuleSet, sources: &[TrafficFile]) -> 
             "bytes": source.bytes,
             "unreadable": source.unreadable,
             "skipped": source.skipped,
+            "own": source.own,
             "note": source.note,
         })
     };

@@ -6,6 +6,7 @@
 
 pub(super) mod entries;
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
@@ -17,7 +18,7 @@ use crate::audit::capture::CaptureReader;
 use crate::audit::log::LogReader;
 use crate::audit::report::TrafficFile;
 use crate::audit::{RecordedCommand, Unreadable, log, profile};
-use crate::command::{CommandClass, Namespace};
+use crate::command::{CommandClass, Namespace, own};
 
 /// The size of a batch in bytes.
 const BATCH: usize = 256 * 1024;
@@ -51,6 +52,8 @@ struct BatchEntry {
 struct EntryCounts {
     readable: u64,
     unreadable: u64,
+    /// Entries of docward's own work.
+    own: u64,
     /// The error of the first unreadable one.
     first: Option<String>,
 }
@@ -78,11 +81,12 @@ pub(super) fn read_files<W: TrafficConsumer>(files: &[PathBuf], consumer: W) -> 
         anyhow::Ok((consumer, counts, sources))
     })?;
     progress.finish_and_clear();
-    for (source, EntryCounts { readable, unreadable, first }) in sources.iter_mut().zip(counts) {
+    for (source, EntryCounts { readable, unreadable, own, first }) in sources.iter_mut().zip(counts) {
         if let (0, Some(first)) = (readable, &first) {
             bail!("{}: no entry can be read; {first}", source.name);
         }
         source.unreadable += unreadable;
+        source.own += own;
         source.note = source.note.take().or(first);
     }
     Ok((consumer, sources))
@@ -131,6 +135,7 @@ fn read_file(
         bytes: std::fs::metadata(path)?.len(),
         unreadable: read.unreadable,
         skipped: read.other,
+        own: 0,
         note,
     })
 }
@@ -152,8 +157,11 @@ fn work<W: TrafficConsumer>(mut consumer: W, batches: &Receiver<EntryBatch>, sou
         for BatchEntry { kind, position, length } in batch.entries {
             let Some((entry, after)) = rest.split_at_checked(length) else { break };
             rest = after;
-            let wanted =
-                |namespace: Namespace<'_>, class, command: &[u8]| consumer.is_relevant(namespace, class, command);
+            let is_own = Cell::new(false);
+            let wanted = |namespace: Namespace<'_>, class, command: &[u8]| {
+                is_own.set(namespace.database == own::DATABASE);
+                !is_own.get() && consumer.is_relevant(namespace, class, command)
+            };
             let read = match kind {
                 EntryKind::Log => logs.parse_line(entry, &wanted, &mut out),
                 EntryKind::Profile => profile::parse_line(entry, &wanted, &mut out),
@@ -166,6 +174,7 @@ fn work<W: TrafficConsumer>(mut consumer: W, batches: &Receiver<EntryBatch>, sou
                     counts.first.get_or_insert_with(|| format!("the entry at byte {position}: {reason}"));
                 }
             }
+            counts.own += u64::from(is_own.get());
             out.drain(..).for_each(|recorded| consumer.add_command(&recorded));
         }
     }

@@ -9,6 +9,9 @@ use crate::document::{Document, Element, Kind, Value, Writer};
 use crate::wire::compressed::Compressor;
 use crate::wire::op_msg;
 
+/// The database for docward's own work, besides that in the collections of rules.
+pub const DATABASE: &str = "docward";
+
 /// The session and transaction of docward's own command.
 #[derive(Debug, Clone, Copy)]
 pub enum CommandSession {

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use super::{Action, SessionId};
 use crate::audit::ReplySummary;
 use crate::audit::capture::is_recorded;
-use crate::command::{CommandClass, CommandName, classify};
+use crate::command::{CommandClass, CommandName, classify, own};
 use crate::document::{CowDocument, Document, Element, Value, Writer};
 
 /// The most collections whose documents are compared after a replay.
@@ -25,6 +25,7 @@ pub enum NotSent {
     Incomplete,
     Unknown,
     Server,
+    Own,
     Cursor,
     Session,
     Time,
@@ -38,6 +39,7 @@ impl NotSent {
             Self::Incomplete => "the recording does not contain the whole command with its values",
             Self::Unknown => "docward does not know the command, and records only its name",
             Self::Server => "it is about servers, users or connections, or a database of the server itself",
+            Self::Own => "docward sent it for its own work, in its database",
             Self::Cursor => "it names a cursor that was opened before the recording, or that is closed",
             Self::Session => "the recording does not contain its session",
             Self::Time => "the recording does not contain its time",
@@ -200,6 +202,9 @@ impl ReplayPlanner {
         let class = classify(first.key);
         if class == CommandClass::Unknown {
             return Err(NotSent::Unknown);
+        }
+        if database == own::DATABASE {
+            return Err(NotSent::Own);
         }
         if !is_played(first.key, class, database) {
             return Err(NotSent::Server);

@@ -19,9 +19,9 @@ use mongodb::options::{ReturnDocument, WriteConcern};
 use super::client::ServiceClient;
 use super::pipeline::checked;
 use super::{MongoService, ServerTime};
+use crate::command::own::DATABASE;
 use crate::rules::{Mode, ModeOverride, ModeOverrides, ProcedureScope, RuleSet};
 
-const DATABASE: &str = "docward";
 const COLLECTION: &str = "modes";
 /// In the `_id` of the documents about rule sets.
 const RULES: &str = "rules";

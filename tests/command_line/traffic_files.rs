@@ -31,6 +31,27 @@ const PROFILE: [&str; 3] = [
     r#"{"op":"update","ns":"shop.orders","command":{"q":{"_id":1},"u":{"$set":{"a":[1,{"b":2}]}}},"ts":{"$date":"2026-11-28T08:44:24.192Z"},"client":"127.0.0.1"}"#,
 ];
 
+#[test]
+fn docwards_own_work_is_omitted() {
+    let folder = tempfile::tempdir().unwrap();
+    let [shop, ..] = PROFILE;
+    let lease = shop.replace("shop.orders", "docward.leases");
+    let (rules, file) = (folder.path().join("rules.yaml"), folder.path().join("traffic"));
+    std::fs::write(&rules, RULES.replace("shop.orders", "'*.*'")).unwrap();
+    std::fs::write(&file, format!("{shop}\n{lease}\n{lease}\n")).unwrap();
+    let [rules, path] = [&rules, &file].map(|path| path.to_str().unwrap());
+    let done = docward(&["audit", "--format", "json", "--rules", rules, path]);
+    let report: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!((&report["commands"], &report["sources"][0]["own"]), (&1.into(), &2.into()), "{report}");
+    let shown = docward(&["audit", "--rules", rules, path]);
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains("2 entries of docward's own work were omitted"), "{shown}");
+    std::fs::write(&file, &lease).unwrap();
+    let replayed = docward(&["replay", "--to", "mongodb://127.0.0.1:1/", path]);
+    let shown = String::from_utf8(replayed.stderr).unwrap();
+    assert!(shown.contains("1 command: docward sent it for its own work, in its database"), "{shown}");
+}
+
 fn pretty(json: &str) -> String {
     serde_json::to_string_pretty(&serde_json::from_str::<Value>(json).unwrap()).unwrap()
 }

@@ -174,7 +174,7 @@ impl Habits {
                 | CommandClass::BulkWrite
         );
         is_relevant
-            && !matches!(namespace.database, "config" | "local" | "docward")
+            && !matches!(namespace.database, "config" | "local")
             && (namespace.database != "admin" || class == CommandClass::BulkWrite)
             && !namespace.collection.starts_with("system.")
     }

@@ -15,6 +15,7 @@ use mongodb::{Client, Collection};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::stop::Stop;
+use crate::command::own::DATABASE;
 use crate::service::ServerTime;
 use crate::service::pipeline::checked;
 
@@ -23,7 +24,6 @@ use crate::service::pipeline::checked;
 const LEASE: Duration = Duration::from_secs(5);
 /// The renewal interval; a lease allows several attempts.
 const RENEW: Duration = Duration::from_millis(1500);
-const DATABASE: &str = "docward";
 const COLLECTION: &str = "leases";
 
 /// A process that competes for the lease.
