@@ -106,7 +106,9 @@ impl Findings {
             Err(SettingsErrors { report, partial }) => {
                 (self.failed, self.config_failed) = (true, true);
                 self.reports.push(report);
-                ConfigFile { rules: partial.unwrap_or_default().rules, ..ConfigFile::default() }
+                // Those that do not exist are in the report.
+                let rules = partial.unwrap_or_default().rules.into_iter().filter(|path| path.exists()).collect();
+                ConfigFile { rules, ..ConfigFile::default() }
             }
         }
     }

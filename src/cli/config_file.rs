@@ -20,7 +20,7 @@ use crate::config::{
     read_settings,
 };
 use crate::otlp::Endpoint;
-use crate::proxy::{LimitSettings, ListenerFiles};
+use crate::proxy::{LimitSettings, ListenerFiles, Upstream};
 use crate::secret::Secret;
 use crate::service::connection::ConnectionError;
 use crate::service::{ConnectionString, MongoService};
@@ -186,9 +186,30 @@ impl ConfigFile {
             None => ("--upstream", upstream.await),
         };
         let service = parsed.context(flag)?;
-        match service.other_set().await {
-            Some(other) => bail!("{flag}: {other}"),
-            None => Ok(service),
+        if let Some(other) = service.other_set().await {
+            bail!("{flag}: {other}");
+        }
+        if let (Some(upstream), Some(service)) = (&self.upstream, &self.service) {
+            let upstream = Upstream::parse(upstream, self.resolver).await.context("--upstream")?;
+            let service = Upstream::parse(service, self.resolver).await.context("--service")?;
+            if let Some(other) = upstream.other_deployment(&service).await {
+                bail!("--service: {other}");
+            }
+        }
+        Ok(service)
+    }
+
+    /// Reports rule files and folders that do not exist, at their lines.
+    pub(super) fn check_rules(&self, reader: &mut MapReader<'_, '_, '_>) {
+        let Some(node) = reader.node("rules") else { return };
+        let items = if let NodeValue::List(items) = &node.value { items } else { std::slice::from_ref(node) };
+        // After a mistake in the list it is not known which path is whose.
+        if items.len() != self.rules.len() {
+            return;
+        }
+        for (path, item) in self.rules.iter().zip(items).filter(|(path, _)| !path.exists()) {
+            let hint = if path.to_string_lossy().contains('*') { format!("; {NO_GLOBS}") } else { String::new() };
+            reader.context().error(Code::Unreadable, item.span, format!("`rules`: no such file or folder{hint}"));
         }
     }
 
@@ -199,7 +220,7 @@ impl ConfigFile {
             members: read_members(reader),
             query_listen: checked(reader, "query_listen", values::address),
             drain_timeout: reader.duration("drain_timeout").map(|time| time.value),
-            hand_over: reader.text("hand_over").map(|path| folder.join(path.value)),
+            hand_over: read_socket(reader, folder),
             log_format: reader.choice("log_format", &LOG_FORMATS).map(|format| format.value),
             log_documents: reader.boolean("log_documents").is_some_and(|documents| documents.value),
             otlp: checked(reader, "otlp", Endpoint::parse),
@@ -336,7 +357,19 @@ fn read_members(reader: &mut MapReader<'_, '_, '_>) -> BTreeMap<String, MemberEn
     entries.iter().filter_map(read).collect()
 }
 
-/// The paths of rule files. One with a star that does not exist is reported here, at its line, and omitted.
+/// The path of `hand_over`.
+fn read_socket(reader: &mut MapReader<'_, '_, '_>, folder: &Path) -> Option<PathBuf> {
+    let text = reader.text("hand_over")?;
+    match values::socket(folder.join(text.value)) {
+        Ok(path) => Some(path),
+        Err(error) => {
+            reader.context().error(Code::InvalidValue, text.span, format!("`hand_over`: {error}"));
+            None
+        }
+    }
+}
+
+/// The paths of rule files.
 fn read_rules(reader: &mut MapReader<'_, '_, '_>, folder: &Path) -> Vec<PathBuf> {
     if let Some(NodeValue::List(items)) = reader.node("rules").map(|node| &node.value)
         && let Some(rule) = items.iter().find(|item| matches!(item.value, NodeValue::Map(_)))
@@ -345,17 +378,7 @@ fn read_rules(reader: &mut MapReader<'_, '_, '_>, folder: &Path) -> Vec<PathBuf>
         reader.context().push(mistake.help("write the rules to a file of their own, and name it here"));
         return Vec::new();
     }
-    let paths = reader.texts("rules").into_iter().flatten();
-    let read = |path: Located<String>| {
-        let found = folder.join(&path.value);
-        if path.value.contains('*') && !found.exists() {
-            let message = format!("`rules`: no such file or folder; {NO_GLOBS}");
-            reader.context().error(Code::Unreadable, path.span, message);
-            return None;
-        }
-        Some(found)
-    };
-    paths.filter_map(read).collect()
+    reader.texts("rules").into_iter().flatten().map(|path| folder.join(path.value)).collect()
 }
 
 /// The text of `key`, parsed by `check`; reports its error at the text.

@@ -11,7 +11,7 @@ use tokio::runtime::Builder;
 use super::config_file::ConfigFile;
 use super::typed::Unquoted;
 use super::{EXIT_USAGE, fail, load_rules, logging, values};
-use crate::config::{MAX_FILE_BYTES, Report, read_file};
+use crate::config::{MAX_FILE_BYTES, MapReader, Report, read_file};
 use crate::proxy::UpstreamError;
 use crate::rules::RuleId;
 use crate::rules::{Rule, RuleSet};
@@ -67,7 +67,13 @@ impl ConnectionOptions {
     /// # Errors
     /// Every mistake in the file.
     pub(super) fn settings(&self) -> Result<ConfigFile, Report> {
-        let file = self.config.as_deref().map(ConfigFile::read_file).transpose()?.unwrap_or_default();
+        let check = |file: &ConfigFile, reader: &mut MapReader<'_, '_, '_>| {
+            if self.rules.is_empty() {
+                file.check_rules(reader);
+            }
+        };
+        let file = self.config.as_deref().map(|path| ConfigFile::read_in_part(path, check)).transpose();
+        let file = file.map_err(|errors| errors.report)?.unwrap_or_default();
         Ok(self.deployment.clone().with_defaults_from(ConfigFile {
             service: self.service.clone().or(file.service),
             rules: if self.rules.is_empty() { file.rules } else { self.rules.clone() },

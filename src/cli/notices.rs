@@ -4,9 +4,8 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::config_file::ConfigFile;
+use super::config_file::{ConfigFile, LimitKeys};
 use crate::rules::{Mode, RuleSet};
-use crate::service::ConnectionString;
 
 /// The permission bit that lets every user read a file.
 const OTHERS_READ: u32 = 0o004;
@@ -39,6 +38,17 @@ pub(super) fn notices(settings: &ConfigFile, rules: &RuleSet, config: Option<&Pa
         let without_effect = uri.iter().flat_map(|uri| uri.without_effect());
         found.extend(without_effect.map(|(option, why)| format!("{option} in `{flag}` has no effect: {why}")));
     }
+    let whose = if settings.service.is_some() { "`service`" } else { "it" };
+    let own = settings.upstream.iter().flat_map(|uri| uri.of_own_operations());
+    found.extend(own.map(|option| {
+        format!(
+            "{option} in `upstream` has no effect on clients: their own decide; docward's own operations use {whose}"
+        )
+    }));
+    let LimitKeys { connections, connections_per_address, .. } = settings.limits;
+    if connections.is_some_and(|connections| connections_per_address > Some(connections)) {
+        found.push("`connections_per_address` has no effect: it is more than `connections`".to_owned());
+    }
     found.extend(readable_secrets(settings, config));
     found
 }
@@ -47,7 +57,7 @@ pub(super) fn notices(settings: &ConfigFile, rules: &RuleSet, config: Option<&Pa
 fn readable_secrets(settings: &ConfigFile, config: Option<&Path>) -> Vec<String> {
     let uris = [&settings.upstream, &settings.service];
     let in_config = settings.admin.token.is_some() || uris.into_iter().flatten().any(|uri| uri.has_credentials());
-    let [upstream_key, service_key] = uris.map(|uri| uri.as_ref().and_then(ConnectionString::certificate_key));
+    let [upstream_key, service_key] = uris.map(|uri| uri.as_ref()?.tls_files()?.certificate_key);
     // Without `key`, the private key is in the file of the certificate.
     let key = settings.tls.key.as_deref().or(settings.tls.certificate.as_deref());
     let files = [
@@ -74,6 +84,7 @@ mod tests {
     use super::*;
     use crate::config::SourceFile;
     use crate::secret::Secret;
+    use crate::service::ConnectionString;
 
     fn rules(text: &str) -> RuleSet {
         RuleSet::from_sources(vec![SourceFile { name: "r.yaml".into(), text: text.into() }]).unwrap()
@@ -95,12 +106,20 @@ mod tests {
         assert_eq!(found(&plain, &one("shadow"), None), "");
         assert!(found(&plain, &one("disabled"), None).starts_with("every rule is disabled"));
         assert!(found(&plain, &RuleSet::default(), None).starts_with("there are no rules"));
-        let odd = "mongodb://h/?timeoutMS=5&uuidRepresentation=standard";
-        let odd = ConfigFile { upstream: uri(odd), hand_over: Some("/none/a.sock".into()), ..ConfigFile::default() };
+        let odd = "mongodb://h/?timeoutMS=5&uuidRepresentation=standard&W=1&maxPoolSize=5&retrywrites=true";
+        let limits = LimitKeys { connections: Some(5), connections_per_address: Some(6), ..LimitKeys::default() };
+        let odd =
+            ConfigFile { upstream: uri(odd), hand_over: Some("/none/a.sock".into()), limits, ..ConfigFile::default() };
         let printed = found(&odd, &one("enforce"), None);
-        for expected in
-            ["timeoutMS in `upstream` has no effect", "uuidRepresentation in", "`hand_over`, /none, does not"]
-        {
+        for expected in [
+            "timeoutMS in `upstream` has no effect",
+            "uuidRepresentation in",
+            "w in `upstream` has no effect",
+            "maxPoolSize in `upstream` has no effect on clients: their own decide; docward's own operations use it",
+            "retryWrites in",
+            "`connections_per_address` has no effect",
+            "`hand_over`, /none, does not",
+        ] {
             assert!(printed.contains(expected), "{printed}");
         }
         let with_user = ConfigFile { upstream: uri("mongodb://u:p@h/"), ..ConfigFile::default() };

@@ -67,7 +67,7 @@ pub struct Arguments {
     #[arg(long, value_name = "URL", value_parser = Unquoted(Endpoint::parse))]
     otlp: Option<Endpoint>,
     /// Unix socket for the hand-over of the listeners to the next docward.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = |path: &str| values::socket(path))]
     hand_over: Option<PathBuf>,
     #[command(flatten)]
     connection: ConnectionOptions,
@@ -224,6 +224,7 @@ pub(super) async fn configure(settings: ConfigFile) -> Result<(ProxyConfig, Mong
     if let Some((_, shared)) = settings.shared_address() {
         bail!("{shared}");
     }
+    let settings = ConfigFile { upstream: Some(settings.upstream()), ..settings };
     let upstream = Upstream::parse(&settings.upstream(), settings.resolver).await.context("--upstream")?;
     if let Some(other) = upstream.other_set().await {
         bail!("--upstream: {other}");

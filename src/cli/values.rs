@@ -2,6 +2,7 @@
 //! errors.
 
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::{parse_duration, parse_size};
@@ -31,6 +32,14 @@ pub(super) fn admin_address(text: &str) -> Result<AdminAddress, String> {
     let host = text.rsplit_once(':').map_or(text, |(host, _)| host);
     let name = text.parse::<SocketAddr>().is_err().then(|| host.to_owned());
     Ok(AdminAddress { address, name })
+}
+
+/// The path of a Unix socket.
+pub(super) fn socket(path: impl Into<PathBuf>) -> Result<PathBuf, String> {
+    let path = path.into();
+    let named = std::os::unix::net::SocketAddr::from_pathname(&path);
+    let length = path.as_os_str().len();
+    named.map(|_| path).map_err(|_| format!("the path has {length} bytes, and that of a Unix socket at most 107"))
 }
 
 /// Bearer token of the admin address.

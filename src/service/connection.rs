@@ -17,6 +17,8 @@ use self::accepted::{Accepted, accepted};
 use super::srv;
 use crate::secret::Secret;
 
+const CONTRADICTORY_TLS: &str = "tls (or ssl) is false beside another option that asks for TLS; remove one of them";
+
 /// A valid connection string. It is displayed as its hosts only; user, password and options are passed to the driver
 /// only.
 #[derive(Clone, PartialEq, Eq)]
@@ -24,6 +26,7 @@ pub struct ConnectionString {
     /// The string for the driver.
     driver: Secret,
     without_effect: Vec<(&'static str, &'static str)>,
+    of_own_operations: Vec<&'static str>,
 }
 
 /// Why a connection string cannot be used. The text contains nothing that could be part of a password.
@@ -50,14 +53,14 @@ impl ConnectionString {
     /// # Errors
     /// [`ConnectionError::Invalid`], [`ConnectionError::Unsupported`], [`srv::SrvError::Form`].
     pub fn parse(text: &str) -> Result<Self, ConnectionError> {
-        let Accepted { driver, without_effect, unsupported } = accepted(text);
+        let Accepted { driver, without_effect, of_own_operations, unsupported } = accepted(text);
         if let Some((name, instead)) = unsupported {
             return Err(ConnectionError::Unsupported(name, instead));
         }
         let text = &*driver;
         let read = |text: &str| Driver::parse(&*srv::unresolved(text)?).map(drop).map_err(|error| invalid(&error));
         match read(text) {
-            Ok(()) => Ok(Self { driver: Secret::new(text), without_effect }),
+            Ok(()) => Ok(Self { driver: Secret::new(text), without_effect, of_own_operations }),
             // The driver's errors quote the string, so it is parsed again without secrets for the message.
             Err(_) => Err(match blank::without_secrets(text) {
                 Err(reason) => ConnectionError::Invalid(reason),
@@ -82,10 +85,15 @@ impl ConnectionString {
         self.parsed().is_some_and(|parsed| parsed.credential.is_some())
     }
 
-    /// Returns the file of `tlsCertificateKeyFile`.
-    pub fn certificate_key(&self) -> Option<PathBuf> {
+    /// The options that are for docward's own operations, not for those of clients.
+    pub fn of_own_operations(&self) -> &[&'static str] {
+        &self.of_own_operations
+    }
+
+    /// Returns the files of its TLS options; `None` without TLS.
+    pub fn tls_files(&self) -> Option<TlsFiles> {
         match self.parsed()?.tls? {
-            Tls::Enabled(options) => options.cert_key_file_path,
+            Tls::Enabled(options) => Some((&options).into()),
             Tls::Disabled => None,
         }
     }
@@ -99,7 +107,8 @@ impl ConnectionString {
 
 impl Default for ConnectionString {
     fn default() -> Self {
-        Self { driver: Secret::new("mongodb://127.0.0.1:27017"), without_effect: Vec::new() }
+        let driver = Secret::new("mongodb://127.0.0.1:27017");
+        Self { driver, without_effect: Vec::new(), of_own_operations: Vec::new() }
     }
 }
 
@@ -129,7 +138,7 @@ pub struct TlsFiles {
 impl From<&TlsOptions> for TlsFiles {
     fn from(options: &TlsOptions) -> Self {
         Self {
-            authorities: options.ca_file_path.clone(),
+            authorities: options.ca_file_path.clone().or_else(|| openssl_probe::probe().cert_file),
             certificate_key: options.cert_key_file_path.clone(),
             allow_invalid_certificates: options.allow_invalid_certificates == Some(true),
         }
@@ -146,10 +155,8 @@ pub async fn options(uri: &ConnectionString, resolver: Option<SocketAddr>) -> Re
         Ok(options) => options,
         Err(_) => return Err(rejection(&plain).await),
     };
-    if let Some(Tls::Enabled(tls)) = &mut options.tls
-        && tls.ca_file_path.is_none()
-    {
-        tls.ca_file_path = openssl_probe::probe().cert_file;
+    if let Some(Tls::Enabled(tls)) = &mut options.tls {
+        tls.ca_file_path = TlsFiles::from(&*tls).authorities;
     }
     Ok(options)
 }
@@ -168,6 +175,8 @@ async fn rejection(plain: &str) -> ConnectionError {
 fn invalid(error: &mongodb::error::Error) -> ConnectionError {
     let text = error.kind.to_string();
     let text = text.strip_prefix("An invalid argument was provided: ").unwrap_or(&text);
+    // The driver prints the template of this message.
+    let text = if text.contains("{key}={tls}") { CONTRADICTORY_TLS } else { text };
     ConnectionError::Invalid(text.to_owned())
 }
 
@@ -213,6 +222,24 @@ mod tests {
         }
         assert!(refused > 1000 && read > 500, "{refused} {read}");
     }
+
+    /// Options for connections to the servers, besides those for logins.
+    const EFFECTIVE: [&str; 14] = [
+        "",
+        "compressors",
+        "directConnection",
+        "proxyHost",
+        "replicaSet",
+        "ssl",
+        "tls",
+        "tlsAllowInvalidCertificates",
+        "tlsAllowInvalidHostnames",
+        "tlsCAFile",
+        "tlsCertificateKeyFile",
+        "tlsInsecure",
+        "zlibCompressionLevel",
+        "srvMaxHosts",
+    ];
 
     #[test]
     fn every_option_of_the_specification_is_accepted() {
@@ -270,6 +297,12 @@ mod tests {
                 let repeated = option.contains("retryWrites") && uri.ends_with("false&");
                 let read = ConnectionString::parse(&uri);
                 assert!(read.is_ok() != repeated, "{uri}: {read:?}");
+                // Each has an effect on docward's connections for clients, or else there is a warning.
+                let (name, Ok(read)) = (option.split('=').next().unwrap(), read) else { continue };
+                let warned = read.without_effect().iter().any(|(known, _)| *known == name)
+                    || read.of_own_operations().contains(&name);
+                let has_effect = name.starts_with("auth") || EFFECTIVE.contains(&name);
+                assert!(warned != has_effect, "{uri}: {read:?}");
             }
         }
         for option in ["srvMaxHosts=1", "srvServiceName=x"] {
@@ -289,6 +322,9 @@ mod tests {
             ("mongodb://u:p@q@h/", "percent-encode special characters: @ as %40"),
             ("mongodb://h/?tls=maybe", "tls"),
             ("mongodb://h/?tlsAllowInvalidHostnames=true", "tlsAllowInvalidHostnames is not supported"),
+            ("mongodb://h/?tls=true&ssl=false", CONTRADICTORY_TLS),
+            ("mongodb://h/?ssl=false&tls=true", CONTRADICTORY_TLS),
+            ("mongodb://h/?tlsCAFile=/a&tls=false", CONTRADICTORY_TLS),
         ] {
             let error = ConnectionString::parse(uri).unwrap_err().to_string();
             assert!(error.contains(expected), "{uri}: {error}");

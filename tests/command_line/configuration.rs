@@ -80,6 +80,9 @@ fn check_reads_the_files_that_the_configuration_names() {
         ("upstream: mongodb://u:${PASSWORD}@h/\n", 1, "does not replace variables"),
         ("admin_token: ${ADMIN_TOKEN_OF_DOCWARD}\n", 1, "docward.yaml:1:14"),
         ("rules: ['*.yaml']\n", 1, "docward.yaml:1:9"),
+        ("upstream: mongodb://h/?tls=true&ssl=false\n", 1, "tls (or ssl) is false beside another option"),
+        ("limits: {connections: 5, connections_per_address: 6}\nrules: good.yaml\n", 0, "address` has no effect"),
+        ("upstream: mongodb://h/?maxPoolSize=5\nrules: good.yaml\n", 0, "maxPoolSize in `upstream` has no effect on"),
         ("rules: [rules/*.yml]\n", 1, "name the folder"),
         (
             "upstream: mongodb://h/?timeoutMS=5&uuidRepresentation=standard\nrules: good.yaml\n",
@@ -126,6 +129,42 @@ fn check_reads_the_files_that_the_configuration_names() {
     assert!(shown.contains("2 errors"), "{shown}");
     let missing = docward(&["check", "--config", "/no/such/docward.yaml"]);
     assert!(text(&missing.stderr).contains("no such file"));
+}
+
+/// Files that the configuration names, at their lines.
+#[test]
+fn check_and_serve_report_the_same_unusable_files() {
+    let long = "a".repeat(108);
+    for (key, value, words) in [
+        ("upstream", "mongodb://h/?tls=true&tlsCAFile=/none.pem", "/none.pem cannot be read"),
+        ("upstream", "mongodb://h/?tlsCertificateKeyFile=/none.pem", "/none.pem cannot be read"),
+        ("service", "mongodb+srv://h.example.com/?tlsCAFile=/none.pem", "/none.pem cannot be read"),
+        ("service", "mongodb://h/?tls=true&tlsCertificateKeyFile=/dev/null", "/dev/null cannot be read"),
+        ("hand_over", &long, "that of a Unix socket at most 107"),
+        ("rules", "[good.yaml, none.yaml]", "no such file or folder"),
+        ("rules", "none", "no such file or folder"),
+    ] {
+        let (_folder, path) = folder(&format!("{key}: {value}\n"));
+        let column = key.len() + if value.starts_with('[') { 15 } else { 3 };
+        let output = docward(&["check", "--config", &path]);
+        let shown = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{key}: {value}: {shown}");
+        assert!(shown.contains(&format!("docward.yaml:1:{column}")) && shown.contains(words), "{value}: {shown}");
+        assert!(shown.matches("no such file").count() < 2, "{shown}");
+        // Name servers are asked first.
+        if !value.contains("+srv") {
+            let output = docward(&["serve", "--config", &path]);
+            let shown = text(&output.stderr);
+            assert!(output.status.code() == Some(64) && shown.contains(words), "{key}: {value}: {shown}");
+        }
+    }
+    // Rules of the command line replace those of the file.
+    let (folder, path) = folder("rules: [none.yaml]\n");
+    let good = folder.path().join("good.yaml").display().to_string();
+    let output = docward(&["explain", "--config", &path, "--rules", &good, "db.c.drop()"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let flag = docward(&["serve", "--hand-over", &long]);
+    assert!(flag.status.code() == Some(64) && text(&flag.stderr).contains("at most 107"), "{flag:?}");
 }
 
 /// The example, including its commented-out settings.

@@ -7,7 +7,7 @@ use serde_json::Value;
 use support::frame::Message;
 use support::http::get;
 use support::mongod::{Kind, Mongod};
-use support::process::free_port;
+use support::process::{docward, free_port};
 use support::proxy::Docward;
 use support::raw::Client;
 use support::scripted::{Peer, reply_to};
@@ -25,6 +25,28 @@ fn a_server_of_another_replica_set_is_refused() {
     let alone = Docward::before(&format!("mongodb://{}/?replicaSet=rs7", standalone.address())).try_start();
     let alone = alone.err().expect("docward started");
     assert!(alone.contains("is not a member of a replica set"), "{alone}");
+}
+
+/// Replica sets often have the same name, and their hosts differ.
+#[test]
+fn a_service_of_another_deployment_is_refused() {
+    let (shared, set) = (Mongod::shared(), Mongod::start(Kind::ReplicaSet));
+    let (standalone, other) = (Mongod::start(Kind::Standalone), Mongod::start(Kind::Standalone));
+    let rules = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+    std::fs::write(rules.path(), BOUNDS).unwrap();
+    for (upstream, service) in [(shared, &set), (shared, &standalone), (&standalone, shared), (&standalone, &other)] {
+        let before = Docward::before(&upstream.uri()).argument("--service").argument(service.uri());
+        let refused = before.try_start().err().expect("docward started");
+        let expected = "is not of the deployment of `upstream`";
+        assert!(refused.contains("--service: ") && refused.contains(expected), "{refused}");
+        let path = rules.path().to_str().unwrap();
+        let checked = docward(&["check", path, "--upstream", &upstream.uri(), "--service", &service.uri()]);
+        let shown = String::from_utf8(checked.stderr).unwrap();
+        assert!(checked.status.code() == Some(1) && shown.contains(expected), "{shown}");
+    }
+    for mongod in [shared, &standalone] {
+        Docward::before(&mongod.uri()).argument("--service").argument(mongod.uri()).start();
+    }
 }
 
 #[test]

@@ -1,15 +1,19 @@
-//! Reports certificates and tokens that a configuration file names and that cannot be used, at their keys: also if the
+//! Reports rules, certificates and tokens that a configuration file names and that cannot be used, at their keys: also if the
 //! file has mistakes elsewhere.
 
 use std::io;
 
 use crate::cli::config_file::{AdminKeys, ConfigFile, TlsKeys, read_token};
 use crate::config::{Code, MapReader, NodeValue, Span};
-use crate::proxy::{ListenerTls, TlsError};
+use crate::proxy::{ListenerTls, TlsError, UpstreamTls};
+use crate::service::ConnectionString;
 
 /// Reports the mistakes of `file`, which was read with `reader`.
 pub(super) fn check(file: &ConfigFile, reader: &mut MapReader<'_, '_, '_>) {
+    file.check_rules(reader);
     check_certificates(&file.tls, reader);
+    check_connection("upstream", file.upstream.as_ref(), reader);
+    check_connection("service", file.service.as_ref(), reader);
     check_admin(&file.admin, reader);
 }
 
@@ -24,6 +28,18 @@ fn check_certificates(keys: &TlsKeys, reader: &mut MapReader<'_, '_, '_>) {
         _ => "certificate",
     };
     let Some(span) = reader.node("tls").and_then(|tls| value_span(&tls.value, key)) else { return };
+    report(reader, span, key, &error);
+}
+
+/// The TLS files of a connection string.
+fn check_connection(key: &'static str, uri: Option<&ConnectionString>, reader: &mut MapReader<'_, '_, '_>) {
+    let Some(Err(error)) = uri.and_then(ConnectionString::tls_files).map(UpstreamTls::load) else { return };
+    if let Some(node) = reader.node(key) {
+        report(reader, node.span, key, &error);
+    }
+}
+
+fn report(reader: &mut MapReader<'_, '_, '_>, span: Span, key: &str, error: &TlsError) {
     let code = if matches!(error, TlsError::Unreadable(..)) { Code::Unreadable } else { Code::InvalidValue };
     reader.context().error(code, span, format!("`{key}`: {error}"));
 }

@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use memchr::memmem;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
@@ -80,6 +81,40 @@ impl Hello {
             Hello::parse(&exchange(stream, &member_hello(topology_version, await_for)).await?)
         })
         .await?
+    }
+
+    /// Whether two servers can belong to one deployment: one replica set, the mongos of one cluster, or one standalone server.
+    pub(in crate::proxy) fn is_of_same_deployment(&self, other: &Self) -> bool {
+        let shares_member = || self.members.iter().any(|member| other.members.contains(member));
+        match (self.set.as_deref(), other.set.as_deref()) {
+            // It may still join the other's set.
+            (Some(""), _) | (_, Some("")) => true,
+            (Some(own), Some(other)) => own == other && shares_member(),
+            // A proxy in front of the deployment, or a server that is older.
+            _ if self.process().is_none() || other.process().is_none() => true,
+            (None, None) if self.is_mongos() && other.is_mongos() => true,
+            (None, None) => self.is_mongos() == other.is_mongos() && self.process() == other.process(),
+            _ => false,
+        }
+    }
+
+    /// Describes its deployment, for people.
+    pub(in crate::proxy) fn deployment(&self) -> String {
+        match &self.set {
+            Some(set) => format!("of the replica set '{set}' ({})", self.members.join(", ")),
+            None if self.is_mongos() => "a mongos".to_owned(),
+            None => "a standalone server".to_owned(),
+        }
+    }
+
+    fn is_mongos(&self) -> bool {
+        memmem::find(&self.reply, b"isdbgrid").is_some()
+    }
+
+    /// The random name of the server's process, from MongoDB 4.4 on.
+    fn process(&self) -> Option<&[u8]> {
+        let version = Document::parse(self.topology_version.as_deref()?).ok()?;
+        Some(version.get("processId")?.bytes)
     }
 
     /// Ordering key: newer views of a set compare greater. A primary's view is above a secondary's; primaries compare

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join_all, select_ok};
 use mongodb::options::{ServerAddress, Tls};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -23,6 +23,8 @@ use crate::service::set_name::other_set;
 use crate::wire::compressed::{CompressionMethod, Compressor};
 
 const DEFAULT_PORT: u16 = 27017;
+/// How long the start waits to compare two deployments.
+const DEPLOYMENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A host and port to connect to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -91,6 +93,30 @@ impl Upstream {
             .into_iter()
             .flatten()
             .find_map(|(seed, hello)| other_set(wanted, &seed.to_string(), hello.set.as_deref()))
+    }
+
+    /// Describes a server of `other` that belongs to another deployment; `None` if none does, as far as is known in time.
+    pub async fn other_deployment(&self, other: &Self) -> Option<String> {
+        let replies = async { tokio::join!(self.any_hello(), other.any_hello()) };
+        let ((own, hello), (seed, other)) = match timeout(DEPLOYMENT_TIMEOUT, replies).await.ok()? {
+            (Some(own), Some(other)) => (own, other),
+            _ => return None,
+        };
+        (!hello.is_of_same_deployment(&other)).then(|| {
+            format!(
+                "{seed}, {}, is not of the deployment of `upstream` ({own}, {}): docward keeps its counters there; name the \
+                 same servers",
+                other.deployment(),
+                hello.deployment()
+            )
+        })
+    }
+
+    /// The hello of a server of the connection string that answers.
+    async fn any_hello(&self) -> Option<(&Address, Hello)> {
+        let asked =
+            self.seeds.iter().map(|seed| Box::pin(async move { Ok::<_, io::Error>((seed, self.hello(seed).await?)) }));
+        select_ok(asked).await.ok().map(|(found, _)| found)
     }
 
     /// Connects to a server.

@@ -14,6 +14,35 @@ const WITHOUT_EFFECT: [(&str, &str); 7] = [
     ("tlsDisableOCSPEndpointCheck", NO_REVOCATION),
     ("tlsDisableCertificateRevocationCheck", NO_REVOCATION),
 ];
+/// The same for options that the driver still checks.
+const UNUSED: [(&str, &str); 7] = [
+    ("readPreference", SENT_BY_CLIENTS),
+    ("readPreferenceTags", SENT_BY_CLIENTS),
+    ("maxStalenessSeconds", SENT_BY_CLIENTS),
+    ("readConcernLevel", SENT_BY_CLIENTS),
+    ("w", SENT_BY_CLIENTS),
+    ("wTimeoutMS", SENT_BY_CLIENTS),
+    ("journal", SENT_BY_CLIENTS),
+];
+const SENT_BY_CLIENTS: &str = "clients send their own, and docward's own operations state what they need";
+/// Options that only docward's own operations use.
+const OF_OWN_OPERATIONS: [&str; 15] = [
+    "appName",
+    "connectTimeoutMS",
+    "enableOverloadRetargeting",
+    "heartbeatFrequencyMS",
+    "loadBalanced",
+    "localThresholdMS",
+    "maxAdaptiveRetries",
+    "maxConnecting",
+    "maxIdleTimeMS",
+    "maxPoolSize",
+    "minPoolSize",
+    "retryReads",
+    "retryWrites",
+    "serverMonitoringMode",
+    "serverSelectionTimeoutMS",
+];
 const OWN_LIMITS: &str = "docward's own operations have limits of their own, and clients set theirs";
 const NO_REVOCATION: &str = "docward never asks whether a certificate is revoked";
 
@@ -39,13 +68,15 @@ pub(super) struct Accepted<'u> {
     pub(super) driver: Cow<'u, str>,
     /// The options without effect, and why.
     pub(super) without_effect: Vec<(&'static str, &'static str)>,
+    pub(super) of_own_operations: Vec<&'static str>,
     /// An option that docward does not have, and what to do instead.
     pub(super) unsupported: Option<(&'static str, &'static str)>,
 }
 
 /// Removes the options that the driver need not know.
 pub(super) fn accepted(uri: &str) -> Accepted<'_> {
-    let mut accepted = Accepted { driver: uri.into(), without_effect: Vec::new(), unsupported: None };
+    let mut accepted =
+        Accepted { driver: uri.into(), without_effect: Vec::new(), of_own_operations: Vec::new(), unsupported: None };
     let Some((address, options)) = uri.split_once('?') else { return accepted };
     let named = |list: &[(&'static str, &'static str)], name: &str| {
         list.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).copied()
@@ -56,6 +87,10 @@ pub(super) fn accepted(uri: &str) -> Accepted<'_> {
             accepted.without_effect.push(found);
             return false;
         }
+        // `readPreferenceTags` can be repeated.
+        let unused = named(&UNUSED, name).filter(|found| !accepted.without_effect.contains(found));
+        accepted.without_effect.extend(unused);
+        accepted.of_own_operations.extend(OF_OWN_OPERATIONS.iter().find(|known| known.eq_ignore_ascii_case(name)));
         if let Some(found) = named(&UNSUPPORTED, name) {
             let asks = !["", "false"].contains(&value);
             accepted.unsupported = accepted.unsupported.or(asks.then_some(found));
@@ -82,7 +117,7 @@ mod tests {
             ("mongodb://h/", "mongodb://h/", 0, None),
             ("mongodb://h/?replicaSet=rs", "mongodb://h/?replicaSet=rs", 0, None),
             ("mongodb://h/?uuidrepresentation=standard", "mongodb://h/", 1, None),
-            ("mongodb://h/?w=1&timeoutMS=5&&tls=true&", "mongodb://h/?w=1&tls=true", 1, None),
+            ("mongodb://h/?w=1&timeoutMS=5&&tls=true&", "mongodb://h/?w=1&tls=true", 2, None),
             ("mongodb://h/?authMechanism=DEFAULT", "mongodb://h/", 0, None),
             ("mongodb://h/?authMechanism=PLAIN", "mongodb://h/?authMechanism=PLAIN", 0, None),
             ("mongodb://h/?tlsAllowInvalidHostnames=false", "mongodb://h/", 0, None),
