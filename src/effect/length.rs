@@ -1,9 +1,9 @@
 //! The effect of a statement on the length of a document, in bytes of BSON.
 
 use super::WrittenBy;
-use super::items::{AddedValues, item_count};
-use super::operators::{Write, is_rename_source, on_insert, on_stored, position};
-use super::pins::{PinnedPath, may_match_nothing, pins};
+use super::items::AddedValues;
+use super::operators::{Write, is_position, is_rename_source, on_insert, on_stored, position};
+use super::pins::{may_match_nothing, pins};
 use crate::command::{Modification, Operation, Update};
 use crate::document::{Document, Kind, Value};
 
@@ -112,9 +112,6 @@ fn name_length(path: &[u8]) -> usize {
     }
 }
 
-/// Bytes of the document around a field that `$` creates in a document, as its position has no field there.
-pub const AROUND_SELECTED: usize = element_length(POSITION_DIGITS) + EMPTY_LENGTH;
-
 /// Returns the most bytes that the fields around the field at `path` can need if they are missing, and the elements
 /// before a position.
 pub fn around_length(path: &[u8]) -> usize {
@@ -123,17 +120,12 @@ pub fn around_length(path: &[u8]) -> usize {
     all_padding(below).saturating_add(around_documents(path))
 }
 
-/// The same for the rest of a path after a position: the element may be an array.
-pub fn around_in_element(path: &[u8]) -> usize {
-    all_padding(path).saturating_add(around_documents(path))
-}
-
 fn all_padding(path: &[u8]) -> usize {
     path.split(|byte| *byte == b'.').map(padding_length).fold(0, usize::saturating_add)
 }
 
 /// Returns the most bytes that the documents around the field at `path` can need if they are missing.
-pub fn around_documents(path: &[u8]) -> usize {
+fn around_documents(path: &[u8]) -> usize {
     let mut parts = path.split(|byte| *byte == b'.');
     parts.next_back();
     parts.map(|part| element_length(part.len()) + EMPTY_LENGTH).sum()
@@ -186,42 +178,23 @@ fn of_upsert(update: &Update<'_>) -> Option<usize> {
             Some(with_id(document.as_document(), id))
         }
         Modification::Operators(operators) => {
-            let pins = pins(filter);
-            // Only a pinned array has positions.
-            let pins_array =
-                |pin: &PinnedPath<'_>| pin.value.is_none_or(|value| matches!(value.kind, Kind::Array | Kind::Document));
-            let path_bytes = if pins.iter().any(pins_array) { around_length } else { around_documents };
             let mut length = EMPTY_LENGTH + GENERATED_ID;
             let mut add =
-                |path: &[u8], bytes: usize| length = length.saturating_add(path_bytes(path)).saturating_add(bytes);
-            for pin in &pins {
+                |path: &[u8], bytes: usize| length = length.saturating_add(around_length(path)).saturating_add(bytes);
+            for pin in &pins(filter) {
                 add(pin.path, element_length(name_length(pin.path)) + pinned_length(pin.value?));
             }
             for growth in growths_of(on_insert(operators.as_document()))? {
-                let path = growth.written.path;
-                for _ in 0..changed_elements(path, &pins)? {
-                    add(path, growth.with_missing_field());
+                // It may be in an array from the filter.
+                if growth.written.path.split(|byte| *byte == b'.').any(is_position) {
+                    return None;
                 }
+                add(growth.written.path, growth.with_missing_field());
             }
             Some(length)
         }
         Modification::Pipeline(_) | Modification::ClientPipeline(_) => None,
     }
-}
-
-/// Returns the most elements of a pinned array that a path with `$[]` changes; 1 for other paths, `None` if unknown.
-fn changed_elements(path: &[u8], pins: &[PinnedPath<'_>]) -> Option<usize> {
-    let Some(at) = path.windows(3).position(|part| part == b".$[") else { return Some(1) };
-    let (array, rest) = (path.get(..at)?, path.get(at + 1..)?);
-    if rest.windows(3).any(|part| part == b".$[") {
-        return None;
-    }
-    let around = |pin: &&PinnedPath<'_>| array.strip_prefix(pin.path).is_some_and(|rest| rest.first() == Some(&b'.'));
-    if pins.iter().any(|pin| around(&pin)) {
-        return None;
-    }
-    // The server fails it without an array.
-    pins.iter().filter(|pin| pin.path == array).try_fold(1, |most, pin| Some(pin.value.map(item_count)?.max(most)))
 }
 
 /// Returns at least the bytes that the stages of docward's own pipeline store beside the operators' values, such as

@@ -26,10 +26,10 @@ use crate::command::{Modification, Operation};
 use crate::document::{Document, Element, Kind, Path, PathLookup, Value, compare_numbers};
 
 pub use image::{Image, Inserted};
-pub use items::{AddedValues, Items, each, inserted_items, item_count, items};
+pub use items::{AddedValues, each, item_count};
 pub use length::{
-    AROUND_SELECTED, EMPTY_LENGTH, Growth, GrowthKind, IdLength, InsertedLength, added_by_stages, around_documents,
-    around_in_element, around_length, element_length, growths, inserted_length, stored_id_length, update_growths,
+    EMPTY_LENGTH, Growth, GrowthKind, IdLength, InsertedLength, added_by_stages, around_length, element_length,
+    growths, inserted_length, stored_id_length, update_growths,
 };
 pub use matched::{only_selection, other_selections};
 pub use node::ImageValue;

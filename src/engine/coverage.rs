@@ -79,7 +79,6 @@ fn accesses(rule: &Rule, namespace: &NamespaceGlob) -> Vec<Access> {
     let statements = STATEMENTS.iter().flat_map(|(kind, what)| {
         let carries = |class: &CommandClass| WriteForm::for_class(*class).is_some_and(|form| form.carries(*kind));
         by_outcome(what, carries, |class| match rule.pattern.applicability(*kind, namespace) {
-            Applicability::Unsupported => unsupported(rule),
             Applicability::Each => CoverageOutcome::Evaluate,
             // The rule may evaluate an option of the whole command, or what findAndModify returns.
             Applicability::None => evaluated(rule.pattern.evaluates_command(class, Some(*kind), namespace)),

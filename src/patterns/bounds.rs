@@ -8,7 +8,8 @@
 //! after: `updateOne({_id: 1, available: {$gte: 1}}, {$inc: {available: -1}})`; n: 0 means that no copy is left.
 //!
 //! A value that is set, inserted or upserted must be in range itself. For integer amounts the condition is a plain
-//! comparison, which can use an index. For other amounts it is an `$expr`, so that the server does the arithmetic.
+//! comparison, which can use an index. For other amounts it is an `$expr`, so that the server does the arithmetic. What is not
+//! plain is checked: the number after the statement is in range, or no worse than before.
 
 mod range;
 
@@ -16,19 +17,20 @@ use std::cmp::Ordering;
 
 use bson::doc;
 
-use self::range::{Range, Sums};
+use self::range::{Added, Range, Sums};
 use super::field_path::ChangingField;
 use super::number::Bound;
+use super::plain::{self, NotPlain, PlainWrite};
+use super::promise::{Broken, Facts, held, shown};
 use super::stored_data::{DataCheck, all, any, is_missing, is_number, not, value};
 use super::{
-    AnyPattern, Applicability, Context, ExclusiveField, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection,
-    Requirement, Unmatched, Verdict, Violation, applicability_for_content,
+    AnyPattern, Applicability, Context, ExclusiveField, NoEffect, NoEffectCause, NoEffectKind, Pattern, Procedures,
+    Rejection, Requirement, Unmatched, Verdict, applicability_for_content,
 };
-use crate::command::{Namespace, Operation, Statement, StatementKind, Update, code};
+use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update, code};
 use crate::config::keys::{AnyNumber, Constraint, Declaration, DeclaredScalar, Keys, Keywords, Setting};
 use crate::config::{Code, Located, MapReader, Node, ReadContext};
-use crate::document::{Document, Kind, OwnedValue, Path, PathLookup, Value, is_finite, may_overflow};
-use crate::effect::{Change, ImageValue, change, inserted};
+use crate::document::{Document, OwnedValue, Path, PathLookup, Value, is_finite, may_overflow};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -181,18 +183,49 @@ impl Pattern for Bounds {
     }
 
     fn evaluate<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
-        self.evaluate(statement).unwrap_or_else(Verdict::Reject)
+        match (self.plain(&statement.operation), &statement.operation) {
+            (Err(odd), _) => Verdict::Check(plain::reason_to_check(odd)),
+            (Ok(Err(broken)), _) => Verdict::Reject(broken),
+            (Ok(Ok(Some(added))), Operation::Update(update)) => self.evaluate_sum(update, added),
+            _ => Verdict::Forward,
+        }
+    }
+
+    fn procedures(&self) -> Procedures {
+        Procedures::NotPlain(vec![self.field.value.clone()])
+    }
+
+    fn promise(
+        &self,
+        before: Option<Document<'_>>,
+        after: Option<Document<'_>>,
+        facts: &Facts<'_, '_>,
+    ) -> Result<(), Broken> {
+        let Some(after) = after else { return Ok(()) };
+        let path = self.field.value.as_str().as_bytes();
+        let old = before.map(|before| held(before, path)).unwrap_or_default();
+        let new = held(after, path);
+        let is_no_worse = |number: &Value<'_>| {
+            old.contains(number) || matches!((&old[..], &new[..]), ([old], [_]) if self.range.is_nearer(*old, *number))
+        };
+        if new.iter().all(|number| self.range.contains(*number) || is_no_worse(number)) {
+            return Ok(());
+        }
+        let (field, range) = (&self.field.value, self.range);
+        let rejection = Rejection::new(
+            format!("'{field}' would go from {} to {}; it must be a number {range}", shown(&old), shown(&new)),
+            "Read the document again, and send a change that keeps the range.",
+        );
+        let lacks_room = || before.is_some() && self.is_increment(facts.operation());
+        Err(Broken { rejection, is_ignored: self.on_no_room == OnNoRoom::Ignore && lacks_room() })
     }
 
     fn check_final(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
-        let amount = match self.check(statement) {
-            Ok(amount) => amount,
-            Err(Violation::Broken(rejection) | Violation::Unclear(rejection)) => return Err(rejection),
-        };
-        let (Operation::Update(update), Some(amount)) = (&statement.operation, amount) else { return Ok(()) };
-        let Some(condition) = self.range.condition(&self.field.value, amount) else { return Ok(()) };
+        let added = self.plain(&statement.operation).unwrap_or_else(|odd| Err(plain::reason_to_check(odd)))?;
+        let (Operation::Update(update), Some(added)) = (&statement.operation, added) else { return Ok(()) };
+        let Some(condition) = self.range.condition(&self.field.value, added) else { return Ok(()) };
         let recorded = update.conditions.iter().any(|known| known.as_document() == condition.as_document());
-        if recorded || self.is_kept_by(update, amount, Sums::Any) { Ok(()) } else { Err(self.without_condition()) }
+        if recorded || self.is_kept_by(update, added, Sums::Any) { Ok(()) } else { Err(self.without_condition()) }
     }
 
     fn checked_fields(&self) -> Vec<&str> {
@@ -201,11 +234,10 @@ impl Pattern for Bounds {
 
     /// Rejects if the stored number leaves no room. Otherwise another condition did not match.
     fn unmatched(&self, statement: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
-        let (Change::Incremented(amount), Some(stored)) = (change(&statement.operation, &self.field.value), stored)
-        else {
+        let (Ok(Ok(Some(added))), Some(stored)) = (self.plain(&statement.operation), stored) else {
             return Unmatched::Nothing;
         };
-        if self.range.has_room(&self.field.value, stored, amount) {
+        if self.range.has_room(&self.field.value, stored, added) {
             return Unmatched::Nothing;
         }
         if let PathLookup::Found(Value { kind, .. }) = self.field.value.lookup(stored)
@@ -254,67 +286,76 @@ impl Bounds {
         })
     }
 
-    fn evaluate<'a>(&self, statement: &Statement<'a>) -> Result<Verdict<'a>, Rejection> {
-        let amount = match self.check(statement) {
-            Ok(amount) => amount,
-            Err(Violation::Broken(rejection)) => return Err(rejection),
-            Err(Violation::Unclear(rejection)) => return Ok(Verdict::Unsupported(rejection)),
-        };
-        match (&statement.operation, amount) {
-            (Operation::Update(update), Some(amount)) => self.evaluate_increment(update, amount),
-            _ => Ok(Verdict::Forward),
+    /// Checks a statement of a plain form. Returns what it adds to the stored number, on which the result then depends.
+    ///
+    /// # Errors
+    /// The statement is not plain.
+    fn plain<'s>(&self, operation: &'s Operation<'_>) -> Result<Result<Option<Added<'s>>, Rejection>, NotPlain> {
+        match operation {
+            Operation::Delete(_) => Ok(Ok(None)),
+            Operation::Insert(insert) => Ok(self.check_document(insert.document.as_document()).map(|()| None)),
+            Operation::Update(update) => match update.modification.meaning() {
+                Modification::Replacement(document) => Ok(self.check_document(document.as_document()).map(|()| None)),
+                _ => self.plain_update(update),
+            },
         }
     }
 
-    /// Checks everything that the statement stores against the range. Returns the amount of an increment, because its
-    /// result depends on the stored number.
-    fn check<'s>(&'s self, statement: &'s Statement<'_>) -> Result<Option<Value<'s>>, Violation> {
+    fn plain_update<'s>(&self, update: &'s Update<'_>) -> Result<Result<Option<Added<'s>>, Rejection>, NotPlain> {
         let field = &self.field.value;
-        if let Some(document) = inserted(&statement.operation) {
-            self.check_held(document.at(field))?;
+        if let Some(amount) = plain::added(update, field).filter(|amount| is_ordinary(*amount) && !update.upsert) {
+            return Ok(Ok(Some(Added { amount, counts_missing: false })));
         }
-        match change(&statement.operation, field) {
-            Change::Untouched | Change::Removed => Ok(None),
-            Change::Set(value) | Change::Either(value) => Ok(self.check_value(value).map(|()| None)?),
-            Change::Incremented(amount) if !is_finite(amount) => {
-                Err(Rejection::new("its increment is not a finite number", "Use a number.").into())
+        let added = match self.plain_write(plain::stored(update, field)?)? {
+            Ok(added) => added,
+            Err(broken) => return Ok(Err(broken)),
+        };
+        if update.upsert {
+            match self.plain_write(plain::inserted(update, field)?)? {
+                // It is inserted as it is.
+                Ok(Some(added)) if !self.range.contains(added.amount) => return Ok(Err(self.out_of_range())),
+                Ok(_) => {}
+                Err(broken) => return Ok(Err(broken)),
             }
-            Change::Incremented(amount) if may_overflow(amount) => Err(Rejection::new(
-                "its increment is so large that the sum could be infinite",
-                "Use an amount below 10^291.",
-            )
-            .into()),
-            Change::Incremented(amount) => Ok(Some(amount)),
-            Change::Now => Err(self.out_of_range().into()),
-            Change::Inside(written) | Change::Unclear(written) => {
-                let text = String::from_utf8_lossy;
-                Err(Violation::Unclear(Rejection::new(
-                    format!(
-                        "docward cannot check the result of {} on '{}'",
-                        text(written.operator),
-                        text(written.path)
-                    ),
-                    format!("Change '{field}' with $inc or $set, as a field outside arrays."),
-                )))
+        }
+        Ok(Ok(added))
+    }
+
+    fn plain_write<'s>(&self, write: PlainWrite<'s>) -> Result<Result<Option<Added<'s>>, Rejection>, NotPlain> {
+        let path = self.field.value.as_str().as_bytes();
+        match write {
+            PlainWrite::Untouched | PlainWrite::Removed => Ok(Ok(None)),
+            PlainWrite::Set(value) => Ok(self.check_value(value).map(|()| None)),
+            PlainWrite::Operator((b"$inc", written, amount)) if written == path && is_ordinary(amount) => {
+                Ok(Ok(Some(Added { amount, counts_missing: true })))
             }
+            // The stored number stays, or it becomes this one.
+            PlainWrite::Operator((b"$min" | b"$max", written, value))
+                if written == path && self.range.contains(value) =>
+            {
+                Ok(Ok(None))
+            }
+            PlainWrite::Operator((operator, ..)) | PlainWrite::Shrinks(operator) => {
+                let operator = String::from_utf8_lossy(operator);
+                Err(format!("its {operator} may change '{}' in a way that only the server knows", self.field.value))
+            }
+            PlainWrite::InElement(_) => Err(format!("it writes '{}' in an array element", self.field.value)),
         }
     }
 
-    /// Checks the value of the field in a new document.
-    fn check_held(&self, held: ImageValue<'_>) -> Result<(), Violation> {
-        match held {
-            ImageValue::Missing => Ok(()),
-            ImageValue::Value(value) => Ok(self.check_value(value)?),
-            ImageValue::Blocked(Kind::Array) => Err(Violation::Unclear(Rejection::new(
-                format!("its field '{}' is inside an array", self.field.value),
-                "Store the number in a field outside arrays.",
-            ))),
-            ImageValue::Blocked(_) => Ok(()),
-            ImageValue::Some(_) | ImageValue::Unknown => Err(Violation::Broken(Rejection::new(
-                format!("as an upsert it could insert a document with '{}' out of range", self.field.value),
-                "Insert the document first, or leave the field out of the filter.",
-            ))),
-        }
+    /// Whether the statement adds a number to the stored one, in any form.
+    fn is_increment(&self, operation: &Operation<'_>) -> bool {
+        let Operation::Update(update) = operation else { return false };
+        let amount = match plain::stored(update, &self.field.value) {
+            Ok(PlainWrite::Operator((b"$inc", _, amount))) => Some(amount),
+            _ => plain::added(update, &self.field.value),
+        };
+        amount.is_some_and(is_finite)
+    }
+
+    /// Checks the values of the field in a new document.
+    fn check_document(&self, document: Document<'_>) -> Result<(), Rejection> {
+        held(document, self.field.value.as_str().as_bytes()).into_iter().try_for_each(|value| self.check_value(value))
     }
 
     fn check_value(&self, value: Value<'_>) -> Result<(), Rejection> {
@@ -329,22 +370,22 @@ impl Bounds {
     }
 
     /// Returns whether the client's filter already keeps the range.
-    fn is_kept_by(&self, update: &Update<'_>, amount: Value<'_>, sums: Sums) -> bool {
-        self.range.is_kept_by(update.filter.as_document(), &self.field.value, amount, sums)
+    fn is_kept_by(&self, update: &Update<'_>, added: Added<'_>, sums: Sums) -> bool {
+        self.range.is_kept_by(update.filter.as_document(), &self.field.value, added, sums)
     }
 
-    fn evaluate_increment<'a>(&self, update: &Update<'a>, amount: Value<'_>) -> Result<Verdict<'a>, Rejection> {
-        let Some(condition) = self.range.condition(&self.field.value, amount) else { return Ok(Verdict::Forward) };
-        if self.is_kept_by(update, amount, Sums::Any) && (!update.upsert || self.on_no_room == OnNoRoom::Ignore) {
-            return Ok(Verdict::ForwardConditional(NO_ROOM));
+    fn evaluate_sum<'a>(&self, update: &Update<'a>, added: Added<'_>) -> Verdict<'a> {
+        let Some(condition) = self.range.condition(&self.field.value, added) else { return Verdict::Forward };
+        if self.is_kept_by(update, added, Sums::Any) && (!update.upsert || self.on_no_room == OnNoRoom::Ignore) {
+            return Verdict::ForwardConditional(NO_ROOM);
         }
-        if self.policy == BoundsPolicy::Reject && !self.is_kept_by(update, amount, Sums::Whole) {
-            return Err(self.without_condition());
+        if self.policy == BoundsPolicy::Reject && !self.is_kept_by(update, added, Sums::Whole) {
+            return Verdict::Reject(self.without_condition());
         }
         let mut update = update.clone();
         update.conditions.push(condition);
         let checks_match = self.on_no_room == OnNoRoom::Error;
-        Ok(Verdict::conditional(Operation::Update(update), checks_match, NO_ROOM))
+        Verdict::conditional(Operation::Update(update), checks_match, NO_ROOM)
     }
 
     fn without_condition(&self) -> Rejection {
@@ -353,4 +394,9 @@ impl Bounds {
             format!("Add a condition on '{}' to the filter, for example {{$gte: AMOUNT}}.", self.field.value),
         )
     }
+}
+
+/// Whether the condition for a sum with this amount can be written down: the sum is finite.
+fn is_ordinary(amount: Value<'_>) -> bool {
+    is_finite(amount) && !may_overflow(amount)
 }

@@ -18,6 +18,7 @@ use bson::{Bson, doc};
 
 use super::around::set_on_insert;
 use super::field_path::FieldPath;
+use super::plain;
 use super::stored_data::{DataCheck, all, any, is_absent, is_missing, is_one_array, not, value};
 use super::{
     Applicability, Context, CountedArray, IndexPurpose, Measured, NeededIndex, NoEffectCause, NoEffectKind, Pattern,
@@ -262,6 +263,11 @@ impl Bucket {
                 }
                 Modification::Operators(operators) => {
                     self.update(statement, update, operators.as_document(), now, versions)
+                }
+                Modification::ClientPipeline(_)
+                    if plain::is_apart(update, [&self.array, &self.count].into_iter().chain(&self.opened)) =>
+                {
+                    Ok(Verdict::Forward)
                 }
                 Modification::ClientPipeline(_) | Modification::Pipeline(_) => Ok(Verdict::client_pipeline()),
             },

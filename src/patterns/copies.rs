@@ -13,6 +13,7 @@
 
 mod contradictions;
 mod originals;
+mod promise;
 mod references;
 mod settings;
 #[cfg(test)]
@@ -22,6 +23,8 @@ mod writes;
 pub use references::{Reference, ReferringDocuments, is_reference};
 pub use settings::{CopiedField, Copies, CopiesEntry, OnOriginalDelete};
 
+use super::plain;
+use super::promise::{Broken, Facts};
 use super::stored_data::{Backfill, DataCheck, Search};
 use super::{
     AnyPattern, Applicability, Context, IndexPurpose, NeededIndex, Pattern, Privilege, Procedures, Requirement,
@@ -30,9 +33,9 @@ use super::{
 use crate::command::{Delete, Namespace, Operation, Statement, StatementKind};
 use crate::config::keys::Declaration;
 use crate::config::{Diagnostic, Located, NamespaceGlob, Node, ReadContext};
-use crate::document::Path;
+use crate::document::{Document, Path};
 use originals::{OriginalDeleteProcedure, ReferenceWriteProcedure};
-use writes::ReferenceWrites;
+use writes::{Fault, ReferenceWrites};
 
 impl Pattern for Copies {
     fn declaration() -> Declaration {
@@ -120,7 +123,19 @@ impl Pattern for Copies {
     }
 
     fn procedures(&self) -> Procedures {
-        if self.rejects_deletes() { Procedures::All } else { Procedures::None }
+        let copies = || self.entries.iter().flat_map(CopiesEntry::paths).cloned().collect();
+        if self.rejects_deletes() { Procedures::All } else { Procedures::NotPlain(copies()) }
+    }
+
+    fn promise(
+        &self,
+        before: Option<Document<'_>>,
+        after: Option<Document<'_>>,
+        facts: &Facts<'_, '_>,
+    ) -> Result<(), Broken> {
+        let Some(after) = after else { return Ok(()) };
+        let mut entries = self.entries.iter().filter(|entry| entry.into.is(facts.namespace));
+        Ok(entries.try_for_each(|entry| entry.promise(before, after, facts))?)
     }
 
     /// A new collection in place of the originals ends the change stream that updates the copies.
@@ -143,8 +158,15 @@ impl Pattern for Copies {
         let mut keys = Vec::new();
         for entry in self.entries.iter().filter(|entry| entry.into.is(context.namespace)) {
             let evaluated = ReferenceWrites { entry, originals: &self.originals, keys: &mut keys }.evaluate(statement);
-            if let Err(fault) = evaluated {
-                return fault.into();
+            match evaluated {
+                Ok(()) => {}
+                Err(Fault::Rejected(rejection)) => return Verdict::Reject(rejection),
+                Err(Fault::Unclear(rejection)) if matches!(statement.operation, Operation::Insert(_)) => {
+                    return Verdict::Reject(rejection);
+                }
+                // Its keys must be known before, so that the originals cannot be deleted meanwhile.
+                Err(Fault::Unclear(rejection)) if self.rejects_deletes() => return Verdict::Unsupported(rejection),
+                Err(Fault::Unclear(unclear)) => return Verdict::Check(plain::reason_to_check(unclear.reason)),
             }
         }
         match keys.is_empty() {

@@ -29,8 +29,6 @@ pub enum Applicability {
     None,
     /// It evaluates each of them.
     Each,
-    /// It cannot analyse any of them.
-    Unsupported,
 }
 
 /// A value that the server computes from a stored document.

@@ -18,16 +18,17 @@ mod settings;
 use bson::doc;
 
 use self::items::{ItemLimit, whole};
+use super::plain::{self, NotPlain};
+use super::promise::{Broken, Facts};
 use super::stored_data::{DataCheck, is_one_of, value};
 use super::{
     AnyPattern, Applicability, Context, ExclusiveField, Measured, NoEffect, NoEffectCause, NoEffectKind, Pattern,
-    Rejection, Requirement, Unmatched, Verdict, Violation, applicability_for_content, selection,
+    Procedures, Rejection, Requirement, Unmatched, Verdict, applicability_for_content,
 };
 use crate::command::{Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
 use crate::config::{Node, ReadContext};
 use crate::document::{CowDocument, Document, Value};
-use crate::effect::touched;
 use crate::text::counted;
 
 /// Settings of the pattern; at least one limit.
@@ -107,10 +108,10 @@ impl Pattern for Limits {
     }
 
     fn evaluate<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
-        let conditions = match self.conditions(&statement.operation) {
-            Ok(conditions) => conditions,
-            Err(Violation::Broken(rejection)) => return Verdict::Reject(rejection),
-            Err(Violation::Unclear(rejection)) => return Verdict::Unsupported(rejection),
+        let conditions = match self.plain(&statement.operation) {
+            Ok(Ok(conditions)) => conditions,
+            Ok(Err(broken)) => return Verdict::Reject(broken),
+            Err(odd) => return Verdict::Check(plain::reason_to_check(odd)),
         };
         let Operation::Update(update) = &statement.operation else { return Verdict::Forward };
         let missing: Vec<_> = conditions.into_iter().filter(|condition| !has_condition(update, condition)).collect();
@@ -122,11 +123,30 @@ impl Pattern for Limits {
         Verdict::conditional(Operation::Update(update), true, NO_ROOM)
     }
 
+    fn procedures(&self) -> Procedures {
+        match self.document {
+            Some(_) => Procedures::Updates,
+            None => Procedures::NotPlain(self.items.iter().map(|limit| limit.array.value.clone()).collect()),
+        }
+    }
+
+    fn promise(
+        &self,
+        before: Option<Document<'_>>,
+        after: Option<Document<'_>>,
+        _: &Facts<'_, '_>,
+    ) -> Result<(), Broken> {
+        let Some(after) = after else { return Ok(()) };
+        self.items.iter().try_for_each(|limit| limit.promise(before, after))?;
+        let (old, new) = (before.map_or(0, |before| before.as_bytes().len()), after.as_bytes().len());
+        match self.document {
+            Some(most) if new > most && new > old => Err(length::too_long(new, most).into()),
+            _ => Ok(()),
+        }
+    }
+
     fn check_final(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
-        let conditions = match self.conditions(&statement.operation) {
-            Ok(conditions) => conditions,
-            Err(Violation::Broken(rejection) | Violation::Unclear(rejection)) => return Err(rejection),
-        };
+        let conditions = self.plain(&statement.operation).unwrap_or_else(|odd| Err(plain::reason_to_check(odd)))?;
         let Operation::Update(update) = &statement.operation else { return Ok(()) };
         if conditions.iter().all(|condition| has_condition(update, condition)) {
             return Ok(());
@@ -137,15 +157,10 @@ impl Pattern for Limits {
         ))
     }
 
-    /// The size of the stored document, the most bytes that the statement adds, the number of elements, and whether
-    /// another array can have given `$` its position.
+    /// The size of the stored document, the most bytes that the statement adds, and the number of elements.
     fn measured(&self, statement: &Statement<'_>) -> Vec<Measured> {
         let mut measured = Vec::new();
         let Operation::Update(update) = &statement.operation else { return measured };
-        let others = self.other_arrays(update);
-        if !others.is_empty() {
-            measured.push(Measured { name: OTHER_ARRAY.to_owned(), expression: selection::has_array(&others) });
-        }
         if let Some(growth) = self.document.and_then(|limit| length::growth(update, limit)) {
             measured.push(Measured { name: LENGTH.to_owned(), expression: length::of_document() });
             measured.push(Measured { name: GROWTH.to_owned(), expression: growth });
@@ -162,7 +177,6 @@ impl Pattern for Limits {
         let full = self.items.iter().find_map(|limit| limit.exceeded_by(update, stored));
         let rejection = full
             .or_else(|| self.too_long(stored))
-            .or_else(|| self.selected_by_other(update, stored))
             .or_else(|| self.items.iter().find_map(|limit| limit.misled(update, stored)));
         rejection.map_or(Unmatched::Nothing, Unmatched::Reject)
     }
@@ -171,53 +185,28 @@ impl Pattern for Limits {
 /// Names of measured values. They begin like no field of an application.
 const LENGTH: &str = "_docward_length";
 const GROWTH: &str = "_docward_growth";
-const OTHER_ARRAY: &str = "_docward_other_array";
 
 impl Limits {
-    /// Checks everything that the statement itself stores against the limits. Returns the conditions on the stored
-    /// document.
-    fn conditions(&self, operation: &Operation<'_>) -> Result<Vec<CowDocument<'static>>, Violation> {
+    /// Checks a statement of a plain form. Returns the conditions on the stored document.
+    ///
+    /// # Errors
+    /// The statement is not plain.
+    fn plain(&self, operation: &Operation<'_>) -> Result<Result<Vec<CowDocument<'static>>, Rejection>, NotPlain> {
         let mut conditions = Vec::new();
         for limit in &self.items {
-            limit.check_inserted(operation)?;
-            conditions.extend(limit.condition(operation)?);
+            match (limit.plain(operation)?, operation) {
+                (Err(broken), _) => return Ok(Err(broken)),
+                (Ok(Some(growing)), Operation::Update(update)) => conditions.extend(limit.condition(update, growing)),
+                _ => {}
+            }
         }
         if let Some(most) = self.document {
-            length::check(operation, most)?;
+            if let Err(broken) = length::check(operation, most)? {
+                return Ok(Err(broken));
+            }
             conditions.extend(length::condition(operation, most)?);
         }
-        if let Operation::Update(update) = operation
-            && let others = self.other_arrays(update)
-            && !others.is_empty()
-        {
-            conditions.push(selection::no_array(&others));
-        }
-        Ok(conditions)
-    }
-
-    /// Returns the fields of the filter of which none may be an array: `$` could have the position of one of its
-    /// elements.
-    fn other_arrays<'u>(&self, update: &'u Update<'_>) -> Vec<&'u str> {
-        let Some(operators) = update.operators() else { return Vec::new() };
-        if !touched(operators).any(|(_, path, _)| path.contains(&b'$')) {
-            return Vec::new();
-        }
-        let mut others = match self.document {
-            Some(_) => length::other_arrays(update),
-            None => Vec::new(),
-        };
-        for limit in &self.items {
-            others.extend(limit.other_arrays(update));
-        }
-        others.sort_unstable();
-        others.dedup();
-        others
-    }
-
-    /// Returns the rejection if a field of the filter is an array, although the result depends on it.
-    fn selected_by_other(&self, update: &Update<'_>, stored: Document<'_>) -> Option<Rejection> {
-        let has_array = stored.get(OTHER_ARRAY).and_then(Value::as_bool) == Some(true);
-        has_array.then(|| selection::rejection(&self.other_arrays(update)))
+        Ok(Ok(conditions))
     }
 
     fn too_long(&self, stored: Document<'_>) -> Option<Rejection> {

@@ -59,13 +59,12 @@ pub use declared::{
 pub use input::{ALL_COLLECTIONS, Context, WholeCommand};
 pub use mode::Mode;
 use numbering::Numbering;
+pub use plain::may_have_checked;
 pub use procedure::Procedures;
-pub use promise::Facts;
+pub use promise::{Broken, Facts};
 pub use rejection::{MAX_REASON_LENGTH, NoEffect, NoEffectKind, Rejection};
 pub use requirement::Requirement;
 pub use stored_data::{Backfill, DataCheck, Search};
-pub use together::may_have_checked;
-use verdict::Violation;
 pub use verdict::{CollectionQuery, CommandVerdict, Prerequisite, Rewrite, StoredKind, Unmatched, Verdict};
 
 /// JSON Schema (draft 2020-12) of rule files, for editors. `tests/source/documentation/schema.rs` writes it from the
@@ -347,8 +346,8 @@ pub trait Pattern {
         &self,
         before: Option<Document<'_>>,
         after: Option<Document<'_>>,
-        facts: &Facts<'_>,
-    ) -> Result<(), Rejection> {
+        facts: &Facts<'_, '_>,
+    ) -> Result<(), Broken> {
         let _ = (before, after, facts);
         Ok(())
     }
@@ -528,7 +527,6 @@ impl AnyPattern {
         match self.applicability(statement.kind(), context.namespace) {
             Applicability::None => Verdict::Forward,
             Applicability::Each => self.evaluate(statement, context),
-            Applicability::Unsupported => Verdict::client_pipeline(),
         }
     }
 
@@ -542,12 +540,10 @@ impl AnyPattern {
     }
 }
 
-/// The applicability of patterns that evaluate the content of documents: they do not evaluate deletes, and they cannot
-/// analyse a client's pipeline.
+/// The applicability of patterns that evaluate the content of documents: they do not evaluate deletes.
 fn applicability_for_content(kind: StatementKind) -> Applicability {
     match kind {
-        StatementKind::Insert | StatementKind::Operators | StatementKind::Replacement => Applicability::Each,
-        StatementKind::Pipeline => Applicability::Unsupported,
         StatementKind::Delete => Applicability::None,
+        _ => Applicability::Each,
     }
 }

@@ -7,9 +7,9 @@
 
 use super::Rejection;
 use super::promise::is_related;
-use crate::command::{Modification, Update};
-use crate::document::{Document, Kind, Path, PathLookup, Value};
-use crate::effect::{PathOverlap, each, is_position, on_insert, on_stored, touch};
+use crate::command::{Modification, Operation, Update};
+use crate::document::{Document, Element, Kind, Path, PathLookup, Value};
+use crate::effect::{PathOverlap, Write, each, is_position, on_insert, on_stored, touch, without_positions};
 
 /// How a plain form writes a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,8 +18,8 @@ pub(super) enum PlainWrite<'s> {
     /// The field has this value afterwards.
     Set(Value<'s>),
     Removed,
-    /// An operator that leaves a value in the field, such as `$inc`.
-    Operator(&'s [u8]),
+    /// An operator that leaves a value in the field or a part of it, such as `$inc`: the first one.
+    Operator(Write<'s>),
     /// An operator that takes elements from an array or a part from the field, and never creates it.
     Shrinks(&'s [u8]),
     /// The field in an array element: the path to the element.
@@ -41,6 +41,43 @@ pub(super) fn reason_to_check(part: NotPlain) -> Rejection {
     Rejection::new(part, hint)
 }
 
+/// Returns whether a rule with these fields may have checked a client's update, also after changes of other rules: those
+/// make operators of replacements and pipelines.
+#[must_use]
+pub fn may_have_checked(fields: &[Path], operation: &Operation<'_>) -> bool {
+    let Operation::Update(update) = operation else { return false };
+    let is_simple = matches!(update.modification, Modification::Operators(_)) && !update.upsert;
+    let is_plain = |field| matches!(stored(update, field), Ok(PlainWrite::Untouched | PlainWrite::Set(_)));
+    !is_simple || !fields.iter().all(is_plain)
+}
+
+/// Returns the number that a pipeline adds to a field, with other fields that do not depend on it or on which it does not
+/// depend: `{$set: {n: {$add: ["$n", 1]}}}`, as Django's `F("n") + 1` and Prisma's `increment` do.
+pub(super) fn added<'s>(update: &'s Update<'_>, field: &Path) -> Option<Value<'s>> {
+    let Modification::ClientPipeline(stages) = update.modification.meaning() else { return None };
+    let fields = single(*stages)?.value.as_document().and_then(single).filter(|stage| stage.key == b"$set")?;
+    let mut sums = fields.value.as_document()?.elements().filter(|set| is_related(field, set.key));
+    let (Some(set), None) = (sums.next(), sums.next()) else { return None };
+    let mut terms = single(set.value.as_document()?).filter(|sum| sum.key == b"$add")?.value.as_array()?.values();
+    let (Some(own), Some(amount), None) = (terms.next(), terms.next(), terms.next()) else { return None };
+    let reference = own.as_string_bytes()?.strip_prefix(b"$")?;
+    let literal = amount.as_document().and_then(single).filter(|one| one.key == b"$literal");
+    let name = field.as_str().as_bytes();
+    (set.key == name && reference == name).then(|| literal.map_or(amount, |literal| literal.value))
+}
+
+/// Returns the only element of a document.
+fn single(document: Document<'_>) -> Option<Element<'_>> {
+    let mut elements = document.elements();
+    elements.next().filter(|_| elements.next().is_none())
+}
+
+/// Returns whether an update is a client's pipeline that changes none of these fields of a stored document, and inserts none.
+pub(super) fn is_apart<'p>(update: &Update<'_>, fields: impl IntoIterator<Item = &'p Path>) -> bool {
+    let is_pipeline = matches!(update.modification, Modification::ClientPipeline(_)) && !update.upsert;
+    is_pipeline && fields.into_iter().all(|field| stored(update, field) == Ok(PlainWrite::Untouched))
+}
+
 /// Returns how an update writes a field of a stored document.
 ///
 /// # Errors
@@ -58,15 +95,33 @@ pub(super) fn stored<'s>(update: &'s Update<'_>, field: &Path) -> Result<PlainWr
 /// # Errors
 /// The update is not plain for this field: for example, its filter may give the field a value.
 pub(super) fn inserted<'s>(update: &'s Update<'_>, field: &Path) -> Result<PlainWrite<'s>, NotPlain> {
+    let mut equal = None;
     for condition in update.filter.as_document().elements() {
-        let may_set = match condition.key {
-            b"$comment" => false,
-            key => key.starts_with(b"$") || is_related(field, key),
-        };
-        if may_set {
-            return Err(format!("as an upsert, its filter may give '{field}' a value"));
+        match condition.key {
+            b"$comment" => {}
+            key if key == field.as_str().as_bytes() && is_ordinary(condition.value) && equal.is_none() => {
+                equal = Some(condition.value);
+            }
+            key if key.starts_with(b"$") || is_related(field, key) => {
+                return Err(format!("as an upsert, its filter may give '{field}' a value"));
+            }
+            _ => {}
         }
     }
+    match (inserted_by(update, field)?, equal) {
+        (write, None) => Ok(write),
+        (PlainWrite::Untouched, Some(value)) => Ok(PlainWrite::Set(value)),
+        _ => Err(format!("as an upsert, it takes '{field}' from its filter and changes it")),
+    }
+}
+
+/// Whether a condition with this value is an equality, and a value like this is inserted.
+fn is_ordinary(value: Value<'_>) -> bool {
+    value.kind.is_number() || matches!(value.kind, Kind::String | Kind::ObjectId | Kind::Boolean | Kind::DateTime)
+}
+
+/// Returns the field that the update itself writes in the document that it inserts.
+fn inserted_by<'s>(update: &'s Update<'_>, field: &Path) -> Result<PlainWrite<'s>, NotPlain> {
     match update.modification.meaning() {
         Modification::Operators(operators) => match of_writes(on_insert(operators.as_document()), field)? {
             PlainWrite::Shrinks(_) => Ok(PlainWrite::Untouched),
@@ -77,14 +132,19 @@ pub(super) fn inserted<'s>(update: &'s Update<'_>, field: &Path) -> Result<Plain
     }
 }
 
-fn of_writes<'s>(
-    writes: impl Iterator<Item = crate::effect::Write<'s>>,
+/// Returns each write of these operators to a field of a stored document, or to a part of it.
+pub(super) fn each_stored<'s>(
+    operators: Document<'s>,
     field: &Path,
-) -> Result<PlainWrite<'s>, NotPlain> {
+) -> impl Iterator<Item = Result<PlainWrite<'s>, NotPlain>> {
+    on_stored(operators).filter(|(_, path, _)| is_related(field, path)).map(|write| of_write(write, field))
+}
+
+fn of_writes<'s>(writes: impl Iterator<Item = Write<'s>>, field: &Path) -> Result<PlainWrite<'s>, NotPlain> {
     let mut found = PlainWrite::Untouched;
     for (operator, path, value) in writes.filter(|(_, path, _)| is_related(field, path)) {
         // Several writes inside the field have the effect of one.
-        match (found, of_write(operator, path, value, field)?) {
+        match (found, of_write((operator, path, value), field)?) {
             (PlainWrite::Untouched | PlainWrite::Shrinks(_), next) => found = next,
             (_, PlainWrite::Shrinks(_)) => {}
             (known, next) if known == next => {}
@@ -95,12 +155,8 @@ fn of_writes<'s>(
     Ok(found)
 }
 
-fn of_write<'s>(
-    operator: &'s [u8],
-    path: &'s [u8],
-    value: Value<'s>,
-    field: &Path,
-) -> Result<PlainWrite<'s>, NotPlain> {
+fn of_write<'s>(write: Write<'s>, field: &Path) -> Result<PlainWrite<'s>, NotPlain> {
+    let (operator, path, value) = write;
     let odd = || {
         let text = String::from_utf8_lossy;
         format!("its {} of '{}' may change '{field}' in a way that only the server knows", text(operator), text(path))
@@ -114,7 +170,7 @@ fn of_write<'s>(
             b"$set" if is_whole => Ok(PlainWrite::Set(value)),
             b"$unset" if is_whole => Ok(PlainWrite::Removed),
             b"$unset" => Ok(PlainWrite::Shrinks(operator)),
-            _ if WRITING.contains(&operator) => Ok(PlainWrite::Operator(operator)),
+            _ if WRITING.contains(&operator) => Ok(PlainWrite::Operator(write)),
             _ if SHRINKING.contains(&operator) => Ok(PlainWrite::Shrinks(operator)),
             _ => Err(odd()),
         };
@@ -124,7 +180,7 @@ fn of_write<'s>(
         // Elements are documents with the field in them.
         (PathOverlap::Around, _) if SHRINKING.contains(&operator) => Ok(PlainWrite::Shrinks(operator)),
         (PathOverlap::Around, b"$push" | b"$addToSet") if has_field(operator, value, field.below(path).as_ref()) => {
-            Ok(PlainWrite::Operator(operator))
+            Ok(PlainWrite::Operator(write))
         }
         (PathOverlap::Around, b"$set") => match field.below(path).zip(value.as_document()) {
             Some((below, document)) => match below.lookup(document) {
@@ -164,7 +220,7 @@ fn in_element<'s>(path: &'s [u8], field: &Path) -> Option<PlainWrite<'s>> {
     }
     let (element, below) = (path.get(..end)?, path.get(end + 1..)?);
     // What is around the element has the same names without its positions.
-    let around = crate::effect::without_positions(element);
+    let around = without_positions(element);
     let rest = field.as_str().as_bytes().get(around.len() + 1..)?;
     (field.is_below(&around) && rest == below).then_some(PlainWrite::InElement(element))
 }

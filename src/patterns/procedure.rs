@@ -19,7 +19,7 @@ pub enum Procedures {
     None,
     /// Updates, and what other rules make of replacements.
     Updates,
-    /// Updates that are not plain for `together` with these fields.
+    /// Updates that are not plain for these fields.
     NotPlain(Vec<Path>),
     All,
 }

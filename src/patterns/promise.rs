@@ -2,13 +2,35 @@
 
 use smallvec::SmallVec;
 
-use crate::command::{Modification, Operation};
+use super::Rejection;
+use crate::command::{Modification, Namespace, Operation};
 use crate::document::{Document, Path, Value, paths_overlap};
 use crate::effect::{on_stored, without_positions};
+use crate::shell::value_text;
+use crate::text::shorten;
+
+/// How a statement breaks a promise.
+#[derive(Debug, Clone)]
+pub struct Broken {
+    pub rejection: Rejection,
+    /// The rule makes no error of it: the statement matches nothing, if it is about one document in a transaction of its own.
+    pub is_ignored: bool,
+}
+
+impl From<Rejection> for Broken {
+    fn from(rejection: Rejection) -> Self {
+        Self { rejection, is_ignored: false }
+    }
+}
+
+/// The values of a field in a document; several if its path leads through arrays.
+pub(super) type Held<'d> = SmallVec<[Value<'d>; 1]>;
 
 /// What the documents do not show of a statement.
 #[derive(Debug, Clone)]
-pub struct Facts<'s> {
+pub struct Facts<'s, 'o> {
+    pub(super) namespace: Namespace<'s>,
+    operation: &'s Operation<'o>,
     targets: Targets<'s>,
 }
 
@@ -20,10 +42,10 @@ enum Targets<'s> {
     Paths(SmallVec<[&'s [u8]; 8]>),
 }
 
-impl<'s> Facts<'s> {
+impl<'s, 'o> Facts<'s, 'o> {
     /// Returns the facts of a statement. Operators and the stages `$set`, `$addFields` and `$unset` name their fields; other
     /// stages and replacements name all.
-    pub fn of_operation(operation: &'s Operation<'_>) -> Self {
+    pub fn new(operation: &'s Operation<'o>, namespace: Namespace<'s>) -> Self {
         let targets = match operation {
             Operation::Insert(_) | Operation::Delete(_) => Targets::All,
             Operation::Update(update) => match update.modification.meaning() {
@@ -34,7 +56,19 @@ impl<'s> Facts<'s> {
                 Modification::ClientPipeline(stages) => stage_targets(*stages).map_or(Targets::All, Targets::Paths),
             },
         };
-        Self { targets }
+        Self { namespace, operation, targets }
+    }
+
+    /// Returns the statement, for what its filter names by equality and which operator names a field.
+    pub(super) fn operation(&self) -> &'s Operation<'o> {
+        self.operation
+    }
+
+    /// Returns whether the statement is a pipeline that makes another document.
+    #[must_use]
+    pub fn replace_by_pipeline(&self) -> bool {
+        let is_update = matches!(self.operation, Operation::Update(update) if update.modification.is_client_pipeline());
+        is_update && matches!(self.targets, Targets::All)
     }
 
     /// Returns whether the statement names the field, a part of it or a field around it, in this stored document. A number in
@@ -108,4 +142,29 @@ pub(super) fn stage_targets(stages: Document<'_>) -> Option<SmallVec<[&[u8]; 8]>
         }
     }
     Some(targets)
+}
+
+/// Returns the values of the field at `path`, as a query by the path finds them: also in the elements of arrays.
+pub(super) fn held<'d>(document: Document<'d>, path: &[u8]) -> Held<'d> {
+    let (part, rest) = split_path(path);
+    let Some(value) = document.get(part) else { return Held::new() };
+    let Some(rest) = rest else { return Held::from_elem(value, 1) };
+    match (value.as_document(), value.as_array()) {
+        (Some(document), _) => held(document, rest),
+        (_, Some(array)) => {
+            array.values().filter_map(Value::as_document).flat_map(|element| held(element, rest)).collect()
+        }
+        (None, None) => Held::new(),
+    }
+}
+
+/// The values as short text.
+pub(super) fn shown(values: &[Value<'_>]) -> String {
+    const LONGEST: usize = 100;
+    let mut text = match values {
+        [] => "nothing".to_owned(),
+        values => values.iter().map(|value| value_text(*value)).collect::<Vec<_>>().join(", "),
+    };
+    shorten(&mut text, LONGEST);
+    text
 }

@@ -22,6 +22,7 @@ use smallvec::{SmallVec, smallvec};
 use super::collation::contains_text;
 use super::field_path::FieldPath;
 use super::number::Bound;
+use super::plain;
 use super::stored_data::{DataCheck, all, any, is_absent, not, value};
 use super::{
     AnyPattern, Applicability, Context, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection, Requirement,
@@ -351,7 +352,10 @@ impl Queue {
         let target = Target::new(statement, &update.filter, update.multi);
         let meaning = update.modification.meaning();
         if matches!(meaning, Modification::ClientPipeline(_)) {
-            return Ok(Verdict::client_pipeline());
+            if !plain::is_apart(update, [&self.locked, &self.locked_at, &self.attempts]) {
+                return Ok(Verdict::client_pipeline());
+            }
+            return self.check_fence(target).map(|()| Verdict::ForwardConditional(LOST_CLAIM));
         }
         if let Modification::Operators(operators) = meaning
             && touched(operators.as_document()).all(|(operator, ..)| operator == b"$setOnInsert")

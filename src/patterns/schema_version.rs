@@ -19,16 +19,18 @@ use smallvec::{SmallVec, smallvec};
 use super::field_path::ChangingField;
 use super::filter::conditions_on;
 use super::number::Bound;
+use super::plain::{self, NotPlain, PlainWrite};
+use super::promise::{Broken, Facts, held, shown};
 use super::stored_data::{DataCheck, all, any, is_missing, is_number, not, value};
 use super::{
-    Applicability, Context, ExclusiveField, ExpectedVersion, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection,
-    Unmatched, Verdict, Violation, applicability_for_content,
+    Applicability, Context, ExclusiveField, ExpectedVersion, NoEffect, NoEffectCause, NoEffectKind, Pattern,
+    Procedures, Rejection, Unmatched, Verdict, applicability_for_content,
 };
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{Declaration, DeclaredScalar, Keys, Keywords, Setting, WholeNumber};
 use crate::config::{Code, Located, MapReader, Node, ReadContext};
-use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value};
-use crate::effect::{Change, ImageValue, WrittenBy, change, equality, inserted};
+use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, compare_numbers};
+use crate::effect::equality;
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -140,10 +142,10 @@ impl Pattern for SchemaVersion {
     }
 
     fn evaluate<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
-        let version = match self.version_of(&statement.operation) {
-            Ok(version) => version,
-            Err(Violation::Broken(rejection)) => return Verdict::Reject(rejection),
-            Err(Violation::Unclear(rejection)) => return Verdict::Unsupported(rejection),
+        let version = match self.plain(&statement.operation) {
+            Ok(Ok(version)) => version,
+            Ok(Err(broken)) => return Verdict::Reject(broken),
+            Err(odd) => return Verdict::Check(plain::reason_to_check(odd)),
         };
         let Operation::Update(update) = &statement.operation else { return Verdict::Forward };
         if self.keeps(update, version) {
@@ -155,11 +157,40 @@ impl Pattern for SchemaVersion {
         Verdict::conditional(Operation::Update(update), checks_match, NEWER)
     }
 
+    fn procedures(&self) -> Procedures {
+        Procedures::NotPlain(vec![self.field.value.clone()])
+    }
+
+    fn promise(
+        &self,
+        before: Option<Document<'_>>,
+        after: Option<Document<'_>>,
+        facts: &Facts<'_, '_>,
+    ) -> Result<(), Broken> {
+        let field = &self.field.value;
+        let Some(after) = after else { return Ok(()) };
+        let Some(before) = before else { return Ok(self.of_document(after).map(|_| ())?) };
+        let (old, new) = (held(before, field.as_str().as_bytes()), held(after, field.as_str().as_bytes()));
+        let written = new.first().and_then(|new| new.as_whole()).filter(|_| facts.name(field, before));
+        let version = written.unwrap_or_else(|| self.named(facts.operation()));
+        if let Some(rejection) = self.newer(before, version) {
+            return Err(Broken { rejection, is_ignored: self.on_newer == OnNewer::Ignore });
+        }
+        let is_lost = old.iter().any(|old| old.kind.is_number()) && !new.iter().any(|new| new.kind.is_number());
+        let is_lower =
+            || matches!((&old[..], &new[..]), ([old], [new]) if compare_numbers(*old, *new) == Some(Ordering::Greater));
+        if is_lost || is_lower() {
+            let reason = format!("'{field}' would go from {} to {}: it never decreases", shown(&old), shown(&new));
+            return Err(Rejection::new(reason, self.remedy()).into());
+        }
+        match old == new {
+            true => Ok(()),
+            false => Ok(self.of_document(after).map(|_| ())?),
+        }
+    }
+
     fn check_final(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
-        let version = match self.version_of(&statement.operation) {
-            Ok(version) => version,
-            Err(Violation::Broken(rejection) | Violation::Unclear(rejection)) => return Err(rejection),
-        };
+        let version = self.plain(&statement.operation).unwrap_or_else(|odd| Err(plain::reason_to_check(odd)))?;
         let Operation::Update(update) = &statement.operation else { return Ok(()) };
         if self.keeps(update, version) {
             return Ok(());
@@ -176,27 +207,10 @@ impl Pattern for SchemaVersion {
 
     /// Rejects if the stored document is newer. Otherwise another condition did not match.
     fn unmatched(&self, statement: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
-        let (Some(stored), Ok(version)) = (stored, self.version_of(&statement.operation)) else {
+        let (Some(stored), Ok(Ok(version))) = (stored, self.plain(&statement.operation)) else {
             return Unmatched::Nothing;
         };
-        let PathLookup::Found(found) = self.field.value.lookup(stored) else { return Unmatched::Nothing };
-        if Bound::Integer(version).compare(found) != Some(Ordering::Greater) {
-            return Unmatched::Nothing;
-        }
-        let found = match (found.as_integer(), found.as_f64()) {
-            (Some(whole), _) => whole.to_string(),
-            (None, Some(number)) => number.to_string(),
-            (None, None) => {
-                found.floor().map_or_else(|| "a higher value".to_owned(), |found| format!("{found} or higher"))
-            }
-        };
-        Unmatched::Reject(Rejection::new(
-            format!(
-                "the stored document has '{}' {found}, and the statement is of version {version}",
-                self.field.value
-            ),
-            "Update the application: it must know the stored version, and name it in what it writes or in its filter.",
-        ))
+        self.newer(stored, version).map_or(Unmatched::Nothing, Unmatched::Reject)
     }
 }
 
@@ -214,46 +228,90 @@ impl SchemaVersion {
         Some(Self { field: field?, current: current.value, minimum: minimum.value, on_newer: on_newer?.value })
     }
 
-    /// Checks the versions that the statement stores. Returns the version of the statement.
-    fn version_of(&self, operation: &Operation<'_>) -> Result<i64, Violation> {
+    /// Checks a statement of a plain form. Returns its version.
+    ///
+    /// # Errors
+    /// The statement is not plain.
+    fn plain(&self, operation: &Operation<'_>) -> Result<Result<i64, Rejection>, NotPlain> {
+        match operation {
+            Operation::Delete(_) => Ok(Ok(self.minimum)),
+            Operation::Insert(insert) => Ok(self.of_document(insert.document.as_document())),
+            Operation::Update(update) => match update.modification.meaning() {
+                Modification::Replacement(document) => Ok(self.of_document(document.as_document())),
+                _ => self.plain_update(update),
+            },
+        }
+    }
+
+    fn plain_update(&self, update: &Update<'_>) -> Result<Result<i64, Rejection>, NotPlain> {
         let field = &self.field.value;
-        let inserted = self.inserted(operation)?;
-        let Operation::Update(update) = operation else { return Ok(self.minimum) };
-        let is_replacement = matches!(update.modification.meaning(), Modification::Replacement(_));
-        match change(operation, field) {
-            Change::Untouched => {
-                let named = self.named_by_filter(update).map(|highest| highest.version);
-                Ok(named.or(inserted).unwrap_or(self.minimum))
-            }
-            Change::Set(value) => Ok(self.check(value)?),
-            // With the condition, the stored version is not higher.
-            Change::Either(value) if self.is_max(update) => Ok(self.check(value)?),
-            Change::Removed if is_replacement => Err(self.without_version().into()),
-            Change::Removed | Change::Now => Err(self.set_back().into()),
-            Change::Either(_) | Change::Incremented(_) => Err(self.set_back().into()),
-            Change::Inside(written) | Change::Unclear(written) => Err(self.unclear(written)),
-        }
+        let written = match self.plain_write(plain::stored(update, field)?)? {
+            Some(Err(broken)) => return Ok(Err(broken)),
+            written => written.and_then(Result::ok),
+        };
+        let inserted = match update.upsert {
+            false => None,
+            true => match self.plain_write(plain::inserted(update, field)?)? {
+                Some(Ok(version)) => Some(version),
+                Some(Err(broken)) => return Ok(Err(broken)),
+                None => return Ok(Err(self.without_version())),
+            },
+        };
+        let named = || self.named_by_filter(update).map(|highest| highest.version);
+        Ok(Ok(written.or_else(named).or(inserted).unwrap_or(self.minimum)))
     }
 
-    /// Checks the document that the statement inserts, and returns its version.
-    fn inserted(&self, operation: &Operation<'_>) -> Result<Option<i64>, Violation> {
-        let Some(document) = inserted(operation) else { return Ok(None) };
-        match document.at(&self.field.value) {
-            ImageValue::Value(value) => Ok(Some(self.check(value)?)),
-            ImageValue::Missing | ImageValue::Blocked(_) => Err(self.without_version().into()),
-            ImageValue::Some(_) | ImageValue::Unknown => Err(Violation::Broken(Rejection::new(
-                format!("as an upsert it could insert a document with another '{}'", self.field.value),
-                self.remedy(),
-            ))),
-        }
-    }
-
-    /// Returns whether the version is written by `$max`, and not by `$min`.
-    fn is_max(&self, update: &Update<'_>) -> bool {
-        let Some(operators) = update.operators() else { return false };
-        let written = |name: &str| operators.get(name).and_then(Value::as_document);
+    /// Returns the version that a write sets; `None` if it leaves the field alone.
+    fn plain_write(&self, write: PlainWrite<'_>) -> Result<Option<Result<i64, Rejection>>, NotPlain> {
         let field = self.field.value.as_str().as_bytes();
-        written("$max").is_some_and(|fields| fields.elements().any(|one| one.key == field))
+        match write {
+            PlainWrite::Untouched => Ok(None),
+            PlainWrite::Set(value) => Ok(Some(self.check(value))),
+            // With the condition, the stored version is not higher.
+            PlainWrite::Operator((b"$max", path, value)) if path == field => Ok(Some(self.check(value))),
+            _ => Err(format!("it changes '{}' other than by $set and $max", self.field.value)),
+        }
+    }
+
+    /// Returns the version of a checked statement that does not write it.
+    fn named(&self, operation: &Operation<'_>) -> i64 {
+        let Operation::Update(update) = operation else { return self.minimum };
+        let inserted = || match plain::inserted(update, &self.field.value) {
+            Ok(PlainWrite::Set(value)) if update.upsert => value.as_whole(),
+            _ => None,
+        };
+        let named = self.named_by_filter(update).map(|highest| highest.version);
+        named.or_else(inserted).unwrap_or(self.minimum)
+    }
+
+    /// Checks the version of a new document.
+    fn of_document(&self, document: Document<'_>) -> Result<i64, Rejection> {
+        match self.field.value.lookup(document) {
+            PathLookup::Found(value) => self.check(value),
+            PathLookup::Missing | PathLookup::Blocked(_) => Err(self.without_version()),
+        }
+    }
+
+    /// Returns the rejection of a statement of this version if the stored document is newer.
+    fn newer(&self, stored: Document<'_>, version: i64) -> Option<Rejection> {
+        let PathLookup::Found(found) = self.field.value.lookup(stored) else { return None };
+        if Bound::Integer(version).compare(found) != Some(Ordering::Greater) {
+            return None;
+        }
+        let found = match (found.as_integer(), found.as_f64()) {
+            (Some(whole), _) => whole.to_string(),
+            (None, Some(number)) => number.to_string(),
+            (None, None) => {
+                found.floor().map_or_else(|| "a higher value".to_owned(), |found| format!("{found} or higher"))
+            }
+        };
+        Some(Rejection::new(
+            format!(
+                "the stored document has '{}' {found}, and the statement is of version {version}",
+                self.field.value
+            ),
+            "Update the application: it must know the stored version, and name it in what it writes or in its filter.",
+        ))
     }
 
     /// Returns the highest version that the client's filter allows: a statement whose filter names versions knows them.
@@ -292,21 +350,6 @@ impl SchemaVersion {
 
     fn without_version(&self) -> Rejection {
         Rejection::new(format!("it stores a document without '{}'", self.field.value), self.remedy())
-    }
-
-    fn set_back(&self) -> Rejection {
-        Rejection::new(
-            format!("it could decrease or remove '{}', or set it to an unknown version", self.field.value),
-            format!("Set '{}' with $set.", self.field.value),
-        )
-    }
-
-    fn unclear(&self, written: WrittenBy<'_>) -> Violation {
-        let text = String::from_utf8_lossy;
-        Violation::Unclear(Rejection::new(
-            format!("docward cannot check the result of {} on '{}'", text(written.operator), text(written.path)),
-            format!("Set '{}' with $set, as a field outside arrays.", self.field.value),
-        ))
     }
 
     /// The condition that the stored version is not higher. It also matches documents without a version.

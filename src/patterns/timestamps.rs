@@ -32,6 +32,7 @@ mod writes;
 
 use super::filter::remade;
 use super::literal;
+use super::plain;
 use super::stored_data::DataCheck;
 use super::{
     AnyPattern, Applicability, CommandVerdict, Context, NoEffectCause, NoEffectKind, Pattern, Prerequisite, Procedures,
@@ -128,6 +129,7 @@ impl Pattern for Timestamps {
             Operation::Update(update) => match &update.modification {
                 Modification::Operators(operators) => self.update(update, operators.as_document(), context),
                 Modification::Replacement(document) => self.replacement(update, document.as_document(), context),
+                Modification::ClientPipeline(_) if self.is_apart(update) => Ok(Verdict::Forward),
                 Modification::ClientPipeline(_) | Modification::Pipeline(_) => Ok(Verdict::client_pipeline()),
             },
         };
@@ -168,6 +170,13 @@ impl Pattern for Timestamps {
 }
 
 impl Timestamps {
+    /// Returns whether a client's pipeline changes no protected field and no timestamp.
+    fn is_apart(&self, update: &Update<'_>) -> bool {
+        let store = Path::parse(&self.store);
+        let is_listed = matches!(self.fields, TimestampedFields::Listed(_));
+        is_listed && plain::is_apart(update, self.registers().chain(&store))
+    }
+
     /// The top-level field that holds the timestamps.
     pub fn store(&self) -> &str {
         &self.store

@@ -8,15 +8,13 @@ use smallvec::SmallVec;
 
 use super::field_path::FieldPath;
 use super::plain::{self, NotPlain, PlainWrite};
-use super::promise::{Facts, split_path};
+use super::promise::{Broken, Facts, held, shown, split_path};
 use super::stored_data::{DataCheck, all, any, has_type, is_one_of, not, value};
-use super::{AnyPattern, Applicability, Context, Pattern, Procedures, Rejection, Verdict};
+use super::{AnyPattern, Applicability, Context, Pattern, Procedures, Rejection, Verdict, applicability_for_content};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{Declaration, DescribeSchema, ReadValue, TextOrList, ValueSchema};
 use crate::config::{Code, Node, NodeValue as Yaml, ReadContext};
 use crate::document::{Document, Path, Value};
-use crate::shell::value_text;
-use crate::text::shorten;
 
 const HINT: &str = "Write all of these fields in one statement, or none of them.";
 
@@ -38,10 +36,7 @@ impl Pattern for Together {
     }
 
     fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {
-        match kind {
-            StatementKind::Delete => Applicability::None,
-            _ => Applicability::Each,
-        }
+        applicability_for_content(kind)
     }
 
     fn evaluate<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
@@ -60,12 +55,12 @@ impl Pattern for Together {
         &self,
         before: Option<Document<'_>>,
         after: Option<Document<'_>>,
-        facts: &Facts<'_>,
-    ) -> Result<(), Rejection> {
+        facts: &Facts<'_, '_>,
+    ) -> Result<(), Broken> {
         match (before, after) {
             (_, None) => Ok(()),
-            (None, Some(inserted)) => self.check_document(inserted),
-            (Some(before), Some(after)) => self.check_change(before, after, facts),
+            (None, Some(inserted)) => Ok(self.check_document(inserted)?),
+            (Some(before), Some(after)) => Ok(self.check_change(before, after, facts)?),
         }
     }
 
@@ -102,25 +97,8 @@ impl Pattern for Together {
     }
 }
 
-/// Returns whether a rule with these fields may have checked a client's update, also after changes of other rules. Those
-/// make operators of replacements and pipelines.
-#[must_use]
-pub fn may_have_checked(fields: &[Path], operation: &Operation<'_>) -> bool {
-    let Operation::Update(update) = operation else { return false };
-    let is_simple = matches!(update.modification, Modification::Operators(_)) && !update.upsert;
-    !is_simple || fields.iter().any(|field| plain::stored(update, field).is_err()) || in_elements(fields, update)
-}
-
-/// Returns whether an update writes one of the fields in an array element.
-fn in_elements(fields: &[Path], update: &Update<'_>) -> bool {
-    fields.iter().any(|field| matches!(plain::stored(update, field), Ok(PlainWrite::InElement(_))))
-}
-
 /// A field by its index in the rule, and the rest of its path below some value.
 type FieldBelow<'p> = (usize, &'p [u8]);
-
-/// The values of a field in a document; several if its path leads through arrays.
-type Held<'d> = SmallVec<[Value<'d>; 1]>;
 
 impl Together {
     /// Returns the innermost field around all fields, which may be an array of documents, and their paths below it.
@@ -223,7 +201,7 @@ impl Together {
 
     /// Checks the change of a stored document: all of the fields change or are named as targets, or none; and a document that
     /// had all or none of them still does.
-    fn check_change(&self, before: Document<'_>, after: Document<'_>, facts: &Facts<'_>) -> Result<(), Rejection> {
+    fn check_change(&self, before: Document<'_>, after: Document<'_>, facts: &Facts<'_, '_>) -> Result<(), Rejection> {
         let mut changed: SmallVec<[Option<bool>; 4]> = SmallVec::new();
         let (mut was, mut is) = (SmallVec::<[bool; 4]>::new(), SmallVec::<[Option<bool>; 4]>::new());
         let mut values = String::new();
@@ -330,29 +308,4 @@ impl Together {
 
 fn list(fields: &[&Path]) -> String {
     fields.iter().map(|field| format!("'{field}'")).collect::<Vec<_>>().join(", ")
-}
-
-/// Returns the values of the field at `path`, as a query by the path finds them: also in the elements of arrays.
-fn held<'d>(document: Document<'d>, path: &[u8]) -> Held<'d> {
-    let (part, rest) = split_path(path);
-    let Some(value) = document.get(part) else { return Held::new() };
-    let Some(rest) = rest else { return Held::from_elem(value, 1) };
-    match (value.as_document(), value.as_array()) {
-        (Some(document), _) => held(document, rest),
-        (_, Some(array)) => {
-            array.values().filter_map(Value::as_document).flat_map(|element| held(element, rest)).collect()
-        }
-        (None, None) => Held::new(),
-    }
-}
-
-/// The values as short text.
-fn shown(values: &[Value<'_>]) -> String {
-    const LONGEST: usize = 100;
-    let mut text = match values {
-        [] => "nothing".to_owned(),
-        values => values.iter().map(|value| value_text(*value)).collect::<Vec<_>>().join(", "),
-    };
-    shorten(&mut text, LONGEST);
-    text
 }

@@ -21,6 +21,7 @@ mod removal;
 mod stored;
 
 use super::field_path::ChangingField;
+use super::plain;
 use super::stored_data::DataCheck;
 use super::{
     Applicability, CommandVerdict, Context, IndexPurpose, NeededIndex, Pattern, Prerequisite, Procedures, Rejection,
@@ -233,7 +234,10 @@ impl Tree {
 
     fn evaluate_update<'a>(&self, operation: &Operation<'a>, update: &Update<'a>) -> Result<Verdict<'a>, Rejection> {
         if matches!(update.modification, Modification::ClientPipeline(_) | Modification::Pipeline(_)) {
-            return Ok(Verdict::client_pipeline());
+            return Ok(match plain::is_apart(update, [&self.layout.parent, &self.layout.path]) {
+                true => Verdict::Forward,
+                false => Verdict::client_pipeline(),
+            });
         }
         let intent = Intent::from_operation(operation, &self.layout)?;
         let moves = intent.affects_stored(operation, &self.layout);

@@ -78,20 +78,6 @@ pub struct Rewrite<'a> {
     pub no_effect: Option<NoEffect>,
 }
 
-/// Why a check of a statement fails.
-pub(super) enum Violation {
-    /// The statement breaks the rule.
-    Broken(Rejection),
-    /// docward cannot analyse the statement.
-    Unclear(Rejection),
-}
-
-impl From<Rejection> for Violation {
-    fn from(rejection: Rejection) -> Self {
-        Self::Broken(rejection)
-    }
-}
-
 /// The result for a statement with a rule's conditions that matched nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unmatched {

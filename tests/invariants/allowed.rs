@@ -10,12 +10,6 @@ use super::values::related;
 const REJECTIONS: &[(&str, &str)] = &[
     // `policy: reject` requires the condition from the client, whatever is stored.
     ("bounds", "without the condition that keeps it in range"),
-    // Limits: operators whose result depends on the stored value, parts of the field, and enclosing documents.
-    ("bounds", "docward cannot check the result of"),
-    ("bounds", "is inside an array"),
-    ("bounds", "its increment is so large"),
-    // Limits: an upsert whose inserted document cannot be determined.
-    ("bounds", "as an upsert it could insert a document with"),
     // A statement that writes only some of the fields is rejected, whatever a filter or $setOnInsert adds.
     ("together", "it changes"),
     // The same after the server has executed it: a field that it names counts as changed.
@@ -104,16 +98,8 @@ const REJECTIONS: &[(&str, &str)] = &[
     // The same if only the server knows it.
     ("tree", "the server rejected a write that the rule adds"),
     ("tree", "twice, or writes a field inside it"),
-    // Limits: paths through arrays, and upserts whose inserted document cannot be bounded.
-    ("limits", "docward cannot count the elements"),
+    // Limits: the condition of a push takes a field that is named by a number for an element.
     ("limits", "is inside an array"),
-    ("limits", "as an upsert it could insert"),
-    ("limits", "$ can have the position of an element in another array"),
-    ("limits", "docward cannot bound the bytes"),
-    // Limits: the version is set as a whole, by $set or $max.
-    ("schema_version", "docward cannot check the result of"),
-    ("schema_version", "it could decrease or remove"),
-    ("schema_version", "as an upsert it could insert"),
     // An upsert may match a document, or insert one.
     ("schema_version", "it stores a document without"),
     // Limits: operators whose new value is unknown, references in arrays.

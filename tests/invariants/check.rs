@@ -1,6 +1,8 @@
 //! Finds what is wrong with a command's result through docward: a broken promise, a reply or document that differs
 //! from the direct one without a reason, a rejection of a harmless statement, or a slow statement.
 
+use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use bson::{Bson, Document, doc};
@@ -196,8 +198,8 @@ pub(super) fn findings(
         // docward reads a node's parent after such an upsert, and its pipeline stores times for what the server has inserted.
         let is_read = matches!(rule.name(), "tree" | "timestamps");
         let later = || {
-            // `together` compares what the server has inserted.
-            let is_read = is_read || rule.name() == "together";
+            // What the server has inserted is compared.
+            let is_read = is_read || excuses::is_checked(rule);
             let after = later::stored_later(&through).filter(|_| step.upserts() && !is_read)?;
             let broken = rule.broken(&Change { after: &after, ..through })?;
             Some(format!("on a later server, {broken}"))
@@ -223,6 +225,9 @@ pub(super) fn findings(
     }
     let rejections = rejections(reply);
     let errors = (errors(reply), errors(direct_reply));
+    if let ([statement], []) = (&statements[..], &errors.1[..]) {
+        count_harmless(rules, statement, outcome, rejections.first());
+    }
     if !rejections.is_empty() {
         let rejected: Vec<usize> = rejections.iter().filter_map(|one| usize::try_from(one.index).ok()).collect();
         let first = rejections[0].pattern.clone();
@@ -275,6 +280,22 @@ pub(super) fn findings(
         found.extend(difference.map(|what| Finding::new("differs", &names(rules), what)));
     }
     found
+}
+
+/// Statements that directly keep every rule, and those of them that docward rejects, by the pattern of the rejection. A
+/// pattern may reject them by its definition, such as a blind replacement or a write without its time.
+pub(super) static HARMLESS: Mutex<BTreeMap<String, u32>> = Mutex::new(BTreeMap::new());
+pub(super) const ALL_HARMLESS: &str = "all";
+
+fn count_harmless(rules: &[Rule], statement: &Statement, outcome: &Outcome, rejection: Option<&Rejection>) {
+    let statements = std::slice::from_ref(statement);
+    let reply = outcome.direct.reply.as_ref();
+    let direct = Change { before: &outcome.before, after: &outcome.directly_stored, statements, reply };
+    if statement.kind == Kind::Update && rules.iter().all(|rule| rule.broken(&direct).is_none()) {
+        let mut counts = HARMLESS.lock().unwrap();
+        let rejected = rejection.map(|rejection| rejection.pattern.clone());
+        rejected.into_iter().chain([ALL_HARMLESS.to_owned()]).for_each(|key| *counts.entry(key).or_default() += 1);
+    }
 }
 
 /// Whether the command fails in this way directly if its filters do not match some of the documents. No document is

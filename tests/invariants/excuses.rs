@@ -17,10 +17,15 @@ const IMMUTABLE: i32 = 66;
 /// An upsert whose filter has several values for one field.
 const SEVERAL_VALUES: i32 = 54;
 
+/// Whether statements that are not plain for the rule are checked: executed in a transaction and compared.
+pub(super) fn is_checked(rule: &Rule) -> bool {
+    matches!(rule.name(), "together" | "bounds" | "limits" | "schema_version")
+}
+
 /// Whether docward executes statements in transactions of its own.
 pub(super) fn has_transactions(rule: &Rule) -> bool {
-    // `together` checks statements that are not plain.
-    matches!(rule.name(), "tree" | "timestamps" | "together")
+    matches!(rule.name(), "tree" | "timestamps")
+        || is_checked(rule)
         || matches!(rule, Rule::Copies(rule) if rule.on_delete == "reject")
 }
 

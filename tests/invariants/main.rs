@@ -264,6 +264,11 @@ fn generated_statements_keep_every_promise() {
         cases as f64 / began.elapsed().as_secs_f64(),
         found.len()
     );
+    let harmless = check::HARMLESS.lock().unwrap().clone();
+    let all = harmless.get(check::ALL_HARMLESS).copied().unwrap_or_default();
+    let rejected = harmless.iter().filter(|(pattern, _)| *pattern != check::ALL_HARMLESS);
+    let rejected = rejected.map(|(pattern, count)| format!("{pattern} {count}")).collect::<Vec<_>>().join(", ");
+    eprintln!("invariants: of {all} updates that directly keep every rule, rejected: {rejected}");
     let report = report(&found);
     eprintln!("{report}");
     if let Ok(file) = std::env::var("DOCWARD_INVARIANTS_REPORT") {

@@ -101,13 +101,12 @@ async fn no_filter_makes_an_upsert_insert_out_of_range() {
 async fn a_set_of_an_enclosing_document_is_checked() {
     let views = views().await;
     let nested: Collection<Document> = views.collection("nested");
-    let stored = doc! { "_id": 1, "a": { "n": 5 } };
+    let stored = doc! { "_id": 1, "a": { "n": 5 }, "b": { "n": 11 } };
     views.store("nested", [stored.clone()]).await;
     for around in [
         doc! { "$set": { "a": [{ "n": 11 }] } },
         doc! { "$set": { "a": { "n": 11 } } },
         doc! { "$set": { "a": { "n": "x" } } },
-        doc! { "$set": { "a.n.x": 1 } },
         doc! { "$set": { "a.n": [5] } },
         doc! { "$rename": { "b": "a" } },
         doc! { "a": { "n": -1 } },
@@ -117,8 +116,14 @@ async fn a_set_of_an_enclosing_document_is_checked() {
     }
     assert_eq!(views.stored("nested").await, [stored]);
     nested.update_one(doc! { "_id": 1 }, doc! { "$set": { "a": { "n": 10, "m": 99 } } }).await.unwrap();
-    nested.update_one(doc! { "_id": 1 }, doc! { "$set": { "a.m": 100 } }).await.unwrap();
+    nested.update_one(doc! { "_id": 1 }, doc! { "$set": { "a.m": 100 }, "$unset": { "b": 1 } }).await.unwrap();
     assert_eq!(views.stored("nested").await, [doc! { "_id": 1, "a": { "n": 10, "m": 100 } }]);
+    // In array elements the number is in range, too.
+    nested.update_one(doc! { "_id": 1 }, doc! { "$set": { "a": [{ "n": 3 }, { "m": 1 }] } }).await.unwrap();
+    nested.update_one(doc! { "_id": 1 }, doc! { "$inc": { "a.$[].n": 1 } }).await.unwrap();
+    let beyond = nested.update_one(doc! { "_id": 1 }, doc! { "$set": { "a.1.n": 11 } }).await;
+    assert_eq!(code(&beyond.unwrap_err()), 121);
+    assert_eq!(views.stored("nested").await, [doc! { "_id": 1, "a": [{ "n": 4 }, { "m": 1, "n": 1 }] }]);
 }
 
 #[tokio::test]
@@ -177,15 +182,19 @@ async fn numbers_are_compared_by_value() {
     }
     stock.update_one(doc! { "_id": 1 }, doc! { "$set": { "n": 5 } }).await.unwrap();
     for value in beyond.into_iter().chain(doubles) {
-        for modification in [doc! { "$set": { "n": &value } }, doc! { "$max": { "n": &value } }] {
-            let sent = stock.update_one(doc! { "_id": 1 }, modification).await;
-            assert_eq!(code(&sent.unwrap_err()), 121, "{value}");
+        let sent = stock.update_one(doc! { "_id": 1 }, doc! { "$set": { "n": &value } }).await;
+        assert_eq!(code(&sent.unwrap_err()), 121, "{value}");
+        // It is an error where it would change the number.
+        match stock.update_one(doc! { "_id": 1 }, doc! { "$max": { "n": &value } }).await {
+            Ok(sent) => assert_eq!((sent.matched_count, sent.modified_count), (1, 0), "{value}"),
+            Err(error) => assert_eq!(code(&error), 121, "{value}"),
         }
         assert_eq!(code(&stock.insert_one(doc! { "_id": 2, "n": &value }).await.unwrap_err()), 121, "{value}");
     }
     for nothing in ["0E-8", "-0", "0E+7"] {
         stock.update_one(doc! { "_id": 1 }, doc! { "$inc": { "n": decimal(nothing) } }).await.unwrap();
     }
+    views.store("only_max", [doc! { "_id": 1, "n": 5 }]).await;
     for collection in ["stock", "only_max"] {
         let bounded: Collection<Document> = views.collection(collection);
         for endless in [Bson::Double(f64::NEG_INFINITY), decimal("-Infinity"), decimal("NaN"), f64::NAN.into()] {

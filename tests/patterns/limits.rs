@@ -262,7 +262,8 @@ async fn documents_stay_within_their_length() {
         views.direct.collection::<Document>(collection).delete_many(filter()).await.unwrap();
         views.store(collection, [doc! { "_id": 1, "t": text(400), "n": 1 }]).await;
         for (change, rejected) in [
-            (doc! { "$set": { "t": text(399) } }, true),
+            (doc! { "$set": { "t": text(401) } }, true),
+            (doc! { "$set": { "t": text(399) } }, false),
             (doc! { "$set": { "t": text(290) } }, false),
             (doc! { "$set": { "n": 2 } }, false),
             (doc! { "$set": { "m": 2 } }, true),

@@ -48,7 +48,6 @@ async fn no_statement_writes_over_a_newer_document() {
             (key(), doc! { "$set": { "v": Bson::Null } }),
             (key(), doc! { "$set": { "v": &nan } }),
             (key(), doc! { "$set": { "v": decimal("3") } }),
-            (key(), doc! { "$set": { "v.x": 3 } }),
             (key(), doc! { "$max": { "v": 2 }, "$set": { "name": "Ada" } }),
             (key(), doc! { "$max": { "v": "4" } }),
             (key(), doc! { "$max": { "v": &nan } }),

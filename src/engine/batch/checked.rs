@@ -8,6 +8,7 @@
 //! reads are part of it.
 
 use super::super::merge;
+use super::super::outcome::OutcomeKind;
 use super::super::port::{CommandPurpose, Flow, Port};
 use super::super::rejection_text::RejectedBy;
 use super::super::server_errors;
@@ -17,7 +18,7 @@ use super::transaction::{AttemptEnd, AttemptResult, RestartReason, SentCommands,
 use super::{BatchJob, Group, conflicts};
 use crate::command::{EncodeOptions, Operation, OwnTransaction, Reply, Statement, StatementPart, WriteForm};
 use crate::document::{Document, OwnedValue, Value};
-use crate::patterns::{Facts, Rejection};
+use crate::patterns::{Broken, Facts, Rejection};
 use crate::rules::{Rule, Unsupported};
 use crate::shell::value_text;
 use crate::text::shorten;
@@ -122,7 +123,9 @@ impl<'f> BatchJob<'f> {
         port: &Port,
     ) -> AttemptResult<Vec<u8>> {
         let is_own = transaction.own.is_some();
-        if is_own && !statement.is_multi() && statement.returned_fields().is_none() {
+        // Only the server knows whether a document that equals the stored one, without its `_id`, counts as modified.
+        let replaces = Facts::new(&statement.operation, self.batch.namespace(statement)).replace_by_pipeline();
+        if is_own && !statement.is_multi() && statement.returned_fields().is_none() && !replaces {
             return self.write_first(transaction, statement, port).await;
         }
         let piece = match transaction.piece.clone() {
@@ -156,6 +159,7 @@ impl<'f> BatchJob<'f> {
         };
         let (before, after) = (by_id(&before), by_id(&after));
         let mut changed = 0;
+        let reply = super::transaction::parse(&frame)?;
         for id in &piece.0 {
             let (old, new) = (before.get(id).copied(), after.get(id).copied());
             let is_gone = new.is_none() && !matches!(statement.operation, Operation::Delete(_));
@@ -168,12 +172,13 @@ impl<'f> BatchJob<'f> {
                 _ => {}
             }
             changed += i64::from(differ(old, new));
-            self.keep_promises(transaction, statement, old, new, port).await?;
+            self.keep_promises(transaction, statement, (old, new), &reply, port).await?;
         }
-        let allowed = Reply::parse(&frame).map_or(0, |reply| match self.batch.form {
+        let allowed = match self.batch.form {
             WriteForm::Update => reply.modified(),
             form => merge::matched(&reply, form),
-        });
+        };
+        drop(reply);
         if is_own && changed > allowed {
             // What differs was changed by another client, so it was not held.
             return self.again(transaction, port).await;
@@ -211,7 +216,7 @@ impl<'f> BatchJob<'f> {
         if after.is_none() && !matches!(statement.operation, Operation::Delete(_)) {
             return end("a document that a statement has just written is missing in its transaction");
         }
-        self.keep_promises(transaction, statement, written.before, after, port).await?;
+        self.keep_promises(transaction, statement, (written.before, after), &reply, port).await?;
         AttemptResult::Continue(as_client_form(&self.command, self.batch.form, statement, &reply, &written, after))
     }
 
@@ -223,8 +228,8 @@ impl<'f> BatchJob<'f> {
         port: &Port,
     ) -> AttemptResult<Vec<u8>> {
         let frame = self.apply(transaction, statement, port).await?;
-        let inserted = Reply::parse(&frame).ok().and_then(|reply| merge::upserted_id(&reply, self.batch.form));
-        let Some(id) = inserted else {
+        let reply = super::transaction::parse(&frame)?;
+        let Some(id) = merge::upserted_id(&reply, self.batch.form) else {
             // Another client has inserted a document since the select.
             return self.again(transaction, port).await;
         };
@@ -233,7 +238,8 @@ impl<'f> BatchJob<'f> {
         let Some(after) = by_id(&found).into_values().next() else {
             return end("a document that a statement has just inserted is missing in its transaction");
         };
-        self.keep_promises(transaction, statement, None, Some(after), port).await?;
+        self.keep_promises(transaction, statement, (None, Some(after)), &reply, port).await?;
+        drop(reply);
         AttemptResult::Continue(frame)
     }
 
@@ -364,24 +370,33 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Asks the promise of each rule for which the statement is not plain. Aborts and rejects the statement if one does not
-    /// hold.
+    /// hold, or replies that it matches nothing if the rule makes no error of it. `reply` is the server's to the statement.
     async fn keep_promises(
         &mut self,
         transaction: &mut TransactionAttempt<'f>,
         statement: &Statement<'f>,
-        before: Option<Document<'_>>,
-        after: Option<Document<'_>>,
+        (before, after): (Option<Document<'_>>, Option<Document<'_>>),
+        reply: &Reply<'_>,
         port: &Port,
     ) -> AttemptResult {
-        let facts = Facts::of_operation(&statement.operation);
+        let facts = Facts::new(&statement.operation, self.batch.namespace(statement));
         let checked = self.evaluated.get(transaction.index).map_or(&[][..], |evaluated| &evaluated.checked);
         let broken = checked.iter().copied().find_map(|rule: &'f Rule| {
             let broken = rule.pattern.promise(before, after, &facts).err()?;
             Some((rule, broken))
         });
-        let Some((rule, broken)) = broken else { return AttemptResult::Continue(()) };
+        let Some((rule, Broken { rejection, is_ignored })) = broken else { return AttemptResult::Continue(()) };
         let id = after.or(before).and_then(|document| document.get("_id"));
-        self.give_up(transaction, rule, with_id(broken, id), port).await
+        let rejection = with_id(rejection, id);
+        if !is_ignored || statement.is_multi() || transaction.own.is_none() {
+            return self.give_up(transaction, rule, rejection, port).await;
+        }
+        let namespace = self.batch.namespace(statement);
+        let text = (rejection.reason.as_str(), rejection.hint.as_str());
+        port.outcomes(|outcomes| outcomes.settle(rule, namespace, OutcomeKind::NoMatch, text, (1, false)));
+        let nothing = WrittenDocument::NOTHING;
+        let nothing = as_client_form(&self.command, self.batch.form, statement, reply, &nothing, None);
+        AttemptResult::Break(self.abort_and(transaction, AttemptEnd::Reply(nothing), port).await)
     }
 
     /// Starts the transaction again.

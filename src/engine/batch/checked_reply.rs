@@ -15,6 +15,9 @@ pub(super) struct WrittenDocument<'r> {
 }
 
 impl<'r> WrittenDocument<'r> {
+    /// The statement matched nothing.
+    pub(super) const NOTHING: Self = Self { before: None, id: None, is_inserted: false };
+
     /// Reads the reply to a findAndModify that returns the whole document before.
     pub(super) fn from_reply(reply: &Reply<'r>) -> Option<Self> {
         let before = reply.body.get("value").and_then(Value::as_document);
@@ -50,7 +53,13 @@ pub(super) fn as_client_form(
     reply.with_body(command.message.header.request_id, |w| {
         match form {
             WriteForm::FindAndModify => {
-                reply.body.get("lastErrorObject").into_iter().for_each(|last| w.value("lastErrorObject", last));
+                match reply.body.get("lastErrorObject").filter(|_| written.id.is_some()) {
+                    Some(last) => w.value("lastErrorObject", last),
+                    None => w.nested("lastErrorObject", |w| {
+                        w.int32("n", 0);
+                        w.boolean("updatedExisting", false);
+                    }),
+                }
                 match if returns_new { after } else { written.before } {
                     Some(document) => w.value("value", Value::document(document)),
                     None => w.null("value"),

@@ -199,8 +199,7 @@ fn patterns_evaluate_different_statements() {
     for (pattern, what, name, expected) in [
         ("replacement: {}", "insert", "insert", CoverageOutcome::Forward),
         ("replacement: {}", "replacement", "findandmodify", CoverageOutcome::Evaluate),
-        ("bounds: { field: n, min: 0 }", "update by pipeline", "update", CoverageOutcome::Reject),
-        ("unsupported: allow\nbounds: { field: n, min: 0 }", "update by pipeline", "update", CoverageOutcome::Allow),
+        ("bounds: { field: n, min: 0 }", "update by pipeline", "update", CoverageOutcome::Evaluate),
         ("unsupported: allow\nreplacement: {}", "renameCollection of it", "renameCollection", CoverageOutcome::Allow),
         ("bounds: { field: n, min: 0 }", "delete", "delete", CoverageOutcome::Forward),
         (

@@ -18,6 +18,14 @@ pub(super) struct Range {
     pub(super) max: Option<Bound>,
 }
 
+/// A number that a statement adds to the stored one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Added<'s> {
+    pub(super) amount: Value<'s>,
+    /// A missing field counts as zero, as for `$inc`; otherwise the sum is null.
+    pub(super) counts_missing: bool,
+}
+
 /// The sums that a filter is assumed to lead to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sums {
@@ -96,11 +104,26 @@ impl Range {
         }
     }
 
+    /// Returns whether a number out of range has moved towards it, or not at all.
+    pub(super) fn is_nearer(self, old: Value<'_>, new: Value<'_>) -> bool {
+        let is_past = |bound: Option<Bound>, wrong: Ordering| {
+            bound.is_some_and(|bound| bound.compare(new) == Some(wrong))
+                && compare_numbers(old, new).is_some_and(|old| old == wrong || old == Ordering::Equal)
+        };
+        is_finite(new) && (is_past(self.min, Ordering::Less) || is_past(self.max, Ordering::Greater))
+    }
+
+    /// Returns whether a missing field leads to a number in range.
+    fn keeps_missing(self, added: Added<'_>) -> bool {
+        added.counts_missing && self.contains(added.amount)
+    }
+
     /// Returns whether the stored number can change by the amount: whether it meets [`condition`](Self::condition).
-    pub(super) fn has_room(self, field: &Path, stored: Document<'_>, amount: Value<'_>) -> bool {
+    pub(super) fn has_room(self, field: &Path, stored: Document<'_>, added: Added<'_>) -> bool {
+        let amount = added.amount;
         let number = match field.lookup(stored) {
             PathLookup::Found(value) if value.kind.is_number() => value,
-            PathLookup::Missing => return self.contains(amount),
+            PathLookup::Missing => return self.keeps_missing(added),
             PathLookup::Found(_) | PathLookup::Blocked(_) => return false,
         };
         self.towards(amount).is_none_or(|ahead| ahead.keeps_sum(number, amount))
@@ -108,8 +131,9 @@ impl Range {
 
     /// Returns whether the client's filter already keeps the bound: by `{$gte: min - amount}` or a stricter condition,
     /// or by an equality; if the sums are those of whole numbers, also by `{$gt: ...}`.
-    pub(super) fn is_kept_by(self, filter: Document<'_>, field: &Path, amount: Value<'_>, sums: Sums) -> bool {
-        let Some(ahead) = self.towards(amount) else { return self.contains(amount) };
+    pub(super) fn is_kept_by(self, filter: Document<'_>, field: &Path, added: Added<'_>, sums: Sums) -> bool {
+        let amount = added.amount;
+        let Some(ahead) = self.towards(amount) else { return self.keeps_missing(added) };
         let (inclusive, exclusive) = match ahead {
             BoundAhead::Min(_) => ("$gte", "$gt"),
             BoundAhead::Max(_) => ("$lte", "$lt"),
@@ -137,13 +161,19 @@ impl Range {
         conditions_on(filter, field.as_str()).any(is_enough)
     }
 
-    /// Returns the condition on the stored number; `None` if every number is allowed. A missing field counts as zero.
-    pub(super) fn condition<'a>(self, field: &Path, amount: Value<'_>) -> Option<CowDocument<'a>> {
-        let field = field.as_str();
+    /// Returns the condition on the stored number; `None` if every number is allowed.
+    pub(super) fn condition<'a>(self, field: &Path, added: Added<'_>) -> Option<CowDocument<'a>> {
+        let (field, amount, keeps_missing) = (field.as_str(), added.amount, self.keeps_missing(added));
         let Some(towards) = self.towards(amount) else {
-            // The increment cannot leave the range, except for a missing field.
-            let exists = || CowDocument::build(|w| w.nested(field, |w| w.boolean("$exists", true)));
-            return (!self.contains(amount)).then(exists);
+            // The sum cannot leave the range, except for a missing field, or another value if `$add` makes a number of it.
+            let condition = |w: &mut Writer<'_>| match added.counts_missing {
+                true => w.boolean("$exists", true),
+                false => {
+                    w.slot("$gt").double(f64::NEG_INFINITY);
+                    w.slot("$lt").double(f64::INFINITY);
+                }
+            };
+            return (!keeps_missing).then(|| CowDocument::build(|w| w.nested(field, condition)));
         };
         let (bound, comparison, opposite) = match towards {
             BoundAhead::Min(bound) => (bound, "$gte", "$lt"),
@@ -152,15 +182,12 @@ impl Range {
         Some(CowDocument::build(|w| match towards.limit(amount) {
             // `$not` also matches values that are not numbers; the server then rejects the increment. It must not match
             // NaN, which every other comparison excludes.
-            Some(limit) if self.contains(amount) => w.nested(field, |w| {
+            Some(limit) if keeps_missing => w.nested(field, |w| {
                 w.nested("$not", |w| w.value(opposite, limit.as_value()));
                 w.slot("$ne").double(f64::NAN);
             }),
             Some(limit) => w.nested(field, |w| w.value(comparison, limit.as_value())),
-            None => {
-                let counts_missing = self.contains(amount);
-                w.nested("$expr", |w| sum_in_range(w, field, amount, counts_missing, comparison, bound));
-            }
+            None => w.nested("$expr", |w| sum_in_range(w, field, amount, keeps_missing, comparison, bound)),
         }))
     }
 }

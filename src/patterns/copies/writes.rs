@@ -13,8 +13,8 @@ use crate::effect::{
     AddedValues, Change, ImageValue, PathOverlap, WrittenBy, equality, inserted, is_position, is_rename_source,
     on_insert, on_stored, only_selection, touch, touched, write,
 };
-use crate::patterns::Collection;
-use crate::patterns::{Rejection, Verdict};
+use crate::patterns::Rejection;
+use crate::patterns::{Collection, plain};
 
 /// Why a write does not pass.
 #[derive(Debug)]
@@ -22,15 +22,6 @@ pub(super) enum Fault {
     Rejected(Rejection),
     /// docward cannot analyse it.
     Unclear(Rejection),
-}
-
-impl From<Fault> for Verdict<'_> {
-    fn from(fault: Fault) -> Self {
-        match fault {
-            Fault::Rejected(rejection) => Self::Reject(rejection),
-            Fault::Unclear(rejection) => Self::Unsupported(rejection),
-        }
-    }
 }
 
 /// The writes of one entry's references.
@@ -68,6 +59,7 @@ impl<'e> ReferenceWrites<'e> {
         let operators = match meaning(&update.modification) {
             Modification::Replacement(document) => return self.evaluate_document(document.as_document()),
             Modification::Operators(operators) => operators.as_document(),
+            _ if plain::is_apart(update, self.entry.paths()) => return Ok(()),
             Modification::Pipeline(_) | Modification::ClientPipeline(_) => return Err(self.unclear(&self.entry.key)),
         };
         let entry = self.entry;

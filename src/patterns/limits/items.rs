@@ -3,13 +3,11 @@
 
 use crate::command::{Modification, Operation, Update};
 use crate::config::Located;
-use crate::document::{
-    ArrayWriter, CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, Writer, rest_below,
-};
-use crate::effect::{
-    AddedValues, ImageValue, Items, WrittenBy, inserted, inserted_items, item_count, items, other_selections,
-};
-use crate::patterns::{Measured, Rejection, Violation};
+use crate::document::{ArrayWriter, CowDocument, Document, Kind, OwnedValue, Path, Value, Writer, rest_below};
+use crate::effect::{AddedValues, item_count, other_selections, position};
+use crate::patterns::plain::{self, NotPlain, PlainWrite};
+use crate::patterns::promise::held;
+use crate::patterns::{Measured, Rejection};
 use crate::text::counted;
 
 /// The maximum number of elements of an array.
@@ -19,54 +17,127 @@ pub(super) struct ItemLimit {
     pub(super) most: usize,
 }
 
+/// What a statement adds to an array.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Growing<'s> {
+    /// This number of elements.
+    By(usize),
+    /// Those of these values that it does not contain.
+    Set(AddedValues<'s>),
+}
+
 pub(super) fn whole(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 impl ItemLimit {
-    /// Checks the array in the document that the statement inserts.
-    pub(super) fn check_inserted(&self, operation: &Operation<'_>) -> Result<(), Violation> {
-        if inserted(operation).is_some_and(|image| image.at(&self.array.value) == ImageValue::Blocked(Kind::Array)) {
-            return Err(Violation::Unclear(self.inside_array()));
+    /// Checks a statement of a plain form. Returns what it adds to the stored array, if the result depends on that.
+    ///
+    /// # Errors
+    /// The statement is not plain.
+    pub(super) fn plain<'s>(
+        &self,
+        operation: &'s Operation<'_>,
+    ) -> Result<Result<Option<Growing<'s>>, Rejection>, NotPlain> {
+        let document = match operation {
+            Operation::Delete(_) => return Ok(Ok(None)),
+            Operation::Insert(insert) => insert.document.as_document(),
+            Operation::Update(update) => match update.modification.meaning() {
+                Modification::Replacement(document) => document.as_document(),
+                Modification::Operators(operators) => return self.plain_update(update, operators.as_document()),
+                _ => return plain::stored(update, &self.array.value).map(|_| Ok(None)),
+            },
+        };
+        Ok(self.check_count(self.longest(document)).map(|()| None))
+    }
+
+    fn plain_update<'s>(
+        &self,
+        update: &'s Update<'_>,
+        operators: Document<'s>,
+    ) -> Result<Result<Option<Growing<'s>>, Rejection>, NotPlain> {
+        let mut growing = None;
+        for write in plain::each_stored(operators, &self.array.value) {
+            match self.plain_write(write?, update.filter.as_document())? {
+                Ok(None) => {}
+                Ok(found) => growing = found,
+                Err(broken) => return Ok(Err(broken)),
+            }
         }
-        match inserted_items(operation, &self.array.value) {
-            Some(count) => Ok(self.check_count(count)?),
-            None => Err(Violation::Broken(Rejection::new(
-                format!("as an upsert it could insert more than {} '{}'", self.most, self.array.value),
-                "Insert the document first, or leave the array out of the filter.",
-            ))),
+        if update.upsert {
+            match self.plain_write(plain::inserted(update, &self.array.value)?, update.filter.as_document())? {
+                // Some of them may be equal.
+                Ok(Some(Growing::Set(added))) if added.count() > self.most => {
+                    return Err(format!("as an upsert, it may insert too many elements in '{}'", self.array.value));
+                }
+                Ok(_) => {}
+                Err(broken) => return Ok(Err(broken)),
+            }
+        }
+        Ok(Ok(growing))
+    }
+
+    fn plain_write<'s>(
+        &self,
+        write: PlainWrite<'s>,
+        filter: Document<'_>,
+    ) -> Result<Result<Option<Growing<'s>>, Rejection>, NotPlain> {
+        let array = self.array.value.as_str().as_bytes();
+        let (operator, path, value) = match write {
+            PlainWrite::Untouched | PlainWrite::Removed | PlainWrite::Shrinks(_) => return Ok(Ok(None)),
+            PlainWrite::Set(value) => return Ok(self.check_count(item_count(value)).map(|()| None)),
+            PlainWrite::InElement(_) => return Err(format!("it writes '{}' in an array element", self.array.value)),
+            PlainWrite::Operator(write) => write,
+        };
+        let part = rest_below(path, array).and_then(|below| below.split(|byte| *byte == b'.').next());
+        match (operator, part) {
+            (b"$push" | b"$addToSet", None) if path == array => return Ok(self.check_growth(operator, value)),
+            // The server fails them on arrays, and their results are not arrays.
+            (b"$inc" | b"$mul" | b"$bit" | b"$currentDate", None) if path == array => return Ok(Ok(None)),
+            (b"$min" | b"$max", None) if path == array && value.kind != Kind::Array => return Ok(Ok(None)),
+            (_, Some(b"$")) if other_selections(filter, array).is_some_and(|others| others.is_empty()) => {
+                return Ok(Ok(None));
+            }
+            // The server fills the array with nulls up to a position.
+            (_, Some(part)) if part != b"$" && position(part).is_none_or(|position| position < self.most) => {
+                return Ok(Ok(None));
+            }
+            _ => {}
+        }
+        let text = String::from_utf8_lossy;
+        Err(format!("its {} of '{}' may add elements to '{}'", text(operator), text(path), self.array.value))
+    }
+
+    fn check_growth<'s>(&self, operator: &[u8], argument: Value<'s>) -> Result<Option<Growing<'s>>, Rejection> {
+        let added = AddedValues::in_argument(operator, argument);
+        let modifiers = argument.as_document().filter(|_| matches!(added, AddedValues::Each(_)));
+        let slice = modifiers.and_then(|modifiers| modifiers.get("$slice")).and_then(Value::as_whole);
+        let is_kept_by = |slice: i64| slice.unsigned_abs() <= self.most as u64;
+        match (operator, added.count()) {
+            (b"$addToSet", _) => Ok(Some(Growing::Set(added))),
+            (_, 0) => Ok(None),
+            _ if slice.is_some_and(is_kept_by) => Ok(None),
+            (_, by) => self.check_count(by).map(|()| Some(Growing::By(by))),
         }
     }
 
-    /// Checks what the statement writes into a stored document. Returns the condition on the stored array, if the
-    /// result depends on it.
-    pub(super) fn condition(&self, operation: &Operation<'_>) -> Result<Option<CowDocument<'static>>, Violation> {
-        let Operation::Update(update) = operation else { return Ok(None) };
-        let path = &self.array.value;
-        match update.modification.meaning() {
-            Modification::Replacement(document) => match path.lookup(document.as_document()) {
-                PathLookup::Found(value) => Ok(self.check_count(item_count(value)).map(|()| None)?),
-                PathLookup::Blocked(Kind::Array) => Err(Violation::Unclear(self.inside_array())),
-                PathLookup::Missing | PathLookup::Blocked(_) => Ok(None),
-            },
-            Modification::Operators(operators) => {
-                match items(update.filter.as_document(), operators.as_document(), path) {
-                    Items::Kept => Ok(None),
-                    Items::UpTo(most) => Ok(self.check_count(most).map(|()| None)?),
-                    Items::Pushed { most: Some(most), .. } if most <= self.most => Ok(None),
-                    Items::Pushed { by: 0, .. } => Ok(None),
-                    Items::Pushed { by, .. } => {
-                        self.check_count(by)?;
-                        Ok((!self.demands_room(update, by)).then(|| self.room(by)))
-                    }
-                    Items::AddedToSet(added) => Ok(Some(self.room_in_set(added))),
-                    // The condition is that of all limits together.
-                    Items::Selected(_) => Ok(None),
-                    Items::Unclear(written) => Err(self.unclear(written)),
-                }
-            }
-            Modification::ClientPipeline(_) | Modification::Pipeline(_) => Ok(None),
+    /// Returns the condition that the stored array has room; `None` if the client's filter has it.
+    pub(super) fn condition(&self, update: &Update<'_>, growing: Growing<'_>) -> Option<CowDocument<'static>> {
+        match growing {
+            Growing::By(by) => (!self.demands_room(update, by)).then(|| self.room(by)),
+            Growing::Set(added) => Some(self.room_in_set(added)),
         }
+    }
+
+    /// Checks what a statement has made of a document: no array has more elements than allowed, or than before.
+    pub(super) fn promise(&self, before: Option<Document<'_>>, after: Document<'_>) -> Result<(), Rejection> {
+        let (old, new) = (before.map_or(0, |before| self.longest(before)), self.longest(after));
+        if new <= old { Ok(()) } else { self.check_count(new) }
+    }
+
+    /// The number of elements of the array in a document; of the longest one if the path leads through arrays.
+    fn longest(&self, document: Document<'_>) -> usize {
+        held(document, self.array.value.as_str().as_bytes()).into_iter().map(item_count).max().unwrap_or(0)
     }
 
     /// Returns what [`exceeded_by`](Self::exceeded_by) and [`misled`](Self::misled) need of the stored document.
@@ -75,7 +146,7 @@ impl ItemLimit {
         let array = self.array.value.as_str();
         let expression = CowDocument::build(|w| write_item_count(w, array));
         measured.push(Measured { name: count_name(array), expression });
-        if let Some(added) = self.added_to_set(update) {
+        if let Some(Growing::Set(added)) = self.growing(update) {
             let expression = CowDocument::build(|w| write_new_item_count(w, array, added));
             measured.push(Measured { name: name_added(array), expression });
         }
@@ -105,12 +176,11 @@ impl ItemLimit {
 
     /// Returns the rejection if the stored array has no room for what the statement adds.
     pub(super) fn exceeded_by(&self, update: &Update<'_>, stored: Document<'_>) -> Option<Rejection> {
-        let operators = update.operators()?;
         let array = self.array.value.as_str();
         let measured = |name: String| usize::try_from(stored.get(name)?.as_whole()?).ok();
-        let added = match items(update.filter.as_document(), operators, &self.array.value) {
-            Items::AddedToSet(_) => measured(name_added(array))?,
-            other => self.pushed(&other)?,
+        let added = match self.growing(update)? {
+            Growing::Set(_) => measured(name_added(array))?,
+            Growing::By(by) => by,
         };
         let count = measured(count_name(array))?;
         (added > 0 && count + added > self.most).then(|| {
@@ -125,37 +195,15 @@ impl ItemLimit {
         })
     }
 
-    /// Returns the fields of the filter of which none may be an array, so that the number of elements is known.
-    pub(super) fn other_arrays<'u>(&self, update: &'u Update<'_>) -> Vec<&'u str> {
-        let Some(operators) = update.operators() else { return Vec::new() };
-        let (filter, path) = (update.filter.as_document(), &self.array.value);
-        match items(filter, operators, path) {
-            Items::Selected(_) => other_selections(filter, path.as_str().as_bytes()).unwrap_or_default(),
-            _ => Vec::new(),
-        }
+    fn growing<'u>(&self, update: &'u Update<'_>) -> Option<Growing<'u>> {
+        self.plain_update(update, update.operators()?).ok()?.ok()?
     }
 
     /// Returns the position in [`room`](Self::room), if the statement gets that condition.
     fn position_without_room(&self, update: &Update<'_>) -> Option<usize> {
-        let operators = update.operators()?;
-        let pushed = self.pushed(&items(update.filter.as_document(), operators, &self.array.value));
-        pushed.filter(|by| *by > 0).map(|by| self.first_without_room(by))
-    }
-
-    /// Returns the values that the statement adds if the array does not contain them.
-    fn added_to_set<'u>(&'u self, update: &'u Update<'_>) -> Option<AddedValues<'u>> {
-        match items(update.filter.as_document(), update.operators()?, &self.array.value) {
-            Items::AddedToSet(added) => Some(added),
-            _ => None,
-        }
-    }
-
-    /// Returns how many elements are pushed, if the result can be too long.
-    fn pushed(&self, items: &Items<'_>) -> Option<usize> {
-        match items {
-            Items::Pushed { most: Some(most), .. } if *most <= self.most => None,
-            Items::Pushed { by, .. } => Some(*by),
-            Items::Kept | Items::UpTo(_) | Items::AddedToSet(_) | Items::Selected(_) | Items::Unclear(_) => None,
+        match self.growing(update)? {
+            Growing::By(by) => Some(self.first_without_room(by)),
+            Growing::Set(_) => None,
         }
     }
 
@@ -227,19 +275,6 @@ impl ItemLimit {
             format!("its field '{}' is inside an array", self.array.value),
             "Store the array in a field outside arrays.",
         )
-    }
-
-    fn unclear(&self, written: WrittenBy<'_>) -> Violation {
-        let text = String::from_utf8_lossy;
-        Violation::Unclear(Rejection::new(
-            format!(
-                "docward cannot count the elements of '{}' after {} on '{}'",
-                self.array.value,
-                text(written.operator),
-                text(written.path)
-            ),
-            format!("Change '{}' with $push, $addToSet or $set, as a field outside arrays.", self.array.value),
-        ))
     }
 }
 

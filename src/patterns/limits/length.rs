@@ -2,60 +2,53 @@
 //!
 //! The condition computes with `$bsonSize` the length of the stored document, and the bytes that the statement adds.
 //! The stored value of a field that is replaced counts as removed. For array elements and for the names of missing
-//! fields the statement may count more bytes than it adds, but never fewer.
+//! fields the statement may count more bytes than it adds, but never fewer. What it cannot bound closely is checked.
 
-use super::items::{if_array, write_item_count};
 use crate::command::{Modification, Operation, Update};
 use crate::document::{ArrayWriter, CowDocument, Document, Value, Writer};
 use crate::effect::{
-    AROUND_SELECTED, EMPTY_LENGTH, Growth, GrowthKind, IdLength, InsertedLength, added_by_stages, around_documents,
-    around_in_element, around_length, element_length, growths, inserted_length, other_selections, position,
-    stored_id_length, update_growths,
+    EMPTY_LENGTH, Growth, GrowthKind, IdLength, InsertedLength, added_by_stages, around_length, element_length,
+    growths, inserted_length, other_selections, position, stored_id_length, update_growths,
 };
-use crate::patterns::{Rejection, Violation};
+use crate::patterns::Rejection;
+use crate::patterns::plain::NotPlain;
 
 /// Checks the length of the document that the statement inserts, and of a replacement.
-pub(super) fn check(operation: &Operation<'_>, most: usize) -> Result<(), Violation> {
-    match inserted_length(operation) {
-        InsertedLength::None => {}
-        InsertedLength::AtMost(length) if length <= most => {}
-        InsertedLength::AtMost(length) => return Err(too_long(length, most).into()),
-        InsertedLength::Unknown => {
-            return Err(Violation::Broken(Rejection::new(
-                format!("as an upsert it could insert a document of more than {most} bytes"),
-                "Insert the document first.",
-            )));
-        }
-    }
-    let Operation::Update(update) = operation else { return Ok(()) };
-    let least = match update.modification.meaning() {
-        Modification::Replacement(document) => document.as_document().as_bytes().len(),
-        Modification::Operators(operators) => {
-            let growths = growths(operators.as_document()).ok_or_else(unclear)?;
-            let stored =
-                growths.iter().filter(|growth| growth.how == GrowthKind::Replaces && is_plain(growth.written.path));
-            stored.map(|growth| growth.bytes).sum()
-        }
-        Modification::Pipeline(_) | Modification::ClientPipeline(_) => 0,
+///
+/// # Errors
+/// The statement is not plain.
+pub(super) fn check(operation: &Operation<'_>, most: usize) -> Result<Result<(), Rejection>, NotPlain> {
+    let inserted = match inserted_length(operation) {
+        InsertedLength::None => 0,
+        InsertedLength::AtMost(length) => length,
+        InsertedLength::Unknown => return Err("as an upsert, it inserts a document of unknown length".to_owned()),
     };
-    if least <= most { Ok(()) } else { Err(too_long(least, most).into()) }
+    let written = match operation {
+        Operation::Update(update) => match update.modification.meaning() {
+            Modification::Replacement(document) => document.as_document().as_bytes().len(),
+            _ => 0,
+        },
+        Operation::Insert(_) | Operation::Delete(_) => 0,
+    };
+    let length = inserted.max(written);
+    Ok(if length <= most { Ok(()) } else { Err(too_long(length, most)) })
 }
 
 /// Returns the condition on the stored document; `None` if the statement cannot make it too long.
-pub(super) fn condition(operation: &Operation<'_>, most: usize) -> Result<Option<CowDocument<'static>>, Violation> {
+///
+/// # Errors
+/// The statement is not plain.
+pub(super) fn condition(operation: &Operation<'_>, most: usize) -> Result<Option<CowDocument<'static>>, NotPlain> {
     let Operation::Update(update) = operation else { return Ok(None) };
+    if let Modification::ClientPipeline(_) = update.modification.meaning() {
+        return Err("it is a pipeline, which may write any number of bytes".to_owned());
+    }
     if let Some(operators) = update.operators() {
-        let growths = growths(operators).ok_or_else(unclear)?;
         let filter = update.filter.as_document();
-        let is_unclear = |path: &[u8]| has_many_positions(path) || selected_by(path, filter).is_none();
-        if let Some(growth) = growths.iter().find(|growth| is_unclear(growth.written.path)) {
-            return Err(Violation::Unclear(Rejection::new(
-                format!(
-                    "docward cannot bound the bytes that it writes to '{}'",
-                    String::from_utf8_lossy(growth.written.path)
-                ),
-                "Use at most one of $, $[] and $[name] in a path.",
-            )));
+        let growths = growths(operators).ok_or("it may write any number of bytes")?;
+        if let Some(growth) = growths.iter().find(|growth| !is_bounded(growth.written.path, filter)) {
+            let path = String::from_utf8_lossy(growth.written.path);
+            return Err(format!("it writes an unknown number of bytes to '{path}'"));
         }
     }
     Ok(growth(update, most).map(|growth| {
@@ -168,17 +161,14 @@ fn fixed_bytes(growth: &Growth<'_>) -> usize {
         // The parts that depend on it are written as terms.
         GrowthKind::MayKeep if is_plain(path) => 0,
         GrowthKind::Replaces | GrowthKind::Appends | GrowthKind::Moves if is_plain(path) => growth.bytes,
-        _ if is_multiple(path) => 0,
-        _ => growth.with_missing_field().saturating_add(around_positions(path)),
+        _ => growth.with_missing_field().saturating_add(around_length(path)),
     }
 }
 
 /// Writes the terms that depend on the stored document.
 fn write_terms(a: &mut ArrayWriter<'_>, growth: &Growth<'_>) {
     let path = growth.written.path;
-    let Some(text) = std::str::from_utf8(path).ok().filter(|_| is_plain(path)) else {
-        return write_positional_terms(a, growth);
-    };
+    let Some(text) = std::str::from_utf8(path).ok().filter(|_| is_plain(path)) else { return };
     let name = text.rsplit('.').next().unwrap_or(text);
     match growth.how {
         GrowthKind::Replaces => a.nested(|w| {
@@ -205,44 +195,6 @@ fn write_terms(a: &mut ArrayWriter<'_>, growth: &Growth<'_>) {
     for around in dots.filter_map(|at| text.get(..at)) {
         let name = around.rsplit('.').next().unwrap_or(around);
         write_if_missing(a, around, element_length(name.len()) + EMPTY_LENGTH);
-    }
-}
-
-/// Writes the terms of a path with a position in an array: the nulls before it, or the number of the elements that a
-/// `$[]` can change.
-fn write_positional_terms(a: &mut ArrayWriter<'_>, growth: &Growth<'_>) {
-    let path = growth.written.path;
-    let Some((array, part)) = first_position(path) else { return };
-    if is_multiple(path) {
-        let each = growth.with_missing_field().saturating_add(around_positions(path));
-        a.nested(|w| {
-            w.array("$multiply", |a| {
-                write_number(a, each);
-                a.nested(|w| write_item_count(w, array));
-            });
-        });
-    } else if let Some(number) = position(part.as_bytes()).filter(|number| *number > 0) {
-        a.nested(|w| {
-            let missing = |a: &mut ArrayWriter<'_>, items: &str| {
-                a.nested(|w| {
-                    w.array("$multiply", |a| {
-                        write_number(a, element_length(part.len()));
-                        a.nested(|w| {
-                            w.array("$max", |a| {
-                                a.int32(0);
-                                a.nested(|w| {
-                                    w.array("$subtract", |a| {
-                                        write_number(a, number);
-                                        a.nested(|w| w.string("$size", items));
-                                    });
-                                });
-                            });
-                        });
-                    });
-                });
-            };
-            if_array(w, array, missing, |a, _| a.int32(0));
-        });
     }
 }
 
@@ -276,76 +228,22 @@ fn is_plain(path: &[u8]) -> bool {
     std::str::from_utf8(path).is_ok() && path.split(|byte| *byte == b'.').all(is_name)
 }
 
-/// Returns the plain path before the first position in an array, and the position.
-fn first_position(path: &[u8]) -> Option<(&str, &str)> {
-    let text = std::str::from_utf8(path).ok()?;
+/// Returns whether the bytes that a write to the path adds have a close bound. The server fills an array with nulls up to a
+/// number; `$[]` can change any number of elements, and so can `$` if it has the position of another array's element.
+fn is_bounded(path: &[u8], filter: Document<'_>) -> bool {
+    const FURTHEST: usize = 16;
     let mut start = 0;
-    for part in text.split('.') {
-        // The document itself has no positions.
-        if start > 0 && crate::effect::is_position(part.as_bytes()) {
-            let array = text.get(..start - 1).filter(|array| is_plain(array.as_bytes()))?;
-            return Some((array, part));
-        }
+    path.split(|byte| *byte == b'.').all(|part| {
+        let array = path.get(..start).and_then(|around| around.strip_suffix(b".")).unwrap_or_default();
         start += part.len() + 1;
-    }
-    None
+        match part {
+            b"$" => other_selections(filter, array).is_some_and(|others| others.is_empty()),
+            _ => !part.starts_with(b"$[") && position(part).is_none_or(|position| position <= FURTHEST),
+        }
+    })
 }
 
-fn multiples(path: &[u8]) -> usize {
-    path.split(|byte| *byte == b'.').filter(|part| part.starts_with(b"$[")).count()
-}
-
-fn is_multiple(path: &[u8]) -> bool {
-    multiples(path) > 0
-}
-
-/// Returns whether the number of changed elements is not the number of elements of one array.
-fn has_many_positions(path: &[u8]) -> bool {
-    let starts_with_it = || first_position(path).is_some_and(|(_, part)| part.starts_with("$["));
-    is_multiple(path) && (multiples(path) > 1 || !starts_with_it())
-}
-
-/// Returns the other fields of the filter that give `$` its position if they are arrays: the server fills the array up
-/// to it. `None` if they are not known.
-fn selected_by<'f>(path: &[u8], filter: Document<'f>) -> Option<Vec<&'f str>> {
-    let Some((array, part)) = first_position(path) else { return Some(Vec::new()) };
-    let below = path.get(array.len() + part.len() + 2..).unwrap_or_default();
-    if below.split(|byte| *byte == b'.').any(|part| part == b"$") {
-        return None;
-    }
-    if part == "$" { other_selections(filter, array.as_bytes()) } else { Some(Vec::new()) }
-}
-
-/// Returns the fields of the filter of which none may be an array, so that the bytes that the update adds are known.
-pub(super) fn other_arrays<'u>(update: &'u Update<'_>) -> Vec<&'u str> {
-    let Some(operators) = update.operators() else { return Vec::new() };
-    let (growths, filter) = (growths(operators).unwrap_or_default(), update.filter.as_document());
-    growths.iter().filter_map(|growth| selected_by(growth.written.path, filter)).flatten().collect()
-}
-
-/// Returns the bytes of the fields around a field in an array, without the nulls before the first position.
-fn around_positions(path: &[u8]) -> usize {
-    let Some((array, part)) = first_position(path) else { return around_length(path) };
-    let below = path.get(array.len() + part.len() + 2..);
-    let around = match part {
-        // The filter can select by an array in a document, and its position is then a field that may be missing.
-        "$" if below.is_some() => AROUND_SELECTED,
-        // `$[]` and `$[name]` need an array.
-        _ if part.starts_with('$') => 0,
-        // The fields before a number may be missing.
-        _ => around_documents(path),
-    };
-    below.map_or(0, around_in_element).saturating_add(around)
-}
-
-fn unclear() -> Violation {
-    Violation::Unclear(Rejection::new(
-        "docward cannot compute how many bytes one of its operators adds",
-        "Use operators that docward knows: $set, $push, $inc.",
-    ))
-}
-
-fn too_long(length: usize, most: usize) -> Rejection {
+pub(super) fn too_long(length: usize, most: usize) -> Rejection {
     Rejection::new(
         format!("the document would have {length} bytes; the limit is {most} bytes"),
         "Store large or growing data in documents of its own.",

@@ -70,16 +70,6 @@ impl ReadValue for ItemLimits {
         };
         // All pairs are read before the function returns, so that every error is reported.
         let limits: Vec<_> = pairs.iter().map(read).collect();
-        let limits = limits.into_iter().collect::<Option<Vec<ItemLimit>>>()?;
-        for (index, ItemLimit { array, .. }) in limits.iter().enumerate() {
-            let overlaps = |other: &&ItemLimit| other.array.value.overlaps(array.value.as_str().as_bytes());
-            if let Some(other) = limits.iter().take(index).find(overlaps) {
-                let message =
-                    format!("`{}` overlaps `{}`: an array cannot be inside an array", array.value, other.array.value);
-                context.error(Code::ConflictingSettings, array.span, message);
-                return None;
-            }
-        }
-        Some(limits)
+        limits.into_iter().collect()
     }
 }

@@ -5,7 +5,7 @@ use bson::{Bson, Document};
 use super::super::case::Statement;
 use super::super::dice::Dice;
 use super::super::rules::{Change, Promise};
-use super::super::values::{as_number, put, reachable, related, small_number, take};
+use super::super::values::{as_number, put, reachable, small_number, take};
 use super::queue::{ATTEMPTS, Queue};
 
 #[derive(Clone, Debug)]
@@ -139,8 +139,7 @@ impl Bounds {
         let replacing = statement.replacement().map_or(Vec::new(), |document| reachable(document, self.field));
         let replaced = replacing.into_iter().any(|value| !self.contains(value));
         let written = statement.writes().into_iter().any(|(operator, path, value)| match operator.as_str() {
-            "$set" | "$min" | "$max" => self.is_left_by(&path, &value),
-            "$mul" | "$bit" | "$rename" => related(&path, self.field),
+            "$set" => self.is_left_by(&path, &value),
             _ => false,
         });
         let stage_fields =
@@ -149,8 +148,7 @@ impl Bounds {
             |value: &Bson| value.as_document().and_then(|value| value.get("$literal")).unwrap_or(value).clone();
         let mut set = statement.stages().filter_map(stage_fields);
         let computed = set.any(|fields| fields.iter().any(|(path, value)| self.is_left_by(path, &constant(value))));
-        let odd_pin = statement.pinned(self.field).is_some_and(|value| !self.contains(value));
-        written || computed || replaced || odd_pin || inserted
+        written || computed || replaced || inserted
     }
 
     /// Whether a value at this path, of the field or one around it, is out of range.

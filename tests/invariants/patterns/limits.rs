@@ -39,12 +39,9 @@ impl Limits {
         self.items(document) <= self.most && self.document.is_none_or(|most| length(document) + slack <= most)
     }
 
-    /// Whether the statement itself has an array or a position beyond the limit: rejected whatever is stored.
+    /// Whether the statement itself has an array beyond the limit: rejected whatever is stored.
     fn refuses(&self, statement: &Statement) -> bool {
-        let is_long = |part: &str| part.parse::<usize>().is_ok_and(|position| position >= self.most);
-        let written = statement.update.iter().any(|update| self.has_long(update));
-        let pinned = statement.pinned(self.array).is_some_and(|value| self.has_long(value));
-        written || pinned || statement.writes().iter().any(|(_, path, _)| path.split('.').any(is_long))
+        statement.update.iter().any(|update| self.has_long(update))
     }
 
     fn has_long(&self, value: &Bson) -> bool {

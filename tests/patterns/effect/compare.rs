@@ -1,7 +1,7 @@
 //! Whether what the server has stored is among the results that the model allows.
 
 use docward::document::{Document, Kind, Path, PathLookup, Value};
-use docward::effect::{Change, Growth, GrowthKind, ImageValue, Items, element_length, item_count};
+use docward::effect::{Change, Growth, GrowthKind, ImageValue, element_length};
 
 /// The values at a path, also those in elements of arrays.
 fn reached<'d>(value: Value<'d>, path: &str) -> Vec<Value<'d>> {
@@ -86,23 +86,6 @@ fn is_sum(old: Value<'_>, amount: Value<'_>, new: Value<'_>) -> bool {
             (Some(old), Some(amount), Some(new)) => old + amount == new,
             _ => true,
         }
-}
-
-/// Whether the model allows this number of elements, where there were `before`.
-pub(super) fn counts(items: Items<'_>, path: &Path, before: usize, after: Document<'_>) -> bool {
-    let after = count(path, after);
-    match items {
-        Items::Kept => after <= before,
-        Items::UpTo(most) => after <= most.max(before),
-        Items::Pushed { by, most } => after <= (before + by).min(most.unwrap_or(usize::MAX)),
-        Items::AddedToSet(values) => after <= before + values.count(),
-        Items::Selected(_) | Items::Unclear(_) => true,
-    }
-}
-
-/// The elements of the longest array at the path.
-pub(super) fn count(path: &Path, document: Document<'_>) -> usize {
-    all(document, path).into_iter().map(item_count).max().unwrap_or_default()
 }
 
 /// The most bytes that these writes add to a document; `None` if a path can contain positions of arrays.

@@ -324,8 +324,7 @@ impl Generator {
         };
         // A forbidden change as a pipeline that computes, because constants would be read as operators.
         if self.chance(8) {
-            let lawless =
-                doc! { "$set": { "n": { "$add": [-3, 0] }, "a": -3, "at": time(0), "done_by": 99, "path": ",x," } };
+            let lawless = doc! { "$set": { "n": { "$add": [-3, 0] }, "a": -3, "at": time(0), "path": ",x," } };
             let stages = [
                 lawless,
                 doc! { "$replaceWith": { "_id": "$_id", "n": 99, "b": 1, "done_by": 99, "path": 5, "at": 1 } },

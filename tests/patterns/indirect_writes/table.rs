@@ -137,7 +137,8 @@ impl Target {
         let list = || vec![self.statement()];
         let update = || self.message(doc! { "update": c });
         let modify = |name: &str| self.command(name, c, doc! { "query": { "_id": 1 }, "update": self.update.clone() });
-        let pipeline = vec![doc! { "$replaceWith": { "_id": "$_id", "a": 77, "n": -5, "path": "," } }];
+        let odd = doc! { "_id": "$_id", "a": 77, "n": -5, "path": ",", "list": [1, 2, 3], "v": 1 };
+        let pipeline = vec![doc! { "$replaceWith": odd }];
         let session = || doc! { "lsid": { "id": fresh_uuid() }, "txnNumber": 1_i64 };
         let with = |mut body: Document, fields: Document| {
             body.extend(fields);

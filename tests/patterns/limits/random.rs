@@ -3,15 +3,13 @@
 //! `DOCWARD_TEST_SEED` gives other cases.
 
 use bson::{Bson, Document, doc};
-use docward::document::Path;
-use docward::effect::{Items, items};
 use support::driver::scaled;
 use support::mongod::Mongod;
 use support::proxy::Docward;
 use support::random::Random;
 use support::raw::Client;
 
-const CASES: u32 = 1500;
+const CASES: u32 = 800;
 const LENGTHS: std::ops::Range<usize> = 40..900;
 const COUNTS: std::ops::Range<usize> = 1..40;
 
@@ -215,22 +213,6 @@ fn count(document: Option<&Document>) -> usize {
     document.and_then(|document| document.get_array(ARRAY).ok()).map_or(0, Vec::len)
 }
 
-/// The most items that the effect model predicts; `None` if it predicts nothing.
-fn predicted(case: &Case) -> Option<usize> {
-    let before = count(Some(case.before.as_ref()?));
-    let (filter, update) = (case.filter.to_vec().unwrap(), case.update.to_vec().unwrap());
-    let parse = |bytes| docward::document::Document::parse(bytes).unwrap();
-    let path = Path::parse(ARRAY).unwrap();
-    match items(parse(&filter), parse(&update), &path) {
-        // Its filters have no conditions on other arrays.
-        Items::Kept | Items::Selected(_) => Some(before),
-        Items::UpTo(most) => Some(most.max(before)),
-        Items::Pushed { by, most } => Some(most.map_or(before + by, |most| most.min(before + by))),
-        Items::AddedToSet(added) => Some(before + added.count()),
-        Items::Unclear(_) => None,
-    }
-}
-
 #[test]
 fn no_generated_statement_exceeds_a_limit() {
     let docward = Docward::start(Mongod::shared(), &rules());
@@ -249,10 +231,6 @@ fn no_generated_statement_exceeds_a_limit() {
             let Case { before, filter, update } = &case;
             format!("seed {seed}, case {number}: {before:?} by ({filter}, {update}) -> {after:?}")
         };
-        // A statement that fails or matches nothing leaves the document as it was.
-        if after != before && predicted(&case).is_some_and(|most| count(after) > most) {
-            found.push(format!("the model predicts at most {:?} items: {}", predicted(&case), context()));
-        }
         // The limit that the statement exceeds, and one with much room.
         let mut compare = |kind: &str, too_small: usize, large: usize| {
             let stored = case.send(&mut direct, Some(&mut through), &database, &format!("{kind}-{too_small}"));
