@@ -14,6 +14,7 @@ mod privileges;
 mod replacement;
 mod results;
 mod server_times;
+mod shapes;
 mod throttle;
 mod timestamps;
 
