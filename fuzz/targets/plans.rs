@@ -71,6 +71,11 @@ fn run_plan(frame: &[u8], random: &mut Random) {
                 last = corrupted(&REPLIES[random.below(REPLIES.len())], random);
                 plan.next(Input::Reply(last.to_vec()), &mut session)
             }
+            Step::ExchangeAll(messages) => {
+                messages.iter().for_each(|message| assert_readable(message));
+                let reply = |_| corrupted(&REPLIES[random.below(REPLIES.len())], random).to_vec();
+                plan.next(Input::Replies((0..messages.len()).map(reply).collect()), &mut session)
+            }
             Step::Lookup(lookup) => plan.next(Input::Found(answer(&lookup, random)), &mut session),
             Step::Permits(requests) => {
                 let taken = if random.below(4) == 0 { Err(random.below(requests.len())) } else { Ok(()) };

@@ -121,6 +121,11 @@ pub fn dry_run_with(
                     return dry_run_plan.end(DryRunOutcome::Undecided, outcomes);
                 }
             },
+            // Only what depends on the server's replies is sent so.
+            Step::ExchangeAll(_) => {
+                outcomes.extend(plan.take_rest());
+                return dry_run_plan.end(DryRunOutcome::Undecided, outcomes);
+            }
             Step::Lookup(lookup) => {
                 let found = dry_run_plan.look_up(lookup);
                 plan.next(Input::Found(found), client_state)
@@ -319,6 +324,7 @@ impl DryRunPlan<'_> {
             Step::Silent => DryRunOutcome::Rejected { message: "docward drops it without a reply".to_owned(), sent },
             Step::ForwardOriginal { .. }
             | Step::Exchange(_)
+            | Step::ExchangeAll(_)
             | Step::Lookup(_)
             | Step::Permits(_)
             | Step::Pause(_)

@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::backoff::random_pause;
 use super::lookup::{Lookup, LookupError, LookupResult, Maximum, NumberRequest};
 use super::outcome::{OutcomeKind, RuleOutcome, RuleOutcomes};
@@ -73,6 +75,17 @@ impl Port {
     pub(super) fn exchange_for(&self, purpose: CommandPurpose, message: Vec<u8>) -> impl Future<Output = Vec<u8>> {
         self.ask(purpose, Step::Exchange(message), |input| match input {
             Input::Reply(reply) => Some(reply),
+            _ => None,
+        })
+    }
+
+    /// Sends commands without waiting between them, and returns the server's replies.
+    pub(super) fn exchange_all(
+        &self,
+        messages: SmallVec<[Vec<u8>; 1]>,
+    ) -> impl Future<Output = SmallVec<[Vec<u8>; 1]>> {
+        self.ask(CommandPurpose::Command, Step::ExchangeAll(messages), |input| match input {
+            Input::Replies(replies) => Some(replies),
             _ => None,
         })
     }
@@ -244,8 +257,10 @@ impl<'f> Coroutine<'f> {
     pub(super) fn resume(&mut self, input: Input, client_state: &mut ClientState) -> Step {
         {
             let shared = &mut *self.port.shared();
-            if let Input::Reply(reply) = &input {
-                shared.times.add(reply);
+            match &input {
+                Input::Reply(reply) => shared.times.add(reply),
+                Input::Replies(replies) => replies.iter().for_each(|reply| shared.times.add(reply)),
+                _ => {}
             }
             (shared.input, shared.own_session) = (input, client_state.own);
         }

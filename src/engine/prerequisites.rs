@@ -62,6 +62,10 @@ impl<'r> Prerequisites<'r> {
         }
     }
 
+    pub(super) fn are_none(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The rules that assign a number to the statement.
     pub(super) fn numbers(&self) -> impl Iterator<Item = NumberRule<'r>> {
         self.0.iter().filter_map(|one| match one.prerequisite {

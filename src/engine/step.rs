@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::lookup::{Lookup, LookupError, LookupResult};
 use crate::patterns::throttle::ThrottleLimits;
 
@@ -10,6 +12,8 @@ use crate::patterns::throttle::ThrottleLimits;
 pub enum Step {
     /// Send this upstream and pass the complete reply to the next call.
     Exchange(Vec<u8>),
+    /// Send these upstream, one after the other without waiting, and pass the replies to the next call.
+    ExchangeAll(SmallVec<[Vec<u8>; 1]>),
     /// Pass this lookup to the service, and its reply to the next call.
     Lookup(Lookup),
     /// Take a permit for each of these, in their order, and keep them until the last reply of the message has arrived.
@@ -33,12 +37,20 @@ pub enum Step {
 impl Step {
     /// Returns whether it sends a message to the server.
     pub(super) fn sends(&self) -> bool {
-        matches!(self, Self::Exchange(_) | Self::ForwardOriginal { .. } | Self::Forward { .. })
+        matches!(self, Self::Exchange(_) | Self::ExchangeAll(_) | Self::ForwardOriginal { .. } | Self::Forward { .. })
     }
 
     /// Returns whether the plan ends with this step.
     pub(super) fn is_final(&self) -> bool {
-        !matches!(self, Self::Exchange(_) | Self::Lookup(_) | Self::Permits(_) | Self::Pause(_) | Self::Yield)
+        !matches!(
+            self,
+            Self::Exchange(_)
+                | Self::ExchangeAll(_)
+                | Self::Lookup(_)
+                | Self::Permits(_)
+                | Self::Pause(_)
+                | Self::Yield
+        )
     }
 }
 
@@ -47,6 +59,7 @@ impl Step {
 pub enum Input {
     Start,
     Reply(Vec<u8>),
+    Replies(SmallVec<[Vec<u8>; 1]>),
     Found(Result<LookupResult, LookupError>),
     /// All permits, or the number of the request that waited too long for one.
     Permits(Result<(), usize>),

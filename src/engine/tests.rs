@@ -140,14 +140,14 @@ fn check_unchanged(pattern: &str, statement: Bson) {
 /// Checks that an update statement is executed in a transaction of docward's own.
 fn check_checked(pattern: &str, statement: Bson) {
     let rules = rules(&[("d.c", pattern)]);
-    match first_step(&rules, &update(std::slice::from_ref(&statement))) {
-        Step::Exchange(sent) => {
-            let (body, _) = documents(&sent);
-            assert_eq!(body.keys().next().map(String::as_str), Some("findAndModify"), "{statement}");
-            assert!(body.get_bool("startTransaction").unwrap(), "{statement}");
-        }
+    let sent = match first_step(&rules, &update(std::slice::from_ref(&statement))) {
+        Step::ExchangeAll(sent) => sent.first().cloned(),
+        Step::Exchange(sent) => Some(sent),
         step => panic!("{statement}: {step:?}"),
-    }
+    };
+    let (body, _) = documents(&sent.unwrap());
+    assert_eq!(body.keys().next().map(String::as_str), Some("findAndModify"), "{statement}");
+    assert!(body.get_bool("startTransaction").unwrap(), "{statement}");
 }
 
 /// Checks that an update statement is rejected with a reason that contains `why`.

@@ -7,6 +7,8 @@
 //! before outside: they are held, so what is committed there is the state before. Inside the client's transaction all
 //! reads are part of it.
 
+use smallvec::SmallVec;
+
 use super::super::merge;
 use super::super::outcome::OutcomeKind;
 use super::super::port::{CommandPurpose, Flow, Port};
@@ -17,7 +19,8 @@ use super::selected::{MAX_SELECTED_LENGTH, SelectedDocuments, by_id, divided, si
 use super::transaction::{AttemptEnd, AttemptResult, RestartReason, SentCommands, TransactionAttempt, end, last};
 use super::{BatchJob, Group, conflicts};
 use crate::command::{EncodeOptions, Operation, OwnTransaction, Reply, Statement, StatementPart, WriteForm};
-use crate::document::{Document, OwnedValue, Value};
+use crate::document::{CowDocument, Document, OwnedValue, Value};
+use crate::effect::equality;
 use crate::patterns::{Broken, Facts, Rejection};
 use crate::rules::{Rule, Unsupported};
 use crate::shell::value_text;
@@ -123,9 +126,7 @@ impl<'f> BatchJob<'f> {
         port: &Port,
     ) -> AttemptResult<Vec<u8>> {
         let is_own = transaction.own.is_some();
-        // Only the server knows whether a document that equals the stored one, without its `_id`, counts as modified.
-        let replaces = Facts::new(&statement.operation, self.batch.namespace(statement)).replace_by_pipeline();
-        if is_own && !statement.is_multi() && statement.returned_fields().is_none() && !replaces {
+        if is_own && self.is_written_first(statement) {
             return self.write_first(transaction, statement, port).await;
         }
         let piece = match transaction.piece.clone() {
@@ -194,8 +195,7 @@ impl<'f> BatchJob<'f> {
         port: &Port,
     ) -> AttemptResult<Vec<u8>> {
         transaction.in_other_form = true;
-        let message = self.commands(transaction.own).write_first(statement);
-        let frame = self.exchange(transaction, message, port).await;
+        let (frame, ahead) = self.send_first(transaction, statement, port).await?;
         let Some(reply) = transaction.accept(&frame)? else {
             return self.take_failure(transaction, SentCommands::Statement, frame, port).await;
         };
@@ -210,6 +210,8 @@ impl<'f> BatchJob<'f> {
         let piece = SelectedDocuments(vec![id.into()]);
         let found = match statement.operation {
             Operation::Delete(_) => Vec::new(),
+            // The filter has named this document.
+            _ if by_id(&ahead).contains_key(&OwnedValue::from(id)) => ahead,
             _ => self.read_documents(transaction, statement, &piece, ReadIn::Transaction, port).await?,
         };
         let after = by_id(&found).into_values().next();
@@ -218,6 +220,73 @@ impl<'f> BatchJob<'f> {
         }
         self.keep_promises(transaction, statement, (written.before, after), &reply, port).await?;
         AttemptResult::Continue(as_client_form(&self.command, self.batch.form, statement, &reply, &written, after))
+    }
+
+    /// Whether the statement is sent as a findAndModify, as the first command of docward's own transaction.
+    fn is_written_first(&self, statement: &Statement<'_>) -> bool {
+        // Only the server knows whether a document that equals the stored one, without its `_id`, counts as modified.
+        let replaces = || Facts::new(&statement.operation, self.batch.namespace(statement)).replace_by_pipeline();
+        !statement.is_multi() && statement.returned_fields().is_none() && !replaces()
+    }
+
+    /// Whether the question for an earlier send of the statement is sent together with its write.
+    pub(super) fn asks_with_write(&self, index: usize) -> bool {
+        let [evaluated] = &self.evaluated[..] else { return false };
+        let is_only_checked = !evaluated.checked.is_empty() && evaluated.prerequisites.are_none();
+        let is_first = index == 0 && evaluated.attempts == 0;
+        let session = self.command.session();
+        is_first
+            && is_only_checked
+            && evaluated.rejected.is_none()
+            && session.is_retryable_write()
+            && !session.in_transaction
+            && self.is_written_first(&evaluated.statement)
+    }
+
+    /// Sends the statement's write, without waiting in between after the question for an earlier send, and before the find of
+    /// the document after, if the filter names it. Returns the replies to the last two.
+    async fn send_first(
+        &mut self,
+        transaction: &mut TransactionAttempt<'f>,
+        statement: &Statement<'f>,
+        port: &Port,
+    ) -> AttemptResult<(Vec<u8>, Vec<Vec<u8>>)> {
+        let index = transaction.index;
+        let write = self.commands(transaction.own).write_first(statement);
+        let selection = statement.selection();
+        let named = selection.as_ref().and_then(|selection| equality(selection.as_document(), "_id"));
+        let named = named.filter(|_| !matches!(statement.operation, Operation::Delete(_)));
+        let asks = self.asks_with_write(index);
+        let (Some(own), false) = (&mut transaction.own, self.merged.has_effect() || !asks && named.is_none()) else {
+            return AttemptResult::Continue((self.exchange(transaction, write, port).await, Vec::new()));
+        };
+        own.begun = true;
+        let own = Some(*own);
+        let mut messages = SmallVec::new();
+        messages.extend(asks.then(|| self.record_question(statement, &[index])));
+        messages.push(write);
+        messages.extend(named.map(|id| {
+            let condition = CowDocument::build(|w| w.value("_id", id));
+            self.commands(own).find_whole(statement, condition.as_document())
+        }));
+        let mut replies = port.exchange_all(messages).await.into_iter();
+        if asks {
+            let record = match self.read_record(&[index], &replies.next().unwrap_or_default()) {
+                Flow::Continue(record) => record,
+                Flow::Break(step) => {
+                    return AttemptResult::Break(self.abort_and(transaction, AttemptEnd::Last(step), port).await);
+                }
+            };
+            if record.is_none_or(|recorded| !recorded.is_empty()) {
+                // The server answers it from its record.
+                let ending = self.abort_and(transaction, AttemptEnd::Settled, port).await;
+                self.send_as_it_came(index);
+                let group = self.group_alone(index);
+                self.continue_with(group);
+                return AttemptResult::Break(ending);
+            }
+        }
+        AttemptResult::Continue((replies.next().unwrap_or_default(), replies.collect()))
     }
 
     /// Executes an upsert that matches no document.

@@ -16,7 +16,7 @@ use super::super::server_errors;
 use super::super::step::Step;
 use super::transaction::{AttemptEnd, RestartReason};
 use super::{BatchJob, commands};
-use crate::command::{Operation, OwnTransaction, Reply, code, error_reply};
+use crate::command::{Operation, OwnTransaction, Reply, Statement, code, error_reply};
 use crate::document::{Document, Value};
 
 /// How often docward waits for another one that carries out the same write directly.
@@ -72,7 +72,8 @@ impl<'f> BatchJob<'f> {
             return Flow::Continue(());
         }
         let all = 0..self.evaluated.len();
-        let recorded = all.clone().filter(|index| self.may_be_recorded(*index)).collect();
+        let is_asked = |index: &usize| self.may_be_recorded(*index) && !self.asks_with_write(*index);
+        let recorded = all.clone().filter(is_asked).collect();
         let committed: Vec<usize> = all.filter(|index| self.may_be_committed(*index)).collect();
         self.recall_some(recorded, &committed, port).await?;
         self.collect_numbers();
@@ -109,7 +110,7 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Takes back what rules made of a statement.
-    fn send_as_it_came(&mut self, index: usize) {
+    pub(super) fn send_as_it_came(&mut self, index: usize) {
         if let Some(evaluated) = self.evaluated.get_mut(index)
             && let Some(original) = evaluated.statement.original()
         {
@@ -147,10 +148,20 @@ impl<'f> BatchJob<'f> {
         let Some(first) = asked.first().and_then(|index| self.evaluated.get(*index)) else {
             return Flow::Continue(Some(Vec::new()));
         };
-        let ids: Vec<i32> = asked.iter().map(|index| self.batch.statement_id(*index)).collect();
-        let question = self.commands(None).records(&first.statement, &ids);
+        let question = self.record_question(&first.statement, asked);
         let frame = port.exchange_for(CommandPurpose::Record, question).await;
-        let Ok(reply) = Reply::parse(&frame) else {
+        self.read_record(asked, &frame)
+    }
+
+    /// Returns the question which of these statements, all of the same kind as `statement`, are recorded.
+    pub(super) fn record_question(&self, statement: &Statement<'_>, asked: &[usize]) -> Vec<u8> {
+        let ids: Vec<i32> = asked.iter().map(|index| self.batch.statement_id(*index)).collect();
+        self.commands(None).records(statement, &ids)
+    }
+
+    /// Reads the answer, as [`ask_for_records`](Self::ask_for_records) returns it.
+    pub(super) fn read_record(&self, asked: &[usize], frame: &[u8]) -> Flow<Option<Vec<usize>>> {
+        let Ok(reply) = Reply::parse(frame) else {
             return close("the server's reply about a record cannot be parsed");
         };
         match reply.code() {
@@ -165,7 +176,7 @@ impl<'f> BatchJob<'f> {
         }
         let retried = reply.body.get("retriedStmtIds").and_then(Value::as_array).unwrap_or(Document::EMPTY);
         let retried: HashSet<i32> = retried.values().filter_map(Value::as_i32).collect();
-        let recorded = asked.iter().zip(&ids).filter(|(_, id)| retried.contains(id)).map(|(index, _)| *index);
+        let recorded = asked.iter().copied().filter(|index| retried.contains(&self.batch.statement_id(*index)));
         Flow::Continue(Some(recorded.collect()))
     }
 

@@ -136,6 +136,10 @@ where
                     begun.get_or_insert_with(Instant::now);
                     Input::Reply(self.exchange(message, waiting).await?)
                 }
+                Step::ExchangeAll(messages) => {
+                    begun.get_or_insert_with(Instant::now);
+                    Input::Replies(self.exchange_all(messages, waiting).await?)
+                }
                 Step::Lookup(lookup) => Input::Found(self.look_up(lookup, waiting).await?),
                 Step::Permits(requests) => match self.take_permits(requests, request_id, waiting).await? {
                     Ok(taken) => Input::Permits(taken),
@@ -237,7 +241,13 @@ where
                 self.client.out.push(packed);
             }
             Step::Close(reason) => return Err(End::Unprocessable(reason)),
-            Step::Silent | Step::Exchange(_) | Step::Lookup(_) | Step::Permits(_) | Step::Pause(_) | Step::Yield => {}
+            Step::Silent
+            | Step::Exchange(_)
+            | Step::ExchangeAll(_)
+            | Step::Lookup(_)
+            | Step::Permits(_)
+            | Step::Pause(_)
+            | Step::Yield => {}
         }
         Ok(())
     }

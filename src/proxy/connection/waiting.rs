@@ -4,6 +4,8 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Context, Poll};
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::engine::Step;
 use crate::engine::lookup::{Lookup, LookupError, LookupResult};
 use crate::engine::step::PermitRequest;
@@ -31,6 +33,34 @@ pub(super) struct ServerWait {
     pub(super) keeps_connection: bool,
     /// Its permits, for as long as docward carries it out.
     pub(super) permits: Vec<Permit>,
+}
+
+/// Messages, or their replies; mostly one.
+pub(super) type Frames = SmallVec<[Vec<u8>; 1]>;
+
+/// The replies to messages that were sent together.
+struct ReplyReader {
+    splitter: Splitter<()>,
+    whole: Frames,
+    expected: usize,
+}
+
+impl ReplyReader {
+    /// Takes what the server has sent. Returns whether all replies are there.
+    fn take(&mut self, mut read: &[u8]) -> Result<bool, UpstreamFault> {
+        loop {
+            match self.splitter.next(&mut read, |_, _| Ok::<_, UpstreamFault>(FrameClass::Whole(())))? {
+                StreamPart::Whole((), reply) => self.whole.push(reply),
+                StreamPart::Starved => return Ok(false),
+                _ => return Err(UpstreamFault::NotOneReply),
+            }
+            match (self.whole.len() >= self.expected, read.is_empty()) {
+                (true, true) => return Ok(true),
+                (true, false) => return Err(UpstreamFault::NotOneReply),
+                (false, _) => {}
+            }
+        }
+    }
 }
 
 impl<C, U, P> Relay<C, U, P>
@@ -81,39 +111,46 @@ where
         .await
     }
 
+    /// Sends a message to the server, and returns its reply.
     pub(super) async fn exchange(&mut self, message: Vec<u8>, waiting: &mut ServerWait) -> Result<Vec<u8>, End> {
-        let asked = self.listener_context.process.traffic.meter.now();
-        let request_id = Header::parse(&message).ok().flatten().map(|header| header.request_id);
-        self.server.out.push(message);
-        let mut replies = Splitter::default();
-        let mut has_room = false;
-        let reply = loop {
-            match poll_fn(|cx| self.poll_exchange(cx, &mut replies, waiting.watched, has_room)).await? {
-                Ok(reply) => break reply,
-                Err(length) => {
-                    // The reply to the client is built from it.
-                    self.keep(2 * length, waiting.watched).await?;
-                    replies.reserve();
-                    has_room = true;
-                }
-            }
-        };
-        waiting.nanoseconds += self.listener_context.process.traffic.meter.since(asked);
-        let header = Header::of_frame(&reply).map_err(UpstreamFault::from)?;
-        if header.op_code != OpCode::Msg || Some(header.response_to) != request_id || more_to_come(&header, &reply) {
-            return Err(UpstreamFault::NotOneReply.into());
-        }
-        Ok(reply)
+        let mut replies = self.exchange_all(smallvec![message], waiting).await?;
+        replies.pop().ok_or_else(|| UpstreamFault::NotOneReply.into())
     }
 
-    /// The server's reply; or the length of a large one, if no room is reserved for it.
+    /// Sends messages to the server without waiting between them, and returns a reply to each.
+    pub(super) async fn exchange_all(&mut self, messages: Frames, waiting: &mut ServerWait) -> Result<Frames, End> {
+        let asked = self.listener_context.process.traffic.meter.now();
+        let mut replies = ReplyReader { splitter: Splitter::default(), whole: Frames::new(), expected: messages.len() };
+        let mut request_ids: SmallVec<[Option<i32>; 1]> = SmallVec::new();
+        for message in messages {
+            request_ids.push(Header::parse(&message).ok().flatten().map(|header| header.request_id));
+            self.server.out.push(message);
+        }
+        let mut room_for = usize::MAX;
+        while let Err(length) = poll_fn(|cx| self.poll_exchange(cx, &mut replies, waiting.watched, room_for)).await? {
+            // The reply to the client is built from it.
+            self.keep(2 * length, waiting.watched).await?;
+            replies.splitter.reserve();
+            room_for = replies.whole.len();
+        }
+        waiting.nanoseconds += self.listener_context.process.traffic.meter.since(asked);
+        for (reply, request_id) in replies.whole.iter().zip(request_ids) {
+            let header = Header::of_frame(reply).map_err(UpstreamFault::from)?;
+            if header.op_code != OpCode::Msg || Some(header.response_to) != request_id || more_to_come(&header, reply) {
+                return Err(UpstreamFault::NotOneReply.into());
+            }
+        }
+        Ok(replies.whole)
+    }
+
+    /// The server's replies; or the length of a large one, unless it is the one with this number, for which room is reserved.
     fn poll_exchange(
         &mut self,
         cx: &mut Context<'_>,
-        replies: &mut Splitter<()>,
+        replies: &mut ReplyReader,
         watched: bool,
-        has_room: bool,
-    ) -> Poll<Result<Result<Vec<u8>, usize>, End>> {
+        room_for: usize,
+    ) -> Poll<Result<Result<(), usize>, End>> {
         if watched {
             self.watch_client(cx)?;
         }
@@ -121,24 +158,19 @@ where
         let _ = self.server.poll_flush(cx)?;
         with_read_buffer(|buffer| {
             for _ in 0..TURN_LENGTH / READ_LENGTH {
-                let mut read = match self.server.poll_read(cx, buffer).map_err(End::UpstreamError)? {
+                let read = match self.server.poll_read(cx, buffer).map_err(End::UpstreamError)? {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready([]) => return Poll::Ready(Err(End::UpstreamClosed)),
                     Poll::Ready(read) => read,
                 };
                 self.listener_context.process.traffic.meter.count_read(Side::Upstream, read.len());
                 self.client.count_read(Side::Upstream, read.len());
-                let part = replies.next(&mut read, |_, _| Ok::<_, UpstreamFault>(FrameClass::Whole(())))?;
-                match part {
-                    StreamPart::Whole((), reply) if read.is_empty() => return Poll::Ready(Ok(Ok(reply))),
-                    StreamPart::Starved if !has_room => {
-                        let header = Header::parse(replies.held()).map_err(UpstreamFault::from)?;
-                        if let Some(header) = header.filter(|header| header.length > SMALL) {
-                            return Poll::Ready(Ok(Err(header.length)));
-                        }
-                    }
-                    StreamPart::Starved => {}
-                    _ => return Poll::Ready(Err(UpstreamFault::NotOneReply.into())),
+                if replies.take(read)? {
+                    return Poll::Ready(Ok(Ok(())));
+                }
+                let header = Header::parse(replies.splitter.held()).map_err(UpstreamFault::from)?;
+                if let Some(header) = header.filter(|header| replies.whole.len() != room_for && header.length > SMALL) {
+                    return Poll::Ready(Ok(Err(header.length)));
                 }
             }
             yield_now(cx)
