@@ -192,7 +192,7 @@ impl Pattern for Bounds {
     }
 
     fn procedures(&self) -> Procedures {
-        Procedures::NotPlain(vec![self.field.value.clone()])
+        Procedures::NotPlain(vec![(self.field.value.clone(), &["$inc", "$unset"])])
     }
 
     fn promise(

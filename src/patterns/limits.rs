@@ -126,7 +126,10 @@ impl Pattern for Limits {
     fn procedures(&self) -> Procedures {
         match self.document {
             Some(_) => Procedures::Updates,
-            None => Procedures::NotPlain(self.items.iter().map(|limit| limit.array.value.clone()).collect()),
+            None => {
+                let plain = |limit: &ItemLimit| (limit.array.value.clone(), plain::OF_ARRAYS);
+                Procedures::NotPlain(self.items.iter().map(plain).collect())
+            }
         }
     }
 

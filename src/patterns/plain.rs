@@ -35,20 +35,38 @@ const WRITING: [&[u8]; 9] =
 /// Operators that take elements from an array.
 const SHRINKING: [&[u8]; 3] = [b"$pull", b"$pullAll", b"$pop"];
 
+/// Operators of [`PlainField`](super::procedure::PlainField)s that are written as a whole.
+pub(super) const WRITING_ONE: &[&str] =
+    &["$inc", "$mul", "$min", "$max", "$push", "$addToSet", "$pull", "$pullAll", "$pop"];
+/// The same for arrays.
+pub(super) const OF_ARRAYS: &[&str] = &["$push", "$addToSet", "$pull", "$pullAll", "$pop", "$unset", "$inc"];
+
 /// Returns why a statement is checked, for people who want to know what it costs.
 pub(super) fn reason_to_check(part: NotPlain) -> Rejection {
     let hint = "Nothing, unless the transaction costs too much. Operators that name the fields themselves need none.";
     Rejection::new(part, hint)
 }
 
-/// Returns whether a rule with these fields may have checked a client's update, also after changes of other rules: those
-/// make operators of replacements and pipelines.
+/// Returns whether a rule may have checked a client's update, also after changes of other rules: those make operators of
+/// replacements and pipelines. `fields` are the rule's, each with the operators that are plain for it beside `$set`.
 #[must_use]
-pub fn may_have_checked(fields: &[Path], operation: &Operation<'_>) -> bool {
+pub fn may_have_checked<'f>(fields: impl IntoIterator<Item = (Path, &'f [String])>, operation: &Operation<'_>) -> bool {
     let Operation::Update(update) = operation else { return false };
     let is_simple = matches!(update.modification, Modification::Operators(_)) && !update.upsert;
-    let is_plain = |field| matches!(stored(update, field), Ok(PlainWrite::Untouched | PlainWrite::Set(_)));
-    !is_simple || !fields.iter().all(is_plain)
+    let is_plain = |(field, operators): (Path, &[String])| {
+        let is_listed = |operator: &[u8]| operators.iter().any(|known| known.as_bytes() == operator);
+        match stored(update, &field) {
+            Ok(PlainWrite::Untouched | PlainWrite::Set(_)) => true,
+            Ok(PlainWrite::Removed) => is_listed(b"$unset"),
+            Ok(PlainWrite::Shrinks(operator)) => is_listed(operator),
+            Ok(PlainWrite::Operator((operator, path, value))) => {
+                let is_usual = operator != b"$inc" || matches!(value.kind, Kind::Int32 | Kind::Int64);
+                path == field.as_str().as_bytes() && is_listed(operator) && is_usual
+            }
+            Ok(PlainWrite::InElement(_)) | Err(_) => false,
+        }
+    };
+    !is_simple || !fields.into_iter().all(is_plain)
 }
 
 /// Returns the number that a pipeline adds to a field, with other fields that do not depend on it or on which it does not

@@ -13,6 +13,9 @@ use crate::document::{CowDocument, Document, Path};
 /// The field that is set and unset again to cause a write conflict. It is never visible outside the transaction.
 pub(super) const TOUCH: &str = "_docward_touch";
 
+/// A field, and operators that are plain for it beside `$set`.
+pub type PlainField = (Path, &'static [&'static str]);
+
 /// The statements of a pattern that can require a procedure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Procedures {
@@ -20,7 +23,7 @@ pub enum Procedures {
     /// Updates, and what other rules make of replacements.
     Updates,
     /// Updates that are not plain for these fields.
-    NotPlain(Vec<Path>),
+    NotPlain(Vec<PlainField>),
     All,
 }
 

@@ -158,7 +158,7 @@ impl Pattern for SchemaVersion {
     }
 
     fn procedures(&self) -> Procedures {
-        Procedures::NotPlain(vec![self.field.value.clone()])
+        Procedures::NotPlain(vec![(self.field.value.clone(), &["$max"])])
     }
 
     fn promise(

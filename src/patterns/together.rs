@@ -48,7 +48,7 @@ impl Pattern for Together {
     }
 
     fn procedures(&self) -> Procedures {
-        Procedures::NotPlain(self.fields.clone())
+        Procedures::NotPlain(self.fields.iter().map(|field| (field.clone(), plain::WRITING_ONE)).collect())
     }
 
     fn promise(

@@ -25,8 +25,8 @@ pub struct ProcedureScope {
 enum ScopedStatements {
     All,
     Updates,
-    /// Updates that are not plain for these fields.
-    NotPlain(Vec<String>),
+    /// Updates that are not plain for these fields: each a path, and the operators that are plain for it.
+    NotPlain(Vec<Vec<String>>),
 }
 
 /// The marks of a scope with updates only, after its namespace.
@@ -40,7 +40,10 @@ impl ProcedureScope {
             Procedures::None => None,
             Procedures::All => Some(ScopedStatements::All),
             Procedures::NotPlain(fields) if !all_updates => {
-                Some(ScopedStatements::NotPlain(fields.iter().map(ToString::to_string).collect()))
+                let texts = |(path, operators): (Path, &[&str])| {
+                    std::iter::once(path.to_string()).chain(operators.iter().map(ToString::to_string)).collect()
+                };
+                Some(ScopedStatements::NotPlain(fields.into_iter().map(|(path, plain)| texts((path, plain))).collect()))
             }
             Procedures::Updates | Procedures::NotPlain(_) => Some(ScopedStatements::Updates),
         };
@@ -71,8 +74,14 @@ impl ProcedureScope {
             (_, Operation::Insert(_) | Operation::Delete(_)) => false,
             (ScopedStatements::Updates, Operation::Update(_)) => true,
             (ScopedStatements::NotPlain(fields), operation) => {
-                let paths: Option<Vec<Path>> = fields.iter().map(|field| Path::parse(field)).collect();
-                paths.is_none_or(|paths| may_have_checked(&paths, operation))
+                let field = |texts: &'_ Vec<String>| {
+                    let (path, operators) = texts.split_first()?;
+                    Some((Path::parse(path)?, operators.to_vec()))
+                };
+                let fields: Option<Vec<(Path, Vec<String>)>> = fields.iter().map(field).collect();
+                fields.is_none_or(|fields| {
+                    may_have_checked(fields.iter().map(|(path, plain)| (path.clone(), &plain[..])), operation)
+                })
             }
         }
     }

@@ -201,16 +201,17 @@ fn a_plain_update_is_sent_without_a_question_where_only_checked_ones_have_transa
         matches!(Plan::new(&message, &rules, NOW).next(Input::Start, &mut client_state()), Step::Exchange(_))
     };
     let both = [("d.c", "together: [a, s.x]")];
-    for plain in
-        [doc! {"$set": {"a": 1, "s.x": 1}}, doc! {"$set": {"a": 1, "s": {"x": 1}}}, doc! {"$set": {"t": [1], "t.0": 1}}]
-    {
+    for plain in [
+        doc! {"$inc": {"a": 1}, "$set": {"s.x": 1}},
+        doc! {"$push": {"a": 1}, "$set": {"s": {"x": 1}}},
+        doc! {"$set": {"t": [1], "t.0": 1}},
+    ] {
         assert!(!asks(&both, doc! {"q": {"_id": 1}, "u": plain.clone()}), "{plain}");
         assert!(asks(&[TREE], doc! {"q": {"_id": 1}, "u": plain}));
     }
     for statement in [
         doc! {"q": {}, "u": {"$inc": {"s": 1}}},
-        // Another pattern with this field may have checked it.
-        doc! {"q": {}, "u": {"$inc": {"a": 1}, "$set": {"s.x": 1}}},
+        doc! {"q": {}, "u": {"$inc": {"a": f64::NAN}, "$set": {"s.x": 1}}},
         doc! {"q": {}, "u": {"$rename": {"a": "b"}}},
         doc! {"q": {}, "u": {"$set": {"s.0.x": 1}}},
         doc! {"q": {}, "u": [{"$set": {"t": 1}}]},
