@@ -313,9 +313,9 @@ impl Bounds {
         if update.upsert {
             match self.plain_write(plain::inserted(update, field)?)? {
                 // It is inserted as it is.
-                Ok(Some(added)) if !self.range.contains(added.amount) => return Ok(Err(self.out_of_range())),
+                Ok(Some(added)) if !self.range.contains(added.amount) => return Ok(Err(self.inserts_out_of_range())),
                 Ok(_) => {}
-                Err(broken) => return Ok(Err(broken)),
+                Err(_) => return Ok(Err(self.inserts_out_of_range())),
             }
         }
         Ok(Ok(added))
@@ -366,6 +366,16 @@ impl Bounds {
         Rejection::new(
             format!("'{}' would be out of range; it must be a number {}", self.field.value, self.range),
             "Send a number in that range.",
+        )
+    }
+
+    fn inserts_out_of_range(&self) -> Rejection {
+        Rejection::new(
+            format!(
+                "as an upsert it could insert a document with '{}' out of range; it must be a number {}",
+                self.field.value, self.range
+            ),
+            "Leave `upsert` out of statements that only change documents, or insert the document first.",
         )
     }
 

@@ -113,8 +113,9 @@ pub(super) fn stored<'s>(update: &'s Update<'_>, field: &Path) -> Result<PlainWr
 /// # Errors
 /// The update is not plain for this field: for example, its filter may give the field a value.
 pub(super) fn inserted<'s>(update: &'s Update<'_>, field: &Path) -> Result<PlainWrite<'s>, NotPlain> {
-    let mut equal = None;
+    let (mut equal, mut is_certain) = (None, true);
     for condition in update.filter.as_document().elements() {
+        is_certain &= is_ordinary(condition.value);
         match condition.key {
             b"$comment" => {}
             key if key == field.as_str().as_bytes() && is_ordinary(condition.value) && equal.is_none() => {
@@ -128,8 +129,9 @@ pub(super) fn inserted<'s>(update: &'s Update<'_>, field: &Path) -> Result<Plain
     }
     match (inserted_by(update, field)?, equal) {
         (write, None) => Ok(write),
-        (PlainWrite::Untouched, Some(value)) => Ok(PlainWrite::Set(value)),
-        _ => Err(format!("as an upsert, it takes '{field}' from its filter and changes it")),
+        // With a condition that matches nothing, the server takes no field from the filter.
+        (PlainWrite::Untouched, Some(value)) if is_certain => Ok(PlainWrite::Set(value)),
+        _ => Err(format!("as an upsert, its filter may give '{field}' a value")),
     }
 }
 

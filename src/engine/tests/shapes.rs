@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-struct Shape {
+struct SentStatement {
     collection: String,
     message: Vec<u8>,
     /// The top-level fields that it writes, with the operator and the value; not `_id`.
@@ -27,7 +27,7 @@ fn written(update: &Value) -> Vec<(String, String, Value)> {
     writes.filter(|(_, path, _)| !path.contains(['.', '$']) && path != "_id").collect()
 }
 
-fn shape(line: &str) -> Shape {
+fn sent_statement(line: &str) -> SentStatement {
     let shape: Value = serde_json::from_str(line).unwrap();
     let (command, multi) = (shape["command"].as_str().unwrap(), shape["multi"] == true);
     let mut statement = serde_json::Map::new();
@@ -58,11 +58,11 @@ fn shape(line: &str) -> Shape {
     let collection = format!("{} {}", shape["program"], shape["collection"]);
     let mut writer = MessageWriter::new(7, 0, 0, 0);
     writer.body(|out| out.extend_from_slice(command.as_document().as_bytes()));
-    Shape { collection, message: writer.finish(), writes: written(&shape["u"]) }
+    SentStatement { collection, message: writer.finish(), writes: written(&shape["u"]) }
 }
 
 /// The fields of a collection that pass, the ones that most statements write first.
-fn commonest<'s>(shapes: &[&'s Shape], passes: impl Fn(&str, &Value) -> bool) -> Vec<&'s str> {
+fn commonest<'s>(shapes: &[&'s SentStatement], passes: impl Fn(&str, &Value) -> bool) -> Vec<&'s str> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let writes = shapes.iter().flat_map(|shape| &shape.writes);
     for (_, field, _) in writes.filter(|(operator, _, value)| passes(operator, value)) {
@@ -79,7 +79,7 @@ fn is_number(value: &Value) -> bool {
 }
 
 /// The rule of a pattern on the fields that a collection's statements use most; `None` if it has no such field.
-fn rule_on(pattern: &str, shapes: &[&Shape]) -> Option<String> {
+fn rule_on(pattern: &str, shapes: &[&SentStatement]) -> Option<String> {
     let fields = commonest(shapes, |_, _| true);
     let numbers = commonest(shapes, |operator, value| operator == "$inc" || is_number(value));
     let arrays = commonest(shapes, |operator, value| matches!(operator, "$push" | "$addToSet") || value.is_array());
@@ -107,8 +107,8 @@ fn rule_on(pattern: &str, shapes: &[&Shape]) -> Option<String> {
 /// Plain, checked and rejected statements; those of other collections than the rules' are not counted.
 #[test]
 fn what_real_software_sends_is_plain() {
-    let shapes: Vec<Shape> = include_str!("../../../tests/shapes.jsonl").lines().map(shape).collect();
-    let mut collections: HashMap<&str, Vec<&Shape>> = HashMap::new();
+    let shapes: Vec<SentStatement> = include_str!("../../../tests/shapes.jsonl").lines().map(sent_statement).collect();
+    let mut collections: HashMap<&str, Vec<&SentStatement>> = HashMap::new();
     shapes.iter().for_each(|shape| collections.entry(&shape.collection).or_default().push(shape));
     let mut table = String::new();
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
