@@ -86,6 +86,7 @@ fn files_are_read_as_people_have_them() {
         ("CRLF", log.replace('\n', "\r\n").into(), [0, 0]),
         ("UTF-8 with BOM", format!("\u{feff}{log}").into(), [0, 0]),
         ("PowerShell", utf16(&log.replace('\n', "\r\n")), [0, 0]),
+        ("PowerShell, an empty line first", utf16(&format!("\r\n{}", log.replace('\n', "\r\n"))), [0, 0]),
         ("gzip after other output", gzip.finish().unwrap(), [0, 1]),
     ] {
         let (found, kind, flaws) = audit(folder.path(), &content).unwrap_or_else(|error| panic!("{name}: {error}"));

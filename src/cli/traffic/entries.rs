@@ -183,6 +183,9 @@ impl TrafficEntries {
     }
 }
 
+/// The byte order mark of UTF-16 in little-endian order.
+const UTF_16: [u8; 2] = [0xff, 0xfe];
+
 /// What to do with a file that begins with these bytes and is not read; `None` if it can be a text.
 fn advice(start: &[u8]) -> Option<&'static str> {
     const PACKED: [(&[u8], &str); 7] = [
@@ -196,7 +199,7 @@ fn advice(start: &[u8]) -> Option<&'static str> {
     ];
     let packed = PACKED.iter().find(|(magic, _)| start.starts_with(magic)).map(|(_, advice)| *advice);
     // The length of a document has a zero byte, which no text has there, and is followed by the type of a field.
-    let is_bson = matches!(start, [_, _, _, 0, kind, ..] if (1..=0x13).contains(kind));
+    let is_bson = matches!(start, [_, _, _, 0, kind, ..] if (1..=0x13).contains(kind)) && !start.starts_with(&UTF_16);
     let bson = match memchr::memmem::find(start, b"docward") {
         Some(_) => "this is a capture of another version of docward",
         None => "these are BSON documents, as mongodump writes them: convert them with bsondump",
