@@ -613,11 +613,6 @@ impl Modification<'_> {
         }
     }
 
-    /// Returns whether it is a pipeline of the client.
-    pub fn is_client_pipeline(&self) -> bool {
-        matches!(self.meaning(), Self::ClientPipeline(_))
-    }
-
     fn is_rewritten(&self) -> bool {
         match self {
             Self::Replacement(document) | Self::Operators(document) => document.is_rewritten(),

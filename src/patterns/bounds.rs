@@ -20,14 +20,14 @@ use bson::doc;
 use self::range::{Added, Range, Sums};
 use super::field_path::ChangingField;
 use super::number::Bound;
-use super::plain::{self, NotPlain, PlainWrite};
+use super::plain::{self, Form, NotPlain, PlainWrite};
 use super::promise::{Broken, Facts, held, shown};
 use super::stored_data::{DataCheck, all, any, is_missing, is_number, not, value};
 use super::{
     AnyPattern, Applicability, Context, ExclusiveField, NoEffect, NoEffectCause, NoEffectKind, Pattern, Procedures,
     Rejection, Requirement, Unmatched, Verdict, applicability_for_content,
 };
-use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update, code};
+use crate::command::{Namespace, Operation, Statement, StatementKind, Update, code};
 use crate::config::keys::{AnyNumber, Constraint, Declaration, DeclaredScalar, Keys, Keywords, Setting};
 use crate::config::{Code, Located, MapReader, Node, ReadContext};
 use crate::document::{Document, OwnedValue, Path, PathLookup, Value, is_finite, may_overflow};
@@ -291,13 +291,10 @@ impl Bounds {
     /// # Errors
     /// The statement is not plain.
     fn plain<'s>(&self, operation: &'s Operation<'_>) -> Result<Result<Option<Added<'s>>, Rejection>, NotPlain> {
-        match operation {
-            Operation::Delete(_) => Ok(Ok(None)),
-            Operation::Insert(insert) => Ok(self.check_document(insert.document.as_document()).map(|()| None)),
-            Operation::Update(update) => match update.modification.meaning() {
-                Modification::Replacement(document) => Ok(self.check_document(document.as_document()).map(|()| None)),
-                _ => self.plain_update(update),
-            },
+        match plain::form(operation) {
+            Form::Nothing => Ok(Ok(None)),
+            Form::Document(document) => Ok(self.check_document(document).map(|()| None)),
+            Form::Update(update) => self.plain_update(update),
         }
     }
 

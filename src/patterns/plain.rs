@@ -41,6 +41,25 @@ pub(super) const WRITING_ONE: &[&str] =
 /// The same for arrays.
 pub(super) const OF_ARRAYS: &[&str] = &["$push", "$addToSet", "$pull", "$pullAll", "$pop", "$unset", "$inc"];
 
+/// What a statement shows of what it stores.
+pub(super) enum Form<'s, 'o> {
+    Nothing,
+    /// An insert or a replacement.
+    Document(Document<'s>),
+    Update(&'s Update<'o>),
+}
+
+pub(super) fn form<'s, 'o>(operation: &'s Operation<'o>) -> Form<'s, 'o> {
+    match operation {
+        Operation::Delete(_) => Form::Nothing,
+        Operation::Insert(insert) => Form::Document(insert.document.as_document()),
+        Operation::Update(update) => match update.modification.meaning() {
+            Modification::Replacement(document) => Form::Document(document.as_document()),
+            _ => Form::Update(update),
+        },
+    }
+}
+
 /// Returns why a statement is checked, for people who want to know what it costs.
 pub(super) fn reason_to_check(part: NotPlain) -> Rejection {
     let hint = "Nothing, unless the transaction costs too much. Operators that name the fields themselves need none.";
@@ -48,12 +67,14 @@ pub(super) fn reason_to_check(part: NotPlain) -> Rejection {
 }
 
 /// Returns whether a rule may have checked a client's update, also after changes of other rules: those make operators of
-/// replacements and pipelines. `fields` are the rule's, each with the operators that are plain for it beside `$set`.
+/// replacements and pipelines. `fields` are the rule's, each as its path and the operators that are plain for it beside `$set`.
 #[must_use]
-pub fn may_have_checked<'f>(fields: impl IntoIterator<Item = (Path, &'f [String])>, operation: &Operation<'_>) -> bool {
+pub fn may_have_checked(fields: &[Vec<String>], operation: &Operation<'_>) -> bool {
     let Operation::Update(update) = operation else { return false };
     let is_simple = matches!(update.modification, Modification::Operators(_)) && !update.upsert;
-    let is_plain = |(field, operators): (Path, &[String])| {
+    let is_plain = |texts: &Vec<String>| {
+        let Some((path, operators)) = texts.split_first() else { return false };
+        let Some(field) = Path::parse(path) else { return false };
         let is_listed = |operator: &[u8]| operators.iter().any(|known| known.as_bytes() == operator);
         match stored(update, &field) {
             Ok(PlainWrite::Untouched | PlainWrite::Set(_)) => true,
@@ -66,7 +87,7 @@ pub fn may_have_checked<'f>(fields: impl IntoIterator<Item = (Path, &'f [String]
             Ok(PlainWrite::InElement(_)) | Err(_) => false,
         }
     };
-    !is_simple || !fields.into_iter().all(is_plain)
+    !is_simple || !fields.iter().all(is_plain)
 }
 
 /// Returns the number that a pipeline adds to a field, with other fields that do not depend on it or on which it does not
@@ -115,10 +136,10 @@ pub(super) fn stored<'s>(update: &'s Update<'_>, field: &Path) -> Result<PlainWr
 pub(super) fn inserted<'s>(update: &'s Update<'_>, field: &Path) -> Result<PlainWrite<'s>, NotPlain> {
     let (mut equal, mut is_certain) = (None, true);
     for condition in update.filter.as_document().elements() {
-        is_certain &= is_ordinary(condition.value);
+        is_certain &= is_equality(condition.value);
         match condition.key {
             b"$comment" => {}
-            key if key == field.as_str().as_bytes() && is_ordinary(condition.value) && equal.is_none() => {
+            key if key == field.as_str().as_bytes() && is_equality(condition.value) && equal.is_none() => {
                 equal = Some(condition.value);
             }
             key if key.starts_with(b"$") || is_related(field, key) => {
@@ -136,7 +157,7 @@ pub(super) fn inserted<'s>(update: &'s Update<'_>, field: &Path) -> Result<Plain
 }
 
 /// Whether a condition with this value is an equality, and a value like this is inserted.
-fn is_ordinary(value: Value<'_>) -> bool {
+fn is_equality(value: Value<'_>) -> bool {
     value.kind.is_number() || matches!(value.kind, Kind::String | Kind::ObjectId | Kind::Boolean | Kind::DateTime)
 }
 

@@ -64,13 +64,6 @@ impl<'s, 'o> Facts<'s, 'o> {
         self.operation
     }
 
-    /// Returns whether the statement is a pipeline that makes another document.
-    #[must_use]
-    pub fn replace_by_pipeline(&self) -> bool {
-        let is_update = matches!(self.operation, Operation::Update(update) if update.modification.is_client_pipeline());
-        is_update && matches!(self.targets, Targets::All)
-    }
-
     /// Returns whether the statement names the field, a part of it or a field around it, in this stored document. A number in
     /// a path is a position only where an array is stored, and does not name the fields beside it.
     pub fn name(&self, field: &Path, stored: Document<'_>) -> bool {
@@ -125,6 +118,13 @@ pub(super) fn is_related(field: &Path, path: &[u8]) -> bool {
     // A path without a dot has no position.
     let without = || paths_overlap(&without_positions(field.as_str().as_bytes()), &without_positions(path));
     field.overlaps(path) || path.contains(&b'.') && without()
+}
+
+/// Returns whether the statement is a pipeline that makes another document.
+#[must_use]
+pub fn replaces_by_pipeline(operation: &Operation<'_>) -> bool {
+    let Operation::Update(update) = operation else { return false };
+    matches!(update.modification.meaning(), Modification::ClientPipeline(stages) if stage_targets(*stages).is_none())
 }
 
 /// Returns the fields that the stages of a pipeline name; `None` if one names the whole document.

@@ -19,14 +19,14 @@ use smallvec::{SmallVec, smallvec};
 use super::field_path::ChangingField;
 use super::filter::conditions_on;
 use super::number::Bound;
-use super::plain::{self, NotPlain, PlainWrite};
+use super::plain::{self, Form, NotPlain, PlainWrite};
 use super::promise::{Broken, Facts, held, shown};
 use super::stored_data::{DataCheck, all, any, is_missing, is_number, not, value};
 use super::{
     Applicability, Context, ExclusiveField, ExpectedVersion, NoEffect, NoEffectCause, NoEffectKind, Pattern,
     Procedures, Rejection, Unmatched, Verdict, applicability_for_content,
 };
-use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
+use crate::command::{Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{Declaration, DeclaredScalar, Keys, Keywords, Setting, WholeNumber};
 use crate::config::{Code, Located, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, compare_numbers};
@@ -233,13 +233,10 @@ impl SchemaVersion {
     /// # Errors
     /// The statement is not plain.
     fn plain(&self, operation: &Operation<'_>) -> Result<Result<i64, Rejection>, NotPlain> {
-        match operation {
-            Operation::Delete(_) => Ok(Ok(self.minimum)),
-            Operation::Insert(insert) => Ok(self.of_document(insert.document.as_document())),
-            Operation::Update(update) => match update.modification.meaning() {
-                Modification::Replacement(document) => Ok(self.of_document(document.as_document())),
-                _ => self.plain_update(update),
-            },
+        match plain::form(operation) {
+            Form::Nothing => Ok(Ok(self.minimum)),
+            Form::Document(document) => Ok(self.of_document(document)),
+            Form::Update(update) => self.plain_update(update),
         }
     }
 

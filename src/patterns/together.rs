@@ -7,11 +7,11 @@ use bson::doc;
 use smallvec::SmallVec;
 
 use super::field_path::FieldPath;
-use super::plain::{self, NotPlain, PlainWrite};
+use super::plain::{self, Form, NotPlain, PlainWrite};
 use super::promise::{Broken, Facts, held, shown, split_path};
 use super::stored_data::{DataCheck, all, any, has_type, is_one_of, not, value};
 use super::{AnyPattern, Applicability, Context, Pattern, Procedures, Rejection, Verdict, applicability_for_content};
-use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
+use crate::command::{Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{Declaration, DescribeSchema, ReadValue, TextOrList, ValueSchema};
 use crate::config::{Code, Node, NodeValue as Yaml, ReadContext};
 use crate::document::{Document, Path, Value};
@@ -145,13 +145,10 @@ impl Together {
     /// # Errors
     /// The statement is not plain.
     fn plain(&self, operation: &Operation<'_>) -> Result<Result<(), Rejection>, NotPlain> {
-        match operation {
-            Operation::Delete(_) => Ok(Ok(())),
-            Operation::Insert(insert) => Ok(self.check_document(insert.document.as_document())),
-            Operation::Update(update) => match update.modification.meaning() {
-                Modification::Replacement(document) => Ok(self.check_document(document.as_document())),
-                _ => self.plain_update(update),
-            },
+        match plain::form(operation) {
+            Form::Nothing => Ok(Ok(())),
+            Form::Document(document) => Ok(self.check_document(document)),
+            Form::Update(update) => self.plain_update(update),
         }
     }
 

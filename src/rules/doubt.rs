@@ -11,8 +11,7 @@ use super::index::{Index, IndexedRule};
 use super::rule::{Rule, RuleId};
 use crate::command::{Namespace, Operation};
 use crate::config::NamespaceGlob;
-use crate::document::Path;
-use crate::patterns::{Procedures, may_have_checked};
+use crate::patterns::{PlainField, Procedures, may_have_checked};
 
 /// Statements that some rule carries out in docward's own transactions, whatever its mode.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,10 +39,10 @@ impl ProcedureScope {
             Procedures::None => None,
             Procedures::All => Some(ScopedStatements::All),
             Procedures::NotPlain(fields) if !all_updates => {
-                let texts = |(path, operators): (Path, &[&str])| {
+                let texts = |(path, operators): PlainField| {
                     std::iter::once(path.to_string()).chain(operators.iter().map(ToString::to_string)).collect()
                 };
-                Some(ScopedStatements::NotPlain(fields.into_iter().map(|(path, plain)| texts((path, plain))).collect()))
+                Some(ScopedStatements::NotPlain(fields.into_iter().map(texts).collect()))
             }
             Procedures::Updates | Procedures::NotPlain(_) => Some(ScopedStatements::Updates),
         };
@@ -73,16 +72,7 @@ impl ProcedureScope {
             (ScopedStatements::All, _) => true,
             (_, Operation::Insert(_) | Operation::Delete(_)) => false,
             (ScopedStatements::Updates, Operation::Update(_)) => true,
-            (ScopedStatements::NotPlain(fields), operation) => {
-                let field = |texts: &'_ Vec<String>| {
-                    let (path, operators) = texts.split_first()?;
-                    Some((Path::parse(path)?, operators.to_vec()))
-                };
-                let fields: Option<Vec<(Path, Vec<String>)>> = fields.iter().map(field).collect();
-                fields.is_none_or(|fields| {
-                    may_have_checked(fields.iter().map(|(path, plain)| (path.clone(), &plain[..])), operation)
-                })
-            }
+            (ScopedStatements::NotPlain(fields), operation) => may_have_checked(fields, operation),
         }
     }
 }

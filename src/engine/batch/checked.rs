@@ -21,7 +21,7 @@ use super::{BatchJob, Group, conflicts};
 use crate::command::{EncodeOptions, Operation, OwnTransaction, Reply, Statement, StatementPart, WriteForm};
 use crate::document::{CowDocument, Document, OwnedValue, Value};
 use crate::effect::equality;
-use crate::patterns::{Broken, Facts, Rejection};
+use crate::patterns::{Broken, Facts, Rejection, replaces_by_pipeline};
 use crate::rules::{Rule, Unsupported};
 use crate::shell::value_text;
 use crate::text::shorten;
@@ -126,7 +126,7 @@ impl<'f> BatchJob<'f> {
         port: &Port,
     ) -> AttemptResult<Vec<u8>> {
         let is_own = transaction.own.is_some();
-        if is_own && self.is_written_first(statement) {
+        if is_own && Self::is_written_first(statement) {
             return self.write_first(transaction, statement, port).await;
         }
         let piece = match transaction.piece.clone() {
@@ -223,10 +223,9 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Whether the statement is sent as a findAndModify, as the first command of docward's own transaction.
-    fn is_written_first(&self, statement: &Statement<'_>) -> bool {
+    fn is_written_first(statement: &Statement<'_>) -> bool {
         // Only the server knows whether a document that equals the stored one, without its `_id`, counts as modified.
-        let replaces = || Facts::new(&statement.operation, self.batch.namespace(statement)).replace_by_pipeline();
-        !statement.is_multi() && statement.returned_fields().is_none() && !replaces()
+        !statement.is_multi() && statement.returned_fields().is_none() && !replaces_by_pipeline(&statement.operation)
     }
 
     /// Whether the question for an earlier send of the statement is sent together with its write.
@@ -240,7 +239,7 @@ impl<'f> BatchJob<'f> {
             && evaluated.rejected.is_none()
             && session.is_retryable_write()
             && !session.in_transaction
-            && self.is_written_first(&evaluated.statement)
+            && Self::is_written_first(&evaluated.statement)
     }
 
     /// Sends the statement's write, without waiting in between after the question for an earlier send, and before the find of

@@ -13,8 +13,7 @@ use crate::effect::{
     AddedValues, Change, ImageValue, PathOverlap, WrittenBy, equality, inserted, is_position, is_rename_source,
     on_insert, on_stored, only_selection, touch, touched, write,
 };
-use crate::patterns::Rejection;
-use crate::patterns::{Collection, plain};
+use crate::patterns::{Collection, Rejection, plain};
 
 /// Why a write does not pass.
 #[derive(Debug)]

@@ -1,11 +1,11 @@
 //! The condition that an array has room: `{"items.999": {$exists: false}}`, or for `$addToSet` an expression that counts the
 //! values it does not contain.
 
-use crate::command::{Modification, Operation, Update};
+use crate::command::{Operation, Update};
 use crate::config::Located;
 use crate::document::{ArrayWriter, CowDocument, Document, Kind, OwnedValue, Path, Value, Writer, rest_below};
 use crate::effect::{AddedValues, item_count, other_selections, position};
-use crate::patterns::plain::{self, NotPlain, PlainWrite};
+use crate::patterns::plain::{self, Form, NotPlain, PlainWrite};
 use crate::patterns::promise::held;
 use crate::patterns::{Measured, Rejection};
 use crate::text::counted;
@@ -39,16 +39,14 @@ impl ItemLimit {
         &self,
         operation: &'s Operation<'_>,
     ) -> Result<Result<Option<Growing<'s>>, Rejection>, NotPlain> {
-        let document = match operation {
-            Operation::Delete(_) => return Ok(Ok(None)),
-            Operation::Insert(insert) => insert.document.as_document(),
-            Operation::Update(update) => match update.modification.meaning() {
-                Modification::Replacement(document) => document.as_document(),
-                Modification::Operators(operators) => return self.plain_update(update, operators.as_document()),
-                _ => return plain::stored(update, &self.array.value).map(|_| Ok(None)),
+        match plain::form(operation) {
+            Form::Nothing => Ok(Ok(None)),
+            Form::Document(document) => Ok(self.check_count(self.longest(document)).map(|()| None)),
+            Form::Update(update) => match update.operators() {
+                Some(operators) => self.plain_update(update, operators),
+                None => plain::stored(update, &self.array.value).map(|_| Ok(None)),
             },
-        };
-        Ok(self.check_count(self.longest(document)).map(|()| None))
+        }
     }
 
     fn plain_update<'s>(
