@@ -6,10 +6,10 @@ use std::collections::HashMap;
 use super::known_documents::{KnownDocuments, key};
 use super::recorded::{Client, REST_UNKNOWN, RecordedCommand, RecordedContent, UnknownStatements};
 use super::tally::{AuditTally, CountedOutcome, ExampleText, ReportedOutcome};
-use super::target::{CommandTarget, evaluates_statement, kinds_of_class, target};
+use super::target::{CommandTarget, evaluates_statement, target};
 use super::write::{AuditedWrite, WriteAction};
 use super::{matching, shape};
-use crate::command::{CommandClass, Namespace};
+use crate::command::{CommandClass, Namespace, WriteForm, output_targets};
 use crate::document::{CowDocument, Document, Value};
 use crate::engine::{
     AssumedDocuments, AssumedLookup, ClientState, DryRun, DryRunOutcome, Now, OutcomeKind, RuleOutcome, dry_run_with,
@@ -114,8 +114,11 @@ impl KnownDocuments {
         match (AuditedWrite::from_command(command), class) {
             (Some(write), _) => self.apply(&name, &write, recorded.reply.as_ref(), (connection, is_single)),
             (None, CommandClass::Find | CommandClass::Aggregate) => self.note_read(&name, command, connection),
-            (None, CommandClass::BulkWrite) => self.forget(&name),
+            (None, CommandClass::Drop) => self.forget(&name),
             (None, _) => {}
+        }
+        for (database, collection) in output_targets(command, namespace.database).into_iter().flatten() {
+            self.forget(&format!("{database}.{collection}"));
         }
         // Its reply has the document after the change.
         if class == CommandClass::FindAndModify && command.get("new").and_then(Value::as_flag) == Some(true) {
@@ -198,13 +201,11 @@ impl<'r> TrafficEvaluation<'r> {
         let namespace = Namespace { database: &unknown.database, collection: &unknown.collection };
         let rules = self.rules;
         let Some(found) = rules.rules_for(unknown.database.as_str(), unknown.collection.as_str()) else { return };
-        let kinds = kinds_of_class(unknown.class);
+        let form = WriteForm::for_class(unknown.class);
         let text = namespace.to_string();
         for rule in found.iter() {
-            let evaluates = match kinds {
-                [] => evaluates_statement(rule, namespace, unknown.class, None),
-                kinds => kinds.iter().any(|kind| evaluates_statement(rule, namespace, unknown.class, Some(*kind))),
-            };
+            let evaluates = |kind| evaluates_statement(rule, namespace, unknown.class, kind);
+            let evaluates = form.map_or_else(|| evaluates(None), |form| form.kinds().any(|kind| evaluates(Some(kind))));
             if let Some(tally) = self.tally.rules.get_mut(rule.id.index()).filter(|_| evaluates) {
                 let noted = CountedOutcome {
                     outcome: ReportedOutcome::CannotTell,

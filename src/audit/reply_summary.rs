@@ -89,25 +89,33 @@ impl ReplySummary {
 impl From<&Reply<'_>> for ReplySummary {
     fn from(reply: &Reply<'_>) -> Self {
         let number = |name| reply.body.get(name).and_then(Value::as_integer);
-        let errors: Vec<Document<'_>> =
-            reply.write_errors().values().filter_map(Value::as_document).take(MAX_ERRORS).collect();
+        // bulkWrite has its errors among the results.
+        let results = number("nErrors").and_then(|_| reply.first_batch()).unwrap_or(Document::EMPTY);
+        let failed = |result: &Document<'_>| result.get("code").is_some();
+        let failed = results.values().filter_map(Value::as_document).filter(failed);
+        let errors = reply.write_errors().values().filter_map(Value::as_document).chain(failed);
+        let errors: Vec<Document<'_>> = errors.take(MAX_ERRORS).collect();
         let mut rules: Vec<String> = errors.iter().copied().chain([reply.body]).filter_map(rule).collect();
         rules.sort_unstable();
         rules.dedup();
         // findAndModify has its count in there.
         let last_error = reply.body.get("lastErrorObject").and_then(Value::as_document);
         let of_find_and_modify = || last_error?.get("n")?.as_integer();
+        let of_bulk_write = || {
+            let counts = ["nInserted", "nMatched", "nUpserted", "nDeleted"].into_iter().filter_map(number);
+            counts.reduce(i64::saturating_add)
+        };
         let inserted = last_error.is_some_and(|last_error| last_error.get("upserted").is_some());
-        let upserted = reply.upserted().values().count() + usize::from(inserted);
+        let upserted = i64::try_from(reply.upserted().values().count()).unwrap_or(i64::MAX);
         Self {
             code: (!reply.is_ok()).then(|| reply.code().unwrap_or_default()),
             write_errors: errors
                 .iter()
                 .map(|error| error.get("code").and_then(Value::as_i32).unwrap_or_default())
                 .collect(),
-            n: number("n").or_else(of_find_and_modify),
+            n: number("n").or_else(of_find_and_modify).or_else(of_bulk_write),
             modified: number("nModified"),
-            upserted: i64::try_from(upserted).unwrap_or(i64::MAX),
+            upserted: upserted.saturating_add(number("nUpserted").unwrap_or_default()).saturating_add(inserted.into()),
             returned: reply.batch().and_then(|batch| i64::try_from(batch.values().count()).ok()),
             cursor: reply.cursor_id().unwrap_or_default(),
             rules,
@@ -185,7 +193,13 @@ mod tests {
         let upserted = vec![doc! {"index": 0, "_id": 1}];
         let upserted = answer(&doc! {"n": 1, "nModified": 0, "upserted": upserted, "ok": 1.0});
         assert!(upserted.shows_no_match(1) && !upserted.shows_no_match(2));
-        for one in [written, found, failed, taken, upserted] {
+        let results = vec![doc! {"ok": 1.0, "idx": 0, "n": 1}, doc! {"ok": 0.0, "idx": 1, "code": 11000, "n": 0}];
+        let cursor = doc! {"id": 0_i64, "firstBatch": results, "ns": "admin.$cmd.bulkWrite"};
+        let counts = doc! {"nErrors": 1, "nInserted": 2, "nMatched": 3, "nModified": 1, "nUpserted": 1, "nDeleted": 4};
+        let bulk = answer(&doc! {"cursor": cursor, "ok": 1.0}.into_iter().chain(counts).collect());
+        assert_eq!((bulk.n, bulk.upserted, bulk.modified), (Some(10), 1, Some(1)));
+        assert_eq!(bulk.write_errors, [11000]);
+        for one in [written, found, failed, taken, upserted, bulk] {
             let bytes = document(|w| one.write(w));
             let read = ReplySummary::from_record(Document::parse(&bytes).unwrap());
             assert_eq!(read, ReplySummary { rules: Vec::new(), ..one });

@@ -7,7 +7,7 @@ use super::log::LogReader;
 use super::*;
 use crate::command::{CommandClass, Namespace};
 use crate::config::SourceFile;
-use crate::document::Document;
+use crate::document::{CowDocument, Document};
 use crate::rules::RuleSet;
 use crate::shell::render_unbroken;
 
@@ -403,10 +403,44 @@ fn shapes_have_names_and_no_values() {
     }
 }
 
-/// The proposal for these commands, all from one connection.
+/// The proposal for these commands, all from one connection. It is the same for bulkWrite.
 fn proposed(commands: &[&str]) -> String {
-    let recorded: Vec<RecordedCommand> = commands.iter().map(|text| recorded(text, 1, None)).collect();
-    proposed_for(&recorded)
+    let mut recorded: Vec<RecordedCommand> = commands.iter().map(|text| recorded(text, 1, None)).collect();
+    let text = proposed_for(&recorded);
+    recorded.iter_mut().for_each(|one| one.content = as_bulk_write(&one.content));
+    assert_eq!(proposed_for(&recorded), text);
+    text
+}
+
+/// The same command as a bulkWrite, if it can be one.
+fn as_bulk_write(content: &RecordedContent) -> RecordedContent {
+    let RecordedContent::Command(command) = content else { return content.clone() };
+    let command = bson::Document::from_reader(command.as_document().as_bytes()).unwrap();
+    let (name, collection) = command.iter().next().map(|(name, value)| (name.clone(), value.clone())).unwrap();
+    let list = ["documents", "updates", "deletes"].into_iter().find(|list| command.contains_key(list));
+    let Some(list) = list.map(|list| command.get_array(list).unwrap().clone()) else { return content.clone() };
+    let op = |statement: bson::Bson| {
+        let mut op = bson::Document::from_iter([(name.clone(), bson::Bson::Int32(1))]);
+        if name == "insert" {
+            op.insert("document", statement);
+            return op;
+        }
+        for (key, value) in statement.as_document().unwrap().clone() {
+            let (key, value) = match key.as_str() {
+                "q" => ("filter", value),
+                "u" => ("updateMods", value),
+                "limit" => ("multi", (value == bson::Bson::Int32(0)).into()),
+                other => (other, value),
+            };
+            op.insert(key, value);
+        }
+        op
+    };
+    let ops: Vec<bson::Document> = list.into_iter().map(op).collect();
+    let names = ["other", collection.as_str().unwrap()].map(|name| doc! {"ns": format!("d.{name}")});
+    let command = doc! {"bulkWrite": 1, "ops": ops, "nsInfo": names.to_vec(), "$db": "admin"};
+    let raw = bson::raw::RawDocumentBuf::try_from(&command).unwrap();
+    RecordedContent::Command(CowDocument::from_writer(raw.into_bytes()))
 }
 
 fn recorded(text: &str, connection: u64, reply: Option<ReplySummary>) -> RecordedCommand {
@@ -530,6 +564,15 @@ fn a_rule_that_breaks_the_application_is_not_proposed() {
         let sold = [vec!["db.c.insertOne({_id: 1, n: 2})"], vec![&update; 5]].concat();
         let text = proposed(&sold);
         assert!(text.contains(&format!("{lost} of 5 statements would change nothing")), "{amount}\n{text}");
+    }
+    // What is stored is not known after a drop, nor after an aggregation into the collection.
+    const INSERT: &str = "db.c.insertOne({_id: 1, n: 0})";
+    const UPDATE: &str = "db.c.updateOne({_id: 1}, {$inc: {n: -1}})";
+    assert!(proposed(&[INSERT, UPDATE]).contains("1 of 1 statements would change nothing"));
+    let aggregate = "db.o.aggregate([{$match: {}}, {$unionWith: {coll: 'p'}}, {$merge: {into: 'c'}}])";
+    for between in ["db.c.drop()", "db.o.aggregate([{$out: 'c'}])", aggregate] {
+        let text = proposed(&[INSERT, between, UPDATE]);
+        assert!(text.contains("1 rewritten with a condition that the traffic cannot confirm"), "{text}");
     }
     // A pipeline would be checked.
     let pipeline =

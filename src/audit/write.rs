@@ -1,6 +1,6 @@
 //! The effect of one recorded write: which documents it selects, and what it does to them.
 
-use crate::command::{CommandClass, classify};
+use crate::command::{StatementKind, WriteForm, classify};
 use crate::document::{Document, Value};
 
 /// What a write does to the documents that it selects.
@@ -24,30 +24,40 @@ pub(super) struct AuditedWrite<'c> {
 }
 
 impl<'c> AuditedWrite<'c> {
-    /// Returns `None` for a command that is not an insert, update, delete or findAndModify.
+    /// Returns `None` for a command without a statement.
     pub(super) fn from_command(command: Document<'c>) -> Option<Self> {
-        let list = |name: &str| command.get(name)?.as_array()?.values().next()?.as_document();
-        let document = |of: Document<'c>, name: &str| of.get(name).and_then(Value::as_document);
-        let flag = |of: Document<'c>, name: &str| of.get(name).and_then(Value::as_flag) == Some(true);
-        let (filter, change, upsert, multi) = match classify(command.first()?.key) {
-            CommandClass::Insert => (None, WriteAction::Insert(list("documents")?), false, false),
-            CommandClass::Update => {
-                let statement = list("updates")?;
-                let change = change_of(statement.get("u")?);
-                (document(statement, "q"), change, flag(statement, "upsert"), flag(statement, "multi"))
-            }
-            CommandClass::Delete => {
-                let statement = list("deletes")?;
-                let multi = statement.get("limit").and_then(Value::as_integer) == Some(0);
-                (document(statement, "q"), WriteAction::Delete, false, multi)
-            }
-            CommandClass::FindAndModify => {
-                let change = command.get("update").map_or(WriteAction::Delete, change_of);
-                (document(command, "query"), change, flag(command, "upsert"), false)
-            }
-            _ => return None,
+        let form = WriteForm::for_class(classify(command.first()?.key))?;
+        let statement = match form.list() {
+            Some(list) => command.get(list)?.as_array()?.values().next()?.as_document()?,
+            None => command,
         };
-        Some(Self { filter: filter.unwrap_or(Document::EMPTY), change, upsert, multi })
+        let document = |name: &str| statement.get(name).and_then(Value::as_document);
+        let flag = |name: &str| statement.get(name).and_then(Value::as_flag) == Some(true);
+        let multi = flag("multi");
+        let (filter, change, multi) = match (form, statement.first().map_or(&b""[..], |first| first.key)) {
+            (WriteForm::Insert, _) => (None, WriteAction::Insert(statement), false),
+            (WriteForm::Update, _) => (document("q"), change_of(statement.get("u")?), multi),
+            (WriteForm::Delete, _) => {
+                let multi = statement.get("limit").and_then(Value::as_integer) == Some(0);
+                (document("q"), WriteAction::Delete, multi)
+            }
+            (WriteForm::FindAndModify, _) if flag("remove") => (document("query"), WriteAction::Delete, false),
+            (WriteForm::FindAndModify, _) => (document("query"), change_of(statement.get("update")?), false),
+            (WriteForm::BulkWrite, b"insert") => (None, WriteAction::Insert(document("document")?), false),
+            (WriteForm::BulkWrite, b"delete") => (document("filter"), WriteAction::Delete, multi),
+            (WriteForm::BulkWrite, _) => (document("filter"), change_of(statement.get("updateMods")?), multi),
+        };
+        Some(Self { filter: filter.unwrap_or(Document::EMPTY), change, upsert: flag("upsert"), multi })
+    }
+
+    pub(super) fn kind(&self) -> StatementKind {
+        match self.change {
+            WriteAction::Insert(_) => StatementKind::Insert,
+            WriteAction::Operators(_) => StatementKind::Operators,
+            WriteAction::Replacement(_) => StatementKind::Replacement,
+            WriteAction::Other => StatementKind::Pipeline,
+            WriteAction::Delete => StatementKind::Delete,
+        }
     }
 
     /// The `_id` that the filter requires.

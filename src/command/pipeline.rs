@@ -13,7 +13,7 @@ pub type OutputTarget = Result<(String, String), ()>;
 /// Returns the collections that an indirect write can change (see [`CommandClass::indirect_write`]).
 pub fn indirect_write_targets(command: &Command<'_>, class: CommandClass) -> Vec<OutputTarget> {
     match class {
-        CommandClass::Aggregate => output_targets(command),
+        CommandClass::Aggregate => output_targets(command.body, command.database),
         CommandClass::MapReduce => map_reduce_target(command).into_iter().collect(),
         CommandClass::RenameCollection => rename_targets(command).into(),
         CommandClass::CloneCollection => clone_targets(command).into(),
@@ -25,10 +25,10 @@ pub fn indirect_write_targets(command: &Command<'_>, class: CommandClass) -> Vec
 
 /// Returns the targets of `$out` and `$merge` at any depth of an aggregation pipeline. The server accepts them only
 /// as the last stage of the outermost pipeline, but docward does not rely on that.
-pub fn output_targets(command: &Command<'_>) -> Vec<OutputTarget> {
+pub fn output_targets(command: Document<'_>, database: &str) -> Vec<OutputTarget> {
     let mut targets = Vec::new();
-    if let Some(pipeline) = command.body.get("pipeline") {
-        collect_outputs(pipeline, command.database, &mut targets);
+    if let Some(pipeline) = command.get("pipeline") {
+        collect_outputs(pipeline, database, &mut targets);
     }
     targets
 }

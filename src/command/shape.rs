@@ -25,23 +25,7 @@ pub fn shape(command: Document<'_>) -> String {
 #[must_use]
 pub fn statement_shape(statement: &Statement<'_>) -> String {
     let mut out = String::new();
-    let source = statement.source();
-    match statement.form() {
-        WriteForm::Insert => call("insertOne", &[Some(Value::document(source))], "", &mut out),
-        WriteForm::Update => update(source, source.get("u"), source.get("q"), &mut out),
-        WriteForm::Delete => {
-            delete(source.get("q"), source.get("limit").and_then(Value::as_integer) == Some(0), &mut out)
-        }
-        WriteForm::FindAndModify => write_shape(source, &mut out),
-        WriteForm::BulkWrite => match (source.get("document"), source.get("updateMods")) {
-            (Some(document), _) => call("insertOne", &[Some(document)], "", &mut out),
-            (None, Some(change)) => update(source, Some(change), source.get("filter"), &mut out),
-            (None, None) => {
-                let many = source.get("multi").and_then(Value::as_flag) == Some(true);
-                delete(source.get("filter"), many, &mut out);
-            }
-        },
-    }
+    write_statement(statement.form(), statement.source(), &mut out);
     shorten(&mut out, MAX_LENGTH);
     out
 }
@@ -96,27 +80,35 @@ fn after_member(text: &str) -> Option<&str> {
 fn write_shape(command: Document<'_>, out: &mut String) {
     let Some(name) = command.first().map(|first| first.key) else { return };
     let class = classify(name);
-    let list = WriteForm::for_class(class)
-        .and_then(WriteForm::list)
-        .and_then(|list| command.get(list))
-        .and_then(Value::as_array);
-    let first = list.and_then(|list| list.values().next()).and_then(Value::as_document);
-    match (class, first) {
-        (CommandClass::Insert, Some(document)) => call("insertOne", &[Some(Value::document(document))], "", out),
-        (CommandClass::Update, Some(statement)) => update(statement, statement.get("u"), statement.get("q"), out),
-        (CommandClass::Delete, Some(statement)) => {
-            delete(statement.get("q"), statement.get("limit").and_then(Value::as_integer) == Some(0), out);
-        }
-        (CommandClass::FindAndModify, _) => {
-            let remove = command.get("remove").and_then(Value::as_flag) == Some(true);
-            let arguments = [command.get("query"), command.get("update")];
-            call(if remove { "findOneAndDelete" } else { "findAndModify" }, &arguments, upsert(command), out);
-        }
+    let statement = WriteForm::for_class(class).and_then(|form| match form.list() {
+        Some(list) => Some((form, command.get(list)?.as_array()?.values().next()?.as_document()?)),
+        None => Some((form, command)),
+    });
+    match (class, statement) {
+        (_, Some((form, statement))) => write_statement(form, statement, out),
         (CommandClass::Find, _) => call("find", &[command.get("filter")], "", out),
         (CommandClass::Count, _) => call("count", &[command.get("query")], "", out),
         (CommandClass::Distinct, _) => call("distinct", &[command.get("query")], "", out),
         (CommandClass::Aggregate, _) => call("aggregate", &[command.get("pipeline")], "", out),
         _ => out.push_str(&String::from_utf8_lossy(name)),
+    }
+}
+
+fn write_statement(form: WriteForm, source: Document<'_>, out: &mut String) {
+    let flag = |name| source.get(name).and_then(Value::as_flag) == Some(true);
+    match form {
+        WriteForm::Insert => call("insertOne", &[Some(Value::document(source))], "", out),
+        WriteForm::Update => update(source, source.get("u"), source.get("q"), out),
+        WriteForm::Delete => delete(source.get("q"), source.get("limit").and_then(Value::as_integer) == Some(0), out),
+        WriteForm::FindAndModify => {
+            let name = if flag("remove") { "findOneAndDelete" } else { "findAndModify" };
+            call(name, &[source.get("query"), source.get("update")], upsert(source), out);
+        }
+        WriteForm::BulkWrite => match (source.get("document"), source.get("updateMods")) {
+            (Some(document), _) => call("insertOne", &[Some(document)], "", out),
+            (None, Some(change)) => update(source, Some(change), source.get("filter"), out),
+            (None, None) => delete(source.get("filter"), flag("multi"), out),
+        },
     }
 }
 

@@ -126,7 +126,7 @@ fn reason_to_reject(command: &Command<'_>, rules: &RuleSet) -> Option<String> {
 }
 
 fn aggregation(command: &Command<'_>, rules: &RuleSet) -> Option<String> {
-    if !output_targets(command).is_empty() {
+    if !output_targets(command.body, command.database).is_empty() {
         return Some("writes its result into a collection, and the query listener accepts only reads".to_owned());
     }
     unnamed(command.collection(), rules).or_else(|| {

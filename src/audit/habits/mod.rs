@@ -24,8 +24,9 @@ use super::known_documents::{FieldKnowledge, KnownDocument, KnownDocuments};
 use super::recorded::{RecordedCommand, RecordedContent};
 use super::shape;
 use super::tally::{CountedOutcome, ExampleText, ReportedOutcome, RuleTally};
+use super::target::target;
 use super::write::{AuditedWrite, WriteAction, has_operators};
-use crate::command::{CommandClass, Namespace, classify};
+use crate::command::{CommandClass, Namespace};
 use crate::document::{CowDocument, Document, Element, OwnedValue, Value, compare_numbers};
 use crate::fnv::hash_of;
 
@@ -160,7 +161,7 @@ impl SeenWrite<'_> {
 }
 
 impl Habits {
-    /// Whether a command is relevant: it reads or writes application data.
+    /// Whether a command is relevant: it reads, writes or drops application data.
     #[must_use]
     pub fn is_relevant(namespace: Namespace<'_>, class: CommandClass) -> bool {
         let is_relevant = matches!(
@@ -172,6 +173,7 @@ impl Habits {
                 | CommandClass::Find
                 | CommandClass::Aggregate
                 | CommandClass::BulkWrite
+                | CommandClass::Drop
         );
         is_relevant
             && !matches!(namespace.database, "config" | "local")
@@ -205,16 +207,11 @@ impl HabitCounts {
         is_single: bool,
     ) {
         let document = command.as_document();
-        let Some(first) = document.first() else { return };
-        let (Some(database), Some(collection)) = (document.get("$db").and_then(Value::as_str), first.value.as_str())
-        else {
-            return;
-        };
-        let class = classify(first.key);
-        if !Habits::is_relevant(Namespace { database, collection }, class) {
+        let Some((target, class, _)) = target(document) else { return };
+        if !Habits::is_relevant(target, class) {
             return;
         }
-        let namespace = format!("{database}.{collection}");
+        let namespace = target.to_string();
         let client = &recorded.client;
         // An application can use several connections.
         let sender = client.app.as_deref().map_or(client.connection, |app| hash_of(app.as_bytes()));
