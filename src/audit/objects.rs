@@ -1,9 +1,12 @@
 //! Finds the JSON objects in a text, whatever is between them: line breaks, the brackets and commas of a list, the
 //! prefixes of container logs, other output, the rest of an object that begins before the text. An object may have
-//! several lines.
+//! several lines, and Kubernetes splits long lines into parts with the prefixes `… stdout P ` and, of the last one,
+//! `… stdout F `.
 //!
-//! An object that is cut off must not take the next ones with it: a string has no line break, and what follows a line
-//! break must be able to continue the object.
+//! An object that is cut off must not take the next ones with it: a string has no line break, an object at the beginning
+//! of a line is not part of another one, and each value must be able to continue the object.
+
+use std::borrow::Cow;
 
 /// The longest object: a document of 16 MiB as JSON.
 const MAX_LENGTH: usize = 64 << 20;
@@ -14,6 +17,8 @@ const MAX_DEPTH: usize = 500;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found<'t> {
     Object(&'t [u8]),
+    /// The rest of a JSON string, from the object in it to the closing quote or the end of the line.
+    Quoted(&'t [u8]),
     /// An object that is cut off, or nested too deeply.
     Cut,
     TooLong,
@@ -38,12 +43,22 @@ pub struct ObjectScanner {
     /// Where the object begins in the text.
     start: u64,
     is_too_long: bool,
+    /// The object is in a JSON string.
+    is_quoted: bool,
+    /// The end of the line's text before the object.
+    prefix: [u8; 9],
+    /// The line is a part of a longer one.
+    is_part: bool,
+    /// The spaces of the next part's prefix that are still to come.
+    spaces: u8,
     in_string: bool,
     is_escaped: bool,
     /// The last byte of the object that is not a space.
     last: u8,
     /// A line break follows `last`.
     after_break: bool,
+    /// Nothing follows that line break.
+    at_line_start: bool,
     /// The line has other content.
     other: bool,
 }
@@ -91,9 +106,11 @@ impl ObjectScanner {
         let rest = block.get(at..).unwrap_or_default();
         let end = memchr::memchr2(b'{', b'\n', rest).unwrap_or(rest.len());
         let text = rest.get(..end).unwrap_or_default();
+        text.iter().rev().take(self.prefix.len()).rev().for_each(|byte| self.extend_prefix(*byte));
         self.other |= text.iter().any(|byte| !byte.is_ascii_whitespace() && !matches!(byte, b'[' | b']' | b','));
         match rest.get(end) {
             Some(b'\n') => {
+                self.prefix = [0; 9];
                 receive(self.taken + (at + end) as u64, Found::Line { other: std::mem::take(&mut self.other) })?;
                 Ok(at + end + 1)
             }
@@ -101,6 +118,7 @@ impl ObjectScanner {
                 self.open.push(b'{');
                 self.start = self.taken + (at + end) as u64;
                 (self.last, self.after_break) = (b'{', false);
+                self.is_part = matches!(&self.prefix, b"stdout P " | b"stderr P ");
                 self.held.clear();
                 Ok(at + end + 1)
             }
@@ -117,9 +135,30 @@ impl ObjectScanner {
         receive: &mut ReceiveFound<'_, E>,
     ) -> Result<usize, E> {
         while let Some(&byte) = block.get(at) {
+            if self.spaces > 0 {
+                if !self.skip_prefix(byte) {
+                    self.abandon(receive)?;
+                    return Ok(at);
+                }
+                at += 1;
+                *from = at;
+                continue;
+            }
+            if self.is_part && byte == b'\n' {
+                self.held.extend_from_slice(block.get(*from..at).unwrap_or_default());
+                self.spaces = 3;
+                at += 1;
+                *from = at;
+                continue;
+            }
             if self.in_string {
                 at += self.string(block.get(at..).unwrap_or_default());
-                if self.in_string && block.get(at) == Some(&b'\n') {
+                let is_cut = self.in_string && block.get(at) == Some(&b'\n') && !self.is_part;
+                if self.is_quoted && (is_cut || !self.in_string) {
+                    self.complete(block.get(*from..at).unwrap_or_default(), receive)?;
+                    return Ok(at);
+                }
+                if is_cut {
                     self.abandon(receive)?;
                     return Ok(at);
                 }
@@ -127,10 +166,16 @@ impl ObjectScanner {
             }
             at += 1;
             if byte.is_ascii_whitespace() {
-                self.after_break |= byte == b'\n';
+                self.at_line_start = byte == b'\n';
+                self.after_break |= self.at_line_start;
                 continue;
             }
-            if (self.after_break || self.last == b'{') && !self.can_follow(byte) {
+            if byte == b'\\' && self.last == b'{' && self.open.len() == 1 {
+                (self.is_quoted, self.in_string, self.is_escaped) = (true, true, true);
+                continue;
+            }
+            let begins = matches!(byte, b'"' | b'{' | b'[');
+            if (begins || self.after_break || self.last == b'{') && !self.can_follow(byte) {
                 self.abandon(receive)?;
                 return Ok(at - 1);
             }
@@ -143,16 +188,30 @@ impl ObjectScanner {
                     return Ok(at);
                 }
                 b'}' | b']' => {
-                    self.open.pop();
-                    if self.open.is_empty() {
+                    if self.open.len() == 1 {
                         self.complete(block.get(*from..at).unwrap_or_default(), receive)?;
                         return Ok(at);
                     }
+                    self.open.pop();
                 }
                 _ => {}
             }
         }
         Ok(at)
+    }
+
+    /// Skips a byte of the prefix of the next part. Returns false if it cannot be in one.
+    fn skip_prefix(&mut self, byte: u8) -> bool {
+        self.extend_prefix(byte);
+        self.spaces -= u8::from(byte == b' ');
+        self.is_part = matches!(&self.prefix, b"stdout P " | b"stderr P ");
+        let is_prefix = self.is_part || matches!(&self.prefix, b"stdout F " | b"stderr F ");
+        (self.spaces > 0 || is_prefix) && !matches!(byte, b'\n' | b'{')
+    }
+
+    fn extend_prefix(&mut self, byte: u8) {
+        self.prefix.rotate_left(1);
+        self.prefix[8] = byte;
     }
 
     /// The length of the rest of a string with its closing quote; up to a line break, which a string does not have.
@@ -175,8 +234,9 @@ impl ObjectScanner {
     /// Whether a byte can follow the last one in JSON.
     fn can_follow(&self, byte: u8) -> bool {
         let in_list = self.open.last() == Some(&b'[');
-        let is_value = byte.is_ascii_alphanumeric() || matches!(byte, b'"' | b'{' | b'[' | b'-');
+        let is_value = byte.is_ascii_digit() || matches!(byte, b'"' | b'{' | b'[' | b'-' | b't' | b'f' | b'n');
         match self.last {
+            _ if byte == b'{' && self.after_break && self.at_line_start => false,
             b'{' => matches!(byte, b'"' | b'}'),
             b',' if !in_list => byte == b'"',
             b',' | b':' => is_value,
@@ -186,27 +246,33 @@ impl ObjectScanner {
         }
     }
 
+    /// Ends an object, of which `last` are the bytes in this block.
     fn complete<E>(&mut self, last: &[u8], receive: &mut ReceiveFound<'_, E>) -> Result<(), E> {
-        if std::mem::take(&mut self.is_too_long) {
-            return receive(self.start, Found::TooLong);
-        }
-        if self.held.is_empty() {
-            return receive(self.start, Found::Object(last));
-        }
-        self.held.extend_from_slice(last);
         let held = std::mem::take(&mut self.held);
-        receive(self.start, Found::Object(&held))
+        let whole = if held.is_empty() { Cow::Borrowed(last) } else { Cow::Owned([&held, last].concat()) };
+        let found = match (self.is_too_long, self.is_quoted) {
+            (true, _) => Found::TooLong,
+            (false, true) => Found::Quoted(&whole),
+            (false, false) => Found::Object(&whole),
+        };
+        self.end();
+        receive(self.start, found)
     }
 
     /// Ends an object that is not one, or is cut off.
     fn abandon<E>(&mut self, receive: &mut ReceiveFound<'_, E>) -> Result<(), E> {
         // A brace of another text has no name of a field behind it.
         let is_text = self.open.len() == 1 && self.last == b'{' && !self.in_string;
+        let found = if self.is_too_long { Found::TooLong } else { Found::Cut };
+        self.other |= is_text;
+        self.end();
+        if is_text { Ok(()) } else { receive(self.start, found) }
+    }
+
+    fn end(&mut self) {
         self.open.clear();
         self.held.clear();
-        (self.in_string, self.is_escaped, self.other) = (false, false, self.other || is_text);
-        let found = if std::mem::take(&mut self.is_too_long) { Found::TooLong } else { Found::Cut };
-        if is_text { Ok(()) } else { receive(self.start, found) }
+        (self.in_string, self.is_escaped, self.is_quoted, self.is_too_long, self.spaces) = Default::default();
     }
 }
 
@@ -223,6 +289,7 @@ mod tests {
                     assert_eq!(text.as_bytes()[at as usize], b'{', "{text}");
                     found.push(String::from_utf8(object.to_vec()).unwrap());
                 }
+                Found::Quoted(text) => found.push(String::from_utf8(text.to_vec()).unwrap()),
                 Found::Cut => found.push("cut".to_owned()),
                 Found::TooLong => found.push("long".to_owned()),
                 Found::Line { other } => found.extend(other.then(|| "?".to_owned())),
@@ -239,6 +306,8 @@ mod tests {
     fn objects_are_found_whatever_is_between_them() {
         const A: &str = r#"{"a":{"b":"}\"{"}}"#;
         const B: &str = "{\n  \"a\": [\n    {\n      \"b\": \"1\"\n    },\n    -2\n  ]\n}";
+        const PART: &str = "2026-11-28T08:44:23.379Z stdout P";
+        const LAST: &str = "2026-11-28T08:44:23.379Z stdout F";
         for (text, expected) in [
             (format!("{A}\n{A}"), vec![A, A]),
             (format!("[{A},{A}]"), vec![A, A]),
@@ -255,7 +324,19 @@ mod tests {
             (format!("{{\"a\":1\n{A}"), vec!["cut", A]),
             (format!("{{\"a\":{{\n{A}"), vec!["cut", A]),
             (format!("{{\"a\":[1\npod {A}"), vec!["cut", A, "?"]),
+            (format!("foo {{ \"a\":\n{A}"), vec!["cut", A, "?"]),
+            (format!("foo {{ \"a\":\nmongo-0 | {A}"), vec!["cut", A, "?"]),
+            (format!("foo {{ \"a\": [\n{A}\n{A}"), vec!["cut", A, "?", A]),
+            (format!("{{\"a\": [1,\n2026-11-28T08:44:23.379Z {A}"), vec!["cut", A]),
             (format!("{A}\n{{\"a\":"), vec![A, "cut"]),
+            // In strings.
+            (r#"["{\"a\":1}","{\"a\":2}"]"#.to_owned(), vec![r#"{\"a\":1}""#, r#"{\"a\":2}""#, "?"]),
+            (format!("\"{{\\\"a\\\"\n{A}"), vec![r#"{\"a\""#, "?", A]),
+            // Parts of lines.
+            (format!("{PART} {{\"a\":{{\n{LAST} \"b\":\"}}\\\"{{\"}}}}\n{LAST} {A}\n"), vec![A, "?", A, "?"]),
+            (format!("{PART} {{\"a\":{{\"b\":\"}}\\\n{PART} \"\n{LAST} {{\"}}}}"), vec![A, "?"]),
+            (format!("{PART} {{\"a\":\"b\n{A}"), vec!["cut", A, "?"]),
+            (format!("{PART} {{\"a\":\"b\nanother line of text\n{A}"), vec!["cut", "?", A]),
             (format!("{{\"a\":{}\n{A}", "[".repeat(600)), vec!["cut", A]),
         ] {
             for block in [1, 7, text.len()] {

@@ -68,6 +68,26 @@ fn files_are_read_as_people_have_them() {
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gzip.write_all(format!("about to fork child process\n{log}").as_bytes()).unwrap();
     let docker = |line: &str| serde_json::json!({"log": format!("{line}\n"), "stream": "stdout"}).to_string();
+    let foreign = "foo { \"a\":";
+    let parts = |text: &str| {
+        let parts: Vec<String> = text.chars().collect::<Vec<_>>().chunks(100).map(String::from_iter).collect();
+        let (last, before) = parts.split_last().map(|(last, before)| (last.clone(), before.to_vec())).unwrap();
+        (before, last)
+    };
+    let docker_parts = |line: &str| {
+        let (before, last) = parts(&format!("{line}\n"));
+        let parts = before.into_iter().chain([last]);
+        let entry = |log| serde_json::json!({"log": log, "stream": "stdout", "time": "2026-11-28T08:44:23Z"});
+        let other = serde_json::json!({"log": "other output", "stream": "stderr"}).to_string();
+        parts.flat_map(|part| [entry(part).to_string(), other.clone()]).collect::<Vec<_>>().join("\n")
+    };
+    let cri_parts = |line: &str| {
+        let (before, last) = parts(line);
+        let time = "2026-11-28T08:44:23.379Z stdout";
+        before.iter().map(|part| format!("{time} P {part}\n")).collect::<String>() + &format!("{time} F {last}")
+    };
+    let reply = serde_json::json!({"totalLinesWritten": 5, "log": lines, "ok": 1});
+    let shown = format!("{{\n  totalLinesWritten: 5,\n  log: [\n    '{}'\n  ],\n  ok: 1\n}}", lines.join("',\n    '"));
     for (name, content, counts) in [
         ("as it is", log.clone().into_bytes(), [0, 0]),
         ("after what a container prints", format!("{{ ok: 1 }}\n{{\n  ok: 1\n}}\n{log}").into(), [0, 3]),
@@ -79,7 +99,20 @@ fn files_are_read_as_people_have_them() {
         ("kubectl logs --timestamps", each(&|line| format!("2026-11-28T08:44:23.379Z {line}")).into(), [0, 0]),
         ("docker compose logs", each(&|line| format!("mongo-0  | {line}")).into(), [0, 0]),
         ("docker's own files", each(&docker).into(), [0, 0]),
-        ("getLog", serde_json::json!({"totalLinesWritten": 5, "log": lines, "ok": 1}).to_string().into(), [0, 0]),
+        ("docker's own files, long lines", each(&docker_parts).into(), [0, 1]),
+        ("Kubernetes' own files", each(&|line| format!("2026-11-28T08:44:23Z stdout F {line}")).into(), [0, 0]),
+        ("Kubernetes' own files, long lines", each(&cri_parts).into(), [0, 0]),
+        ("getLog", reply.to_string().into(), [0, 0]),
+        ("getLog, indented", format!("{reply:#}").into(), [0, 0]),
+        ("getLog in mongosh", shown.into(), [0, 4]),
+        ("the list of getLog", reply["log"].to_string().into(), [0, 0]),
+        ("the list of getLog, indented", format!("{:#}", reply["log"]).into(), [0, 0]),
+        (
+            "a list of getLog, its end is cut",
+            format!("{}{}", reply["log"], &reply["log"].to_string()[..400]).into(),
+            [1, 0],
+        ),
+        ("lines that begin like an object", each(&|line| format!("{foreign}\n{line}")).into(), [lines.len() as u64, 0]),
         ("a list by line", format!("[\n{}\n]\n", lines.join(",\n")).into(), [0, 0]),
         ("a list on one line", format!("[{}]", lines.join(",")).into(), [0, 0]),
         ("jq", each(&pretty).into(), [0, 0]),

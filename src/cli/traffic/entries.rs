@@ -4,6 +4,7 @@
 //! Memory is bounded for any file: overlong objects are skipped, and a record that claims more bytes than it has is not
 //! allocated.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
 use std::io::{BufReader, Cursor, Read};
@@ -209,7 +210,7 @@ fn advice(start: &[u8]) -> Option<&'static str> {
 
 /// Reads the objects of a text; returns the length of the text.
 fn objects(reader: &mut impl Read, read: &mut FileRead, receive: &mut ReceiveEntry<'_>) -> Result<u64> {
-    let mut text = TextEntries { read, receive, has_entry: false, has_other: false };
+    let mut text = TextEntries { read, receive, has_entry: false, has_other: false, streams: Default::default() };
     let mut scanner = ObjectScanner::default();
     let mut block = vec![0; BLOCK];
     let mut taken = 0;
@@ -217,6 +218,9 @@ fn objects(reader: &mut impl Read, read: &mut FileRead, receive: &mut ReceiveEnt
         let length = reader.read(&mut block).context(Position(taken))?;
         if length == 0 {
             scanner.finish(&mut |position, found| text.add(position, found))?;
+            for stream in std::mem::take(&mut text.streams) {
+                stream.finish(&mut |_, found| text.add(taken, found))?;
+            }
             return Ok(taken);
         }
         scanner.scan(block.get(..length).unwrap_or_default(), &mut |position, found| text.add(position, found))?;
@@ -232,6 +236,17 @@ struct TextEntries<'t> {
     has_entry: bool,
     /// The line has an object that is no entry.
     has_other: bool,
+    /// The texts of a container's stdout and stderr.
+    streams: [ObjectScanner; 2],
+}
+
+/// What Docker stores of a line, or of a part of a long one, which has no line break.
+#[derive(Deserialize)]
+struct ContainerOutput<'o> {
+    #[serde(borrow)]
+    log: Cow<'o, str>,
+    #[serde(borrow)]
+    stream: Cow<'o, str>,
 }
 
 impl TextEntries<'_> {
@@ -243,8 +258,16 @@ impl TextEntries<'_> {
                     self.read.kinds.add(kind);
                     return (self.receive)(kind, position, object);
                 }
-                None if is_wrapper(object) => return self.wrapped(position, object),
-                None => self.has_other = true,
+                None => match serde_json::from_slice(object) {
+                    Ok(ContainerOutput { log, stream }) => return self.output(position, &log, &stream),
+                    Err(_) if is_wrapper(object) => return self.wrapped(position, object),
+                    Err(_) => self.has_other = true,
+                },
+            },
+            Found::Quoted(text) => match serde_json::from_slice::<String>(&[b"\"", text].concat()) {
+                Ok(text) => return self.text(position, &text),
+                Err(_) if is_wrapper(text) => return self.add(position, Found::Cut),
+                Err(_) => self.has_other = true,
             },
             Found::Cut | Found::TooLong => {
                 self.has_entry = true;
@@ -266,20 +289,31 @@ impl TextEntries<'_> {
         let fields: serde_json::Map<String, Value> = serde_json::from_slice(object).unwrap_or_default();
         let texts =
             fields.values().flat_map(|value| value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice));
-        for text in texts.filter_map(Value::as_str) {
-            let mut add = |_: u64, found: Found<'_>| match found {
-                Found::Line { .. } => Ok(()),
-                found => self.add(position, found),
-            };
-            let mut scanner = ObjectScanner::default();
-            scanner.scan(text.as_bytes(), &mut add)?;
-            scanner.finish(&mut add)?;
-        }
-        Ok(())
+        texts.filter_map(Value::as_str).try_for_each(|text| self.text(position, text))
+    }
+
+    /// Reads a text around which there is another one.
+    fn text(&mut self, position: u64, text: &str) -> Result<()> {
+        let mut add = |_: u64, found: Found<'_>| match found {
+            Found::Line { .. } => Ok(()),
+            found => self.add(position, found),
+        };
+        let mut scanner = ObjectScanner::default();
+        scanner.scan(text.as_bytes(), &mut add)?;
+        scanner.finish(&mut add)
+    }
+
+    /// Continues the text that a container printed.
+    fn output(&mut self, position: u64, text: &str, stream: &str) -> Result<()> {
+        let index = usize::from(stream == "stderr");
+        let mut scanner = std::mem::take(&mut self.streams[index]);
+        let read = scanner.scan(text.as_bytes(), &mut |_, found| self.add(position, found));
+        self.streams[index] = scanner;
+        read
     }
 }
 
-/// Whether an object has an entry as a text: `{"log":"{\"t\":…}\n","stream":"stdout"}`.
+/// Whether an object or a string has an entry as a text: `{"log":"{\"t\":…}\n","stream":"stdout"}`.
 fn is_wrapper(object: &[u8]) -> bool {
     memchr::memmem::find(object, b"\\\"ctx\\\":").is_some()
 }
