@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::runtime::Builder;
 
 use super::config_file::ConfigFile;
-use super::notices::notices;
+use super::notices::{notices, skipped_rules};
 use super::output::{PrintResult, print, print_line};
 use super::progress::Lines;
 use super::typed::Unquoted;
@@ -63,6 +63,9 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
     let mut findings = Findings::default();
     let settings = findings.settings(arguments.config.as_deref());
     let rules = findings.rules(&[&*arguments.paths, &*settings.rules].concat());
+    if let Some(notice) = skipped_rules(&arguments.paths) {
+        logging::print_progress(&format!("warning: {notice}"));
+    }
     // Of a file with mistakes it is not known what it means.
     let config = arguments.config.as_deref().filter(|_| !findings.config_failed);
     if let (Some(config), Some(rules)) = (config, &rules) {
@@ -115,18 +118,12 @@ impl Findings {
 
     /// Loads the rules; `None` if they have errors.
     fn rules(&mut self, paths: &[PathBuf]) -> Option<RuleSet> {
-        match RuleSet::load(paths) {
-            Ok(rules) => {
-                self.reports.push(rules.warnings().clone());
-                self.reports.push(Report::new(incompatible_rules(&rules), rules.sources().clone()));
-                Some(rules)
-            }
-            Err(report) => {
-                self.failed = true;
-                self.reports.push(report);
-                None
-            }
-        }
+        let rules = RuleSet::load_in_part(paths);
+        let has_errors = rules.warnings().has_errors();
+        self.failed |= has_errors;
+        self.reports.push(rules.warnings().clone());
+        self.reports.push(Report::new(incompatible_rules(&rules), rules.sources().clone()));
+        (!has_errors).then_some(rules)
     }
 
     /// Adds the diagnostics about the deployment.

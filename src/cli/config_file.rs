@@ -16,7 +16,7 @@ use super::pool::PoolKeys;
 use super::values::{self, AdminAddress, MemberEntry};
 use crate::admin;
 use crate::config::{
-    Code, Diagnostic, Located, MapReader, MappingKey, NO_GLOBS, Node, NodeValue, Report, SettingsErrors, read_file,
+    Code, Diagnostic, Located, MapReader, MappingKey, Node, NodeValue, Report, SettingsErrors, path_hint, read_file,
     read_settings,
 };
 use crate::otlp::Endpoint;
@@ -109,7 +109,8 @@ impl ConfigFile {
     /// # Errors
     /// Every mistake in the file, with its location.
     pub(super) fn read_file(path: &Path) -> Result<Self, Report> {
-        Self::read_in_part(path, |_, _| {}).map_err(|errors| errors.report)
+        // A flag may name the address of the listener.
+        Self::read_in_part(path, |file, reader| file.check_addresses(None, reader)).map_err(|errors| errors.report)
     }
 
     /// Reads the file at `path` as `read_file` does. `check` may report further mistakes.
@@ -123,10 +124,6 @@ impl ConfigFile {
         let folder = path.parent().unwrap_or(Path::new(""));
         read_settings(path, &PUBLIC_KEYS, |reader| {
             let file = Self::from_reader(reader, folder);
-            if let Some((key, message)) = file.shared_address() {
-                let span = reader.node(key).map_or(reader.span(), |node| node.span);
-                reader.context().error(Code::ConflictingSettings, span, message);
-            }
             check(&file, reader);
             file
         })
@@ -140,23 +137,35 @@ impl ConfigFile {
         }
     }
 
-    /// A key whose listener has the address of another one, and a message for the user. Port 0 is any free port.
-    pub(super) fn shared_address(&self) -> Option<(&'static str, String)> {
+    /// Reports each key whose listener has the address of an earlier one.
+    pub(super) fn check_addresses(&self, default: Option<SocketAddr>, reader: &mut MapReader<'_, '_, '_>) {
+        for (key, message) in self.shared_addresses(default) {
+            let span = reader.node(key).map_or(reader.span(), |node| node.span);
+            reader.context().error(Code::ConflictingSettings, span, message);
+        }
+    }
+
+    /// Each key whose listener has the address of an earlier one, with a message for the user. Port 0 is any free port.
+    /// `default`: the address without `listen` and `members`.
+    pub(super) fn shared_addresses(&self, default: Option<SocketAddr>) -> Vec<(&'static str, String)> {
         let of_members =
-            self.members.iter().map(|(name, member)| ("members", format!("members.{name}"), member.listen));
-        let of_key = |key: &'static str, address: Option<SocketAddr>| Some((key, key.to_owned(), address?));
+            self.members.iter().map(|(name, member)| ("members", format!("`members.{name}`"), member.listen));
+        let default = default.filter(|_| self.listen.is_none() && self.members.is_empty());
+        let default = default.map(|address| ("listen", "`listen`, by default,".to_owned(), address));
+        let of_key = |key: &'static str, address: Option<SocketAddr>| Some((key, format!("`{key}`"), address?));
         let admin = self.admin.address.as_ref().map(|admin| admin.address);
         let others = [of_key("listen", self.listen), of_key("query_listen", self.query_listen), of_key("admin", admin)];
-        let all: Vec<_> =
-            of_members.chain(others.into_iter().flatten()).filter(|(.., address)| address.port() != 0).collect();
+        let all = of_members.chain(default).chain(others.into_iter().flatten());
+        let all: Vec<_> = all.filter(|(.., address)| address.port() != 0).collect();
         let is_shared = |one: &SocketAddr, other: &SocketAddr| {
             let is_any = one.ip().is_unspecified() || other.ip().is_unspecified();
             one.port() == other.port() && (one.ip() == other.ip() || is_any)
         };
-        all.iter().enumerate().find_map(|(at, (key, name, address))| {
+        let shared = all.iter().enumerate().filter_map(|(at, (key, name, address))| {
             let (_, earlier, _) = all.iter().take(at).find(|(.., other)| is_shared(address, other))?;
-            Some((*key, format!("`{name}` and `{earlier}` listen on one address, {address}; give each its own port")))
-        })
+            Some((*key, format!("{name} and {earlier} listen on one address, {address}; give each its own port")))
+        });
+        shared.collect()
     }
 
     pub(super) fn upstream(&self) -> ConnectionString {
@@ -208,8 +217,8 @@ impl ConfigFile {
             return;
         }
         for (path, item) in self.rules.iter().zip(items).filter(|(path, _)| !path.exists()) {
-            let hint = if path.to_string_lossy().contains('*') { format!("; {NO_GLOBS}") } else { String::new() };
-            reader.context().error(Code::Unreadable, item.span, format!("`rules`: no such file or folder{hint}"));
+            let message = format!("`rules`: no such file or folder{}", path_hint(path));
+            reader.context().error(Code::Unreadable, item.span, message);
         }
     }
 

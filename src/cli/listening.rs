@@ -11,7 +11,7 @@ use super::values;
 use crate::proxy::{Advertised, ListenerPlacement, Mapped};
 
 /// The default address of the first listener.
-const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 27018);
+pub(super) const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 27018);
 /// The heading of the TLS flags in the help.
 const TLS: &str = "TLS";
 

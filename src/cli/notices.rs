@@ -2,10 +2,10 @@
 //! not used, secrets that every user of the machine can read.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::config_file::{ConfigFile, LimitKeys};
-use crate::rules::{Mode, RuleSet};
+use crate::rules::{Mode, RuleSet, skipped_rule_files};
 
 /// The permission bit that lets every user read a file.
 const OTHERS_READ: u32 = 0o004;
@@ -50,7 +50,18 @@ pub(super) fn notices(settings: &ConfigFile, rules: &RuleSet, config: Option<&Pa
         found.push("`connections_per_address` has no effect: it is more than `connections`".to_owned());
     }
     found.extend(readable_secrets(settings, config));
+    found.extend(skipped_rules(&settings.rules));
     found
+}
+
+/// One sentence about files in these folders that look like rule files, and that docward does not read.
+pub(super) fn skipped_rules(paths: &[PathBuf]) -> Option<String> {
+    let skipped = skipped_rule_files(paths);
+    let names: Vec<String> = skipped.iter().map(|path| path.display().to_string()).collect();
+    (!names.is_empty()).then(|| {
+        let names = names.join(", ");
+        format!("not read: {names}: rule files end with .yaml or .yml, and hidden files and folders are skipped")
+    })
 }
 
 /// Secrets in files that every user of the machine can read.

@@ -22,7 +22,7 @@ use super::active_rules::ActiveRules;
 use super::config_file::{AdminKeys, ConfigFile, LimitKeys};
 use super::connection::{ConnectionOptions, exit_code, start};
 use super::explain::milliseconds_now;
-use super::listening::{ListenOptions, placement};
+use super::listening::{LISTEN, ListenOptions, placement};
 use super::live_report;
 use super::notices::notices;
 use super::pool::PoolArguments;
@@ -221,7 +221,7 @@ fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
 }
 
 pub(super) async fn configure(settings: ConfigFile) -> Result<(ProxyConfig, MongoService)> {
-    if let Some((_, shared)) = settings.shared_address() {
+    if let Some((_, shared)) = settings.shared_addresses(Some(LISTEN)).first() {
         bail!("{shared}");
     }
     let settings = ConfigFile { upstream: Some(settings.upstream()), ..settings };

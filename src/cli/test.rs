@@ -14,7 +14,7 @@ use super::difference::difference;
 use super::output::print_line;
 use super::{EXIT_USAGE, Format, load_rules, logging, words};
 use crate::config::{Location, Report, SourceFiles};
-use crate::document::CowDocument;
+use crate::document::{CowDocument, Document};
 use crate::engine::{DryRun, DryRunOutcome, Now, OutcomeKind, dry_run};
 use crate::rules::RuleSet;
 use crate::rules::{Expectation, RuleTest, TestFile, TestFiles, is_test_file};
@@ -41,6 +41,8 @@ struct Completed {
     given: String,
     /// Why it failed, if it did.
     failure: Option<TestFailure>,
+    /// The collection to which no rule of a passed test applies.
+    elsewhere: Option<String>,
 }
 
 /// The difference between the expected and the actual result.
@@ -140,7 +142,17 @@ fn run_test(
     };
     let dry_runs: Vec<DryRun> = given.iter().map(dry_run).collect();
     let test_run = TestRun { test, given: &given, expected: &expected, dry_runs: &dry_runs };
-    Ok(Completed { location, rule, given: test.given.value.clone(), failure: test_run.failure() })
+    let failure = test_run.failure();
+    let elsewhere = given.iter().find_map(|command| elsewhere(command.as_document(), rules));
+    let elsewhere = elsewhere.filter(|_| failure.is_none() && dry_runs.iter().all(|one| one.outcomes.is_empty()));
+    Ok(Completed { location, rule, given: test.given.value.clone(), failure, elsewhere })
+}
+
+/// The collection that a command names, if no rule applies to it.
+fn elsewhere(command: Document<'_>, rules: &RuleSet) -> Option<String> {
+    let (database, collection) = (command.get("$db")?.as_str()?, command.first()?.value.as_str()?);
+    let applies = rules.rules_for(database, collection).is_some() || rules.rules_naming(database, collection).is_some();
+    (!applies).then(|| format!("{database}.{collection}"))
 }
 
 /// A test's commands and their dry runs.
@@ -213,9 +225,19 @@ impl TestRun<'_> {
 }
 
 impl Completed {
-    /// The failure as text; empty for a test that passed.
+    /// Why no rule evaluated the statement of a test that passed.
+    fn note(&self) -> Option<String> {
+        let elsewhere = self.elsewhere.as_ref()?;
+        let who = if self.rule.is_some() { "the rule does not apply" } else { "no rule applies" };
+        Some(format!("{who} to {elsewhere}: check the name, if the test should show more than that"))
+    }
+
+    /// The failure as text, or the note; empty for other tests that passed.
     fn to_text(&self, coloured: bool) -> String {
-        let Some(failure) = &self.failure else { return String::new() };
+        let Some(failure) = &self.failure else {
+            let note = self.note().map(|note| format!("note: {}: {note}\n", self.location));
+            return note.unwrap_or_default();
+        };
         let rule = self.rule.as_ref().map(|rule| format!(" (rule '{rule}')")).unwrap_or_default();
         let mut out = format!("FAILED {}{rule}\n  given {}\n  {}\n", self.location, self.given.trim(), failure.message);
         if let Some((expected, sent)) = &failure.commands {
@@ -237,7 +259,7 @@ impl Completed {
             "rule": self.rule,
             "given": self.given,
             "passed": self.failure.is_none(),
-            "message": self.failure.as_ref().map(|failure| &failure.message),
+            "message": self.failure.as_ref().map(|failure| failure.message.clone()).or_else(|| self.note()),
             "expected": self.commands().map(|(expected, _)| expected),
             "sent": self.commands().map(|(_, sent)| sent),
         })

@@ -99,7 +99,7 @@ pub(super) fn connection_string(text: &str) -> Result<ConnectionString, String> 
 
 /// A duration as in the configuration file: `30s`, `5m`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    parse_duration(text).ok_or_else(|| "write a number and a unit (ms, s, m, h, d): 90s, 5m".to_owned())
+    parse_duration(text).ok_or_else(|| "write a number and a unit (ms, s, m, h, d): 90s, 5m; at most 36500d".to_owned())
 }
 
 /// A count of at least one.

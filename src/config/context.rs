@@ -24,6 +24,9 @@ pub struct ReadContext<'a> {
     settings: Option<PatternSettings<'a>>,
 }
 
+/// How messages call an element of a list.
+pub(super) const ELEMENT: &str = "this";
+
 /// The settings of a pattern.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PatternSettings<'a> {
@@ -80,7 +83,10 @@ impl<'a> ReadContext<'a> {
         let message = format!("{what} must be a mapping{}", example.as_deref().unwrap_or_default());
         let mut mistake = wrong_type(node, &message);
         if node.value == NodeValue::Null && example.is_none() {
-            mistake = mistake.help("write `{}` for an empty mapping");
+            mistake = mistake.help(match what {
+                ELEMENT => "write its keys after the `- `, or remove the line",
+                _ => "write `{}` for an empty mapping",
+            });
         }
         self.push(mistake);
         None
@@ -230,7 +236,8 @@ impl<'a> ReadContext<'a> {
             return Some(Located { value, span: node.span });
         }
         let mistake = wrong_type(node, &format!("`{key}` must be a duration above 0"));
-        let help = "write a number and a unit (`ms`, `s`, `m`, `h`, `d`): `90s`, `5m`";
+        let help =
+            format!("write a number and a unit (`ms`, `s`, `m`, `h`, `d`): `90s`, `5m`; at most `{LONGEST_DAYS}d`");
         self.push(mistake.help(help));
         None
     }
@@ -265,10 +272,14 @@ impl<'a> ReadContext<'a> {
 
     fn wrong_type<T>(&mut self, key: &str, node: &Node, expected: &str) -> Option<T> {
         let mut mistake = wrong_type(node, &format!("`{key}` must be {expected}"));
-        if let NodeValue::Text(text) = &node.value
-            && (text.parse::<f64>().is_ok() || text.parse::<bool>().is_ok())
-        {
-            mistake = mistake.help("remove the quotes: they make it text");
+        match &node.value {
+            NodeValue::Text(text) if text.parse::<f64>().is_ok() || text.parse::<bool>().is_ok() => {
+                mistake = mistake.help("remove the quotes: they make it text");
+            }
+            NodeValue::Float(number) if number.fract() == 0.0 && number.abs() < 1e15 => {
+                mistake = mistake.help(format!("write `{number}`"));
+            }
+            _ => {}
         }
         self.push(mistake);
         None
@@ -281,7 +292,10 @@ fn wrong_type(node: &Node, sentence: &str) -> Diagnostic {
     Diagnostic::error(Code::WrongType, node.span, sentence).note(format!("found {found}"))
 }
 
-/// Parses a whole number above zero and one of `ms`, `s`, `m`, `h`, `d`.
+/// The longest duration, in days: a hundred years.
+const LONGEST_DAYS: u64 = 36_500;
+
+/// Parses a whole number above zero and one of `ms`, `s`, `m`, `h`, `d`; at most [`LONGEST_DAYS`].
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let unit_start = text.find(|c: char| !c.is_ascii_digit())?;
     let (count, unit) = text.split_at(unit_start);
@@ -294,7 +308,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
         _ => return None,
     };
     let count: u64 = count.parse().ok()?;
-    let total = count.checked_mul(milliseconds).filter(|total| *total > 0)?;
+    let total = count.checked_mul(milliseconds).filter(|total| (1..=LONGEST_DAYS * 86_400_000).contains(total))?;
     Some(Duration::from_millis(total))
 }
 

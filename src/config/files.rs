@@ -34,7 +34,7 @@ impl FileReader {
             return;
         }
         let mut files = Vec::new();
-        if let Err((folder, error)) = list(path, MAX_FOLDERS, wanted, &mut files) {
+        if let Err((folder, error)) = list(path, MAX_FOLDERS, is_hidden, wanted, &mut files) {
             self.fail(&folder, Code::Unreadable, &describe(&error));
             return;
         }
@@ -61,10 +61,9 @@ impl FileReader {
     fn file(&mut self, path: &Path) {
         let real = match path.canonicalize() {
             Ok(real) => real,
-            Err(error) if path.as_os_str().as_encoded_bytes().contains(&b'*') => {
-                return self.fail(path, Code::Unreadable, &format!("{}; {NO_GLOBS}", describe(&error)));
+            Err(error) => {
+                return self.fail(path, Code::Unreadable, &format!("{}{}", describe(&error), path_hint(path)));
             }
-            Err(error) => return self.fail(path, Code::Unreadable, &describe(&error)),
         };
         if !self.seen.insert(real) {
             return;
@@ -74,9 +73,10 @@ impl FileReader {
                 self.source(path, text);
             }
             Err(ReadFailure::Io(error)) => self.fail(path, Code::Unreadable, &describe(&error)),
-            Err(ReadFailure::NotUtf8(at)) => {
-                let message = format!("the file is not valid UTF-8: see the byte at offset {at}");
-                self.fail(path, Code::NotUtf8, &message);
+            Err(ReadFailure::NotUtf8 { line, found }) => {
+                self.fail(path, Code::NotUtf8, &format!("the file is not valid UTF-8: {found} in line {line}"));
+                let saved = "save it as UTF-8, for example with `iconv -t UTF-8 -f` and its encoding";
+                self.found.last_mut().into_iter().for_each(|mistake| mistake.help = Some(saved.to_owned()));
             }
             Err(ReadFailure::TooLarge) => {
                 let file = self.source(path, String::new());
@@ -99,14 +99,26 @@ impl FileReader {
     }
 }
 
-/// What to do about a path with a star.
-pub(crate) const NO_GLOBS: &str = "name the folder: docward reads all its `*.yaml` and `*.yml` files";
+/// What to do about a path that does not exist, if it is one for a shell.
+pub(crate) fn path_hint(path: &Path) -> &'static str {
+    let text = path.as_os_str().as_encoded_bytes();
+    if text.contains(&b'*') {
+        "; name the folder: docward reads all its `*.yaml` and `*.yml` files"
+    } else if path.iter().any(|part| part.as_encoded_bytes().starts_with(b"~")) {
+        "; `~` is not your home folder here: write the path in full"
+    } else {
+        ""
+    }
+}
 
 /// Why a file could not be read as text.
 enum ReadFailure {
     Io(io::Error),
-    /// The offset of the first invalid byte.
-    NotUtf8(usize),
+    NotUtf8 {
+        /// Of the first invalid byte.
+        line: usize,
+        found: &'static str,
+    },
     TooLarge,
 }
 
@@ -148,13 +160,20 @@ fn read_text(path: &Path) -> Result<String, ReadFailure> {
         io::ErrorKind::FileTooLarge => ReadFailure::TooLarge,
         _ => ReadFailure::Io(error),
     })?;
-    String::from_utf8(bytes).map_err(|error| ReadFailure::NotUtf8(error.utf8_error().valid_up_to()))
+    String::from_utf8(bytes).map_err(|error| {
+        let (valid, rest) = error.as_bytes().split_at(error.utf8_error().valid_up_to());
+        let line = memchr::memchr_iter(b'\n', valid).count() + 1;
+        let is_utf_16 = valid.is_empty() && (rest.starts_with(&[0xff, 0xfe]) || rest.starts_with(&[0xfe, 0xff]));
+        let found = if is_utf_16 { "there is the mark of UTF-16" } else { "there is a character of another encoding" };
+        ReadFailure::NotUtf8 { line, found }
+    })
 }
 
 /// Adds the `wanted` files under `folder`, at most `depth` folders deep. The error has the folder that failed.
 fn list(
     folder: &Path,
     depth: usize,
+    is_skipped: fn(&Path) -> bool,
     wanted: fn(&Path) -> bool,
     files: &mut Vec<PathBuf>,
 ) -> Result<(), (PathBuf, io::Error)> {
@@ -169,14 +188,26 @@ fn list(
         paths.push(entry.map_err(here)?.path());
     }
     paths.sort();
-    for path in paths.into_iter().filter(|path| !is_hidden(path)) {
+    for path in paths.into_iter().filter(|path| !is_skipped(path)) {
         if path.is_dir() {
-            list(&path, depth - 1, wanted, files)?;
+            list(&path, depth - 1, is_skipped, wanted, files)?;
         } else if wanted(&path) {
             files.push(path);
         }
     }
     Ok(())
+}
+
+/// The files under `folder` that [`FileReader::add`] skips although they are `similar` to the `wanted` ones. Folders whose names
+/// begin with two dots are omitted: Kubernetes keeps the versions of a volume there.
+pub(crate) fn skipped_files(folder: &Path, similar: fn(&Path) -> bool, wanted: fn(&Path) -> bool) -> Vec<PathBuf> {
+    let is_version = |path: &Path| path.file_name().unwrap_or_default().as_encoded_bytes().starts_with(b"..");
+    let (mut all, mut read) = (Vec::new(), Vec::new());
+    let listed = list(folder, MAX_FOLDERS, is_version, similar, &mut all)
+        .and_then(|()| list(folder, MAX_FOLDERS, is_hidden, wanted, &mut read));
+    let read: HashSet<PathBuf> = read.into_iter().collect();
+    all.retain(|file| listed.is_ok() && !read.contains(file));
+    all
 }
 
 fn is_hidden(path: &Path) -> bool {

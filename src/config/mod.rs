@@ -29,10 +29,10 @@ pub use code::Code;
 pub(crate) use context::PatternSettings;
 pub use context::{ReadContext, parse_duration, parse_size};
 pub use diagnostic::{Diagnostic, DiagnosticLocation, Label, Report, Severity};
-pub(crate) use files::FileReader;
 #[cfg(feature = "io")]
-pub(crate) use files::NO_GLOBS;
+pub(crate) use files::path_hint;
 pub use files::read_file;
+pub(crate) use files::{FileReader, skipped_files};
 pub use glob::Glob;
 pub use namespace::{NamespaceError, NamespaceGlob, bucketed_collection};
 pub(crate) use namespace::{Rank, is_server_collection, is_server_database};

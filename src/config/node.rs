@@ -28,7 +28,8 @@ pub enum NodeValue {
     Bool(bool),
     /// A whole number of 64 bits.
     Integer(i64),
-    /// A number with a fraction or an exponent, or one too large for [`Yaml::Integer`]; finite.
+    /// A number with a fraction or an exponent, or one too large for [`Self::Integer`]. One that is not finite is reported by
+    /// the parser.
     Float(f64),
     /// Any other scalar.
     Text(String),
@@ -55,7 +56,7 @@ impl NodeValue {
             Self::Null => "nothing".to_owned(),
             Self::Bool(value) => format!("the boolean `{value}`"),
             Self::Integer(value) => format!("the integer `{value}`"),
-            Self::Float(value) => format!("the number `{value}`"),
+            Self::Float(value) => format!("the number `{value:?}`"),
             Self::Text(value) if value.len() > LONGEST_SHOWN => "a long text".to_owned(),
             Self::Text(value) => format!("the text `{value}`"),
             Self::List(_) => "a list".to_owned(),

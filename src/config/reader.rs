@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::code::Code;
-use super::context::{PatternSettings, ReadContext};
+use super::context::{ELEMENT, PatternSettings, ReadContext};
 use super::diagnostic::Diagnostic;
 use super::keys::{Keys, Mapping, Presence, ReadValue, Setting, ValueList};
 use super::node::{Located, MappingKey, Node, NodeValue};
@@ -25,7 +25,7 @@ impl<'a> ReadContext<'a> {
                 let (what, span) = (format!("`{}`", key.text), key.span);
                 self.named_map(node, &what, span)
             }
-            _ => self.named_map(node, "this", span_of(node)),
+            _ => self.named_map(node, ELEMENT, span_of(node)),
         }
     }
 

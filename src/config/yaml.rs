@@ -4,6 +4,8 @@
 //! rule language uses: no anchors, merge keys or custom tags, one document, bounded size and depth. It does not
 //! know rules.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -25,17 +27,19 @@ const MAX_DEPTH: usize = 16;
 /// the memory and time for a file.
 const MAX_NODES: usize = 1 << 18;
 
-/// Reads the one document in `text`. A file that is empty or has only comments is [`Yaml::Null`].
-///
-/// # Errors
-/// The first location at which `text` is not YAML, or uses YAML that is not supported. The parser
-/// stops at the first mistake, so there is only one.
-pub(crate) fn parse(file: FileId, text: &str) -> Result<Node, Box<Diagnostic>> {
+/// Reads the one document in `text`; adds mistakes to `found`. A file that is empty or has only comments is
+/// [`NodeValue::Null`]. `None` where `text` is not YAML, or uses YAML that is not supported: the parser stops at the first
+/// such mistake.
+pub(crate) fn parse(file: FileId, text: &str, found: &mut Vec<Diagnostic>) -> Option<Node> {
     if text.len() > MAX_FILE_BYTES {
-        return Err(Box::new(too_large(file)));
+        found.push(too_large(file));
+        return None;
     }
     let options = serde_yaml::options! {
         strict_booleans: true,
+        // The converter reports these two, and continues.
+        duplicate_keys: serde_yaml::DuplicateKeyPolicy::LastWins,
+        non_finite_float_policy: serde_yaml::NonFiniteFloatPolicy::PassThrough,
         merge_keys: serde_yaml::MergeKeyPolicy::Error,
         reject_unsupported_tags: true,
         with_snippet: false,
@@ -48,9 +52,13 @@ pub(crate) fn parse(file: FileId, text: &str) -> Result<Node, Box<Diagnostic>> {
             max_events: 2 * MAX_NODES + 8,
         },
     };
-    let raw: Spanned<RawValue> =
-        serde_yaml::from_str_with_options(text, options).map_err(|error| Box::new(explain(file, text, &error)))?;
-    Ok(Converter { file, text }.node(raw))
+    match serde_yaml::from_str_with_options(text, options) {
+        Ok(raw) => Some(Converter { file, text, found }.node(raw)),
+        Err(error) => {
+            found.push(explain(file, text, &error));
+            None
+        }
+    }
 }
 
 /// The diagnostic for a file of more than [`MAX_FILE_BYTES`].
@@ -63,7 +71,7 @@ pub(crate) fn too_large(file: FileId) -> Diagnostic {
 enum RawValue {
     Leaf(NodeValue),
     List(Vec<Spanned<RawValue>>),
-    Map(Vec<(Spanned<String>, Spanned<RawValue>)>),
+    Map(Vec<(Spanned<RawValue>, Spanned<RawValue>)>),
 }
 
 impl<'de> Deserialize<'de> for RawValue {
@@ -135,15 +143,23 @@ impl<'de> Visitor<'de> for RawVisitor {
 struct Converter<'a> {
     file: FileId,
     text: &'a str,
+    found: &'a mut Vec<Diagnostic>,
 }
 
 impl Converter<'_> {
-    fn node(&self, raw: Spanned<RawValue>) -> Node {
+    fn node(&mut self, raw: Spanned<RawValue>) -> Node {
         let mut span = span_of(self.file, self.text, Some(raw.referenced));
         let value = match raw.value {
-            RawValue::Leaf(value) => value,
+            RawValue::Leaf(value) => {
+                if matches!(value, NodeValue::Float(number) if !number.is_finite()) {
+                    let message = format!("`{}` is not a finite number", self.slice(span));
+                    let mistake = Diagnostic::error(Code::InvalidValue, span, message);
+                    self.found.push(mistake.help("write a finite number; to set no limit, remove the key"));
+                }
+                value
+            }
             RawValue::List(items) => NodeValue::List(items.into_iter().map(|item| self.node(item)).collect()),
-            RawValue::Map(entries) => NodeValue::Map(entries.into_iter().map(|entry| self.entry(entry)).collect()),
+            RawValue::Map(entries) => NodeValue::Map(self.entries(entries)),
         };
         let last = match &value {
             NodeValue::List(items) => items.last(),
@@ -169,10 +185,45 @@ impl Converter<'_> {
         clamp(end as u64 + length as u64, self.text)
     }
 
-    fn entry(&self, (key, node): (Spanned<String>, Spanned<RawValue>)) -> (MappingKey, Node) {
-        let span = span_of(self.file, self.text, Some(key.referenced));
-        let text = key.value;
-        (MappingKey { span, text }, self.node(node))
+    /// The entries of a mapping; reports keys that are no text or that occur twice, of which it returns the first.
+    fn entries(&mut self, entries: Vec<(Spanned<RawValue>, Spanned<RawValue>)>) -> Vec<(MappingKey, Node)> {
+        let mut first = HashMap::new();
+        let mut read = Vec::with_capacity(entries.len());
+        for (key, value) in entries {
+            let (span, node) = (span_of(self.file, self.text, Some(key.referenced)), self.node(value));
+            let text = match key.value {
+                RawValue::Leaf(NodeValue::Text(text)) => text,
+                // As it is spelled.
+                RawValue::Leaf(NodeValue::Bool(_) | NodeValue::Integer(_) | NodeValue::Float(_)) => {
+                    self.slice(span).to_owned()
+                }
+                RawValue::Leaf(NodeValue::Null) => {
+                    let mistake = Diagnostic::error(Code::UnknownKey, span, "a key must be text, not `null`");
+                    self.found.push(mistake.help("write the key before the colon"));
+                    continue;
+                }
+                _ => {
+                    self.found.push(Diagnostic::error(Code::UnknownKey, span, "a key must be text"));
+                    continue;
+                }
+            };
+            match first.entry(text.clone()) {
+                Entry::Occupied(earlier) => {
+                    let mistake = Diagnostic::error(Code::DuplicateKey, span, format!("duplicate key `{text}`"));
+                    let mistake = mistake.label(*earlier.get(), "first here");
+                    self.found.push(mistake.help("remove one of the two"));
+                }
+                Entry::Vacant(vacant) => {
+                    vacant.insert(span);
+                    read.push((MappingKey { span, text }, node));
+                }
+            }
+        }
+        read
+    }
+
+    fn slice(&self, span: Span) -> &str {
+        self.text.get(span.start as usize..span.end as usize).unwrap_or_default()
     }
 }
 
@@ -268,11 +319,6 @@ impl YamlMistake {
 
     fn from_error(error: &Error) -> Self {
         match error.without_snippet() {
-            Error::DuplicateMappingKey { key, .. } => {
-                let key = key.as_deref().unwrap_or("this key");
-                let message = format!("duplicate key `{key}`");
-                Self::new(Code::DuplicateKey, message, "remove one of the two")
-            }
             Error::MultipleDocuments { .. } => Self::new(
                 Code::UnsupportedYaml,
                 "a second YAML document starts here",
@@ -290,11 +336,6 @@ impl YamlMistake {
             ),
             Error::UnknownAnchor { .. } => Self::anchors(),
             Error::Budget { breach, .. } => Self::of_breach(breach),
-            Error::NonFiniteFloat { value, .. } => Self::new(
-                Code::InvalidValue,
-                format!("`{value}` is not a finite number"),
-                "write a finite number; to set no limit, remove the key",
-            ),
             other => Self::of_syntax(other),
         }
     }

@@ -178,6 +178,23 @@ mod tests {
     }
 
     #[test]
+    fn bounds_that_exclude_a_number_that_another_rule_needs_are_reported() {
+        let reports = |range: &str, other: &str| {
+            let bounds = format!("bounds: {{ field: n, {range} }}");
+            found(&[&bounds, other]).iter().any(|found| found.contains("needs a number that is out of range"))
+        };
+        const VERSION: &str = "schema_version: { field: n, current: 3, minimum: 2 }";
+        const QUEUE: &str = "queue: { fields: { attempts: n }, lease: 5m, max_attempts: 3 }";
+        const BUCKET: &str = "bucket: { array: ms, count: n, limit: 3 }";
+        for other in [VERSION, QUEUE, BUCKET] {
+            assert!(reports("max: 2", other) && reports("min: 4", other), "{other}");
+            assert!(!reports("min: 0, max: 3", other), "{other}");
+        }
+        const ENDLESS: &str = "queue: { fields: { attempts: n }, lease: 5m }";
+        assert!(reports("max: 0", ENDLESS) && !reports("max: 9", ENDLESS));
+    }
+
+    #[test]
     fn copies_that_another_rule_breaks_are_reported() {
         let reports = |one: &str, other: &str| found(&[one, other]).len() == 1;
         let copies = |list: &str| format!("copies: [{list}]");

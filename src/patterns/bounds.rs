@@ -148,10 +148,9 @@ impl Pattern for Bounds {
                 "it requires a condition for each increment, and the other rule increments the field without one",
             );
         }
-        let to_max = |limit: i64| self.range.max.and_then(|max| max.compare(OwnedValue::integer(limit).as_value()));
-        let counted = other.counted_array().filter(|counted| is_same(&counted.count));
-        if counted.is_some_and(|counted| to_max(counted.limit) == Some(Ordering::Greater)) {
-            return Some("the field counts the elements of a bucket, which is full only above the maximum");
+        let needed = other.needed_number().filter(|(field, _)| is_same(field));
+        if needed.is_some_and(|(_, number)| !self.range.contains(OwnedValue::integer(number).as_value())) {
+            return Some("the other rule counts in the field, and needs a number that is out of range");
         }
         if let Some((_, first)) = sequence.filter(|(field, _)| is_same(field)) {
             if self.range.max.is_some() {

@@ -79,7 +79,7 @@ impl Pattern for Bucket {
     }
 
     fn counted_array(&self) -> Option<CountedArray<'_>> {
-        Some(CountedArray { array: &self.array, count: &self.count, limit: self.limit })
+        Some(CountedArray { array: &self.array, limit: self.limit })
     }
 
     fn own_fields(&self) -> Vec<&str> {
@@ -128,6 +128,10 @@ impl Pattern for Bucket {
             checks.extend(without.set(format!("`{opened}` to the time in the `_id`"), opened, time));
         }
         checks
+    }
+
+    fn needed_number(&self) -> Option<(&Path, i64)> {
+        Some((&self.count, self.limit))
     }
 
     fn incremented_field(&self) -> Option<&Path> {

@@ -63,7 +63,6 @@ pub struct NeededIndex {
 #[derive(Debug, Clone, Copy)]
 pub struct CountedArray<'p> {
     pub array: &'p Path,
-    pub count: &'p Path,
     /// The number of elements from which on nothing more is added.
     pub limit: i64,
 }

@@ -444,6 +444,11 @@ pub trait Pattern {
         None
     }
 
+    /// Returns a field, and the largest number that it must be able to have so that the rule works.
+    fn needed_number(&self) -> Option<(&Path, i64)> {
+        None
+    }
+
     /// Returns the top-level field in which it stores timestamps.
     fn timestamp_field(&self) -> Option<&str> {
         None

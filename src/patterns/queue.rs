@@ -108,6 +108,10 @@ impl Pattern for Queue {
         Some(&self.attempts)
     }
 
+    fn needed_number(&self) -> Option<(&Path, i64)> {
+        Some((&self.attempts, self.max_attempts.unwrap_or(1)))
+    }
+
     fn own_fields(&self) -> Vec<&str> {
         self.deciding_fields().into_iter().map(Path::as_str).collect()
     }

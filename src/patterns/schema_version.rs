@@ -109,6 +109,10 @@ impl Pattern for SchemaVersion {
         Some(ExpectedVersion { field: self.field.value.as_str().to_owned(), version: self.current })
     }
 
+    fn needed_number(&self) -> Option<(&Path, i64)> {
+        Some((&self.field.value, self.current))
+    }
+
     fn data_checks(&self, _: Namespace<'_>) -> Vec<DataCheck> {
         let Self { minimum, current, .. } = self;
         let field = &self.field.value;

@@ -220,6 +220,8 @@ fn invalid_settings_are_errors() {
         "schema_version: { field: _id.v, current: 1, minimum: 1 }",
         "tree: { path: _id }",
         "bounds: { field: _id, min: 0 }",
+        "limits: { items: { _id: 5 } }",
+        "together: [_id, a]",
     ] {
         check(id, &["R0013 `"]);
     }
@@ -242,6 +244,7 @@ fn invalid_settings_are_errors() {
     check("limits: { items: [a] }", &["R0011 `items` must be a mapping"]);
     check("limits: { items: { a.0: 5, b: 0 } }", &["R0013 `a.0` is not a field path", "R0013 `items.b` must be"]);
     check("limits: { document: 1000 }", &["R0011 `document` must be a size above 0"]);
+    check("limits: { document: 5B }", &["R0013 `document` is less than 10B: every document is larger"]);
     check("limits: { document: 17MiB }", &["R0013 `document` is more than 16MiB"]);
     check_all(&["limits: { items: { a: 5 } }", "limits: { items: { a.b: 6 } }"], &["R0022 "]);
     for (one, other) in [

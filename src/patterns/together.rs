@@ -6,7 +6,7 @@
 use bson::doc;
 use smallvec::SmallVec;
 
-use super::field_path::FieldPath;
+use super::field_path::ChangingField;
 use super::plain::{self, Form, NotPlain, PlainWrite};
 use super::promise::{Broken, Facts, held, shown, split_path};
 use super::stored_data::{DataCheck, all, any, has_type, is_one_of, not, value};
@@ -26,7 +26,7 @@ pub struct Together {
 
 impl Pattern for Together {
     fn declaration() -> Declaration {
-        let items = Box::new(FieldPath.schema());
+        let items = Box::new(ChangingField.schema());
         let schema = ValueSchema::List { items, at_least: 2, distinct: true };
         Declaration { meaning: "Fields that must change in one statement.", schema, example: "[a, b]" }
     }
@@ -120,14 +120,14 @@ impl Together {
             && !items.is_empty()
         {
             // Its one field may be a list in one text.
-            TextOrList(FieldPath).read(context, "together", settings);
+            TextOrList(ChangingField).read(context, "together", settings);
         }
         if let Some(code) = code {
             let message = "`together` must be a list of at least two fields: `together: [a, b]`";
             context.error(code, settings.span, message);
             return None;
         }
-        let fields = TextOrList(FieldPath).read(context, "together", settings)?;
+        let fields = TextOrList(ChangingField).read(context, "together", settings)?;
         for (index, field) in fields.iter().enumerate() {
             let overlaps =
                 |other: &&crate::config::Located<Path>| other.value.overlaps(field.value.as_str().as_bytes());

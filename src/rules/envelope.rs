@@ -130,15 +130,11 @@ pub(super) fn read_rules(sources: &SourceFiles, found: &mut Vec<Diagnostic>) -> 
     // A file that could not be read has no text to check.
     let unread: HashSet<FileId> = found.iter().map(|one| one.location.file()).collect();
     for file in sources.files().filter(|file| !unread.contains(file)) {
-        match config::parse(file, sources.text(file)) {
-            Ok(tree) => {
-                for node in read_file(&tree, found) {
-                    let id = RuleId(u32::try_from(read.rules.len()).unwrap_or(u32::MAX));
-                    read.names.extend(name_of(node));
-                    read.rules.extend(read_rule(id, node, sources, found));
-                }
-            }
-            Err(mistake) => found.push(*mistake),
+        let Some(tree) = config::parse(file, sources.text(file), found) else { continue };
+        for node in read_file(&tree, found) {
+            let id = RuleId(u32::try_from(read.rules.len()).unwrap_or(u32::MAX));
+            read.names.extend(name_of(node));
+            read.rules.extend(read_rule(id, node, sources, found));
         }
     }
     read

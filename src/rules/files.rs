@@ -10,7 +10,7 @@ use super::hash::RuleSetHash;
 use super::mode_override::ModeOverrides;
 use super::set::RuleSet;
 use super::test_file::TestFiles;
-use crate::config::{Diagnostic, FileReader, Report, SourceFiles};
+use crate::config::{Diagnostic, FileReader, Report, SourceFiles, skipped_files};
 
 impl RuleSet {
     /// Reads and checks the rule files at `paths`: files, and the files in folders. A file reached
@@ -22,6 +22,13 @@ impl RuleSet {
     pub fn load(paths: &[PathBuf]) -> Result<Self, Report> {
         let (sources, found) = read_rules(paths);
         Self::check(sources, found, &ModeOverrides::new())
+    }
+
+    /// Like [`Self::load`], without the rules and files that have mistakes: [`RuleSet::warnings`] includes the errors.
+    #[must_use]
+    pub fn load_in_part(paths: &[PathBuf]) -> Self {
+        let (sources, found) = read_rules(paths);
+        Self::check_in_part(sources, found, &ModeOverrides::new())
     }
 
     /// The [`RuleSet::hash`] that these files would have now, if they load. If it did not change, a reload gives the
@@ -43,6 +50,18 @@ impl TestFiles {
         let (sources, found) = reader.finish();
         Self::check(sources, found)
     }
+}
+
+/// The files in these folders that look like rule files, and that [`RuleSet::load`] does not read.
+#[must_use]
+pub fn skipped_rule_files(paths: &[PathBuf]) -> Vec<PathBuf> {
+    let folders = paths.iter().filter(|path| path.is_dir());
+    folders.flat_map(|folder| skipped_files(folder, is_like_rule_file, is_rule_file)).collect()
+}
+
+fn is_like_rule_file(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_ascii_lowercase();
+    is_rule_file(Path::new(&name))
 }
 
 fn read_rules(paths: &[PathBuf]) -> (SourceFiles, Vec<Diagnostic>) {
@@ -73,7 +92,7 @@ mod tests {
     use std::fs;
     use std::path::PathBuf;
 
-    use super::RuleSet;
+    use super::{RuleSet, skipped_rule_files};
     use crate::config::MAX_FILE_BYTES;
 
     fn rule(name: &str) -> String {
@@ -102,6 +121,11 @@ mod tests {
         let whole = folder.path().to_owned();
         let rules = RuleSet::load(&[whole.clone(), whole.join("a.yaml")]).unwrap();
         assert_eq!(names(&rules), ["a", "b", "d"]);
+        write("c/E.YAML", "skipped".to_owned());
+        write(".old/f.yml", "skipped".to_owned());
+        write(".old/F.test.YML", "not a rule file".to_owned());
+        let skipped = skipped_rule_files(std::slice::from_ref(&whole));
+        assert_eq!(skipped, [".hidden.yaml", ".old/f.yml", "c/E.YAML"].map(|name| whole.join(name)));
         let only = RuleSet::load(&[whole.join("a.test.yaml")]).unwrap_err();
         assert!(only.has_errors(), "an explicitly given file is read whatever its name");
     }

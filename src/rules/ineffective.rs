@@ -11,7 +11,7 @@ use super::rule::{Except, Mode, Rule, Unsupported, UserGlob};
 use crate::config::{Code, Diagnostic, Located, NamespaceGlob};
 use crate::patterns::WeakerSetting;
 
-/// Reports all of them. `rules` must be free of contradictions.
+/// Reports all of them.
 pub(super) fn check(rules: &[Rule], budget: &Budget, found: &mut Vec<Diagnostic>) {
     let active: Vec<_> = rules.iter().filter(|rule| rule.mode != Mode::Disabled).collect();
     found.extend(active.iter().filter_map(|rule| without_effect_in_shadow(rule)));

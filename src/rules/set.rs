@@ -15,7 +15,7 @@ use super::index::{FoundRules, Index, IndexedRule};
 use super::ineffective;
 use super::mode_override::{ModeOverride, ModeOverrides};
 use super::rule::{Mode, Rule, RuleId};
-use crate::config::{Diagnostic, NamespaceGlob, Report, Severity, SourceFile, SourceFiles};
+use crate::config::{Diagnostic, NamespaceGlob, Report, SourceFile, SourceFiles};
 use crate::fnv::Fnv;
 use crate::patterns::{AnyPattern, Procedures};
 
@@ -92,9 +92,15 @@ impl RuleSet {
     /// Like [`Self::from_sources`], for `sources` in which reading the files already `found` mistakes.
     pub(super) fn check(
         sources: SourceFiles,
-        mut found: Vec<Diagnostic>,
+        found: Vec<Diagnostic>,
         overrides: &ModeOverrides,
     ) -> Result<Self, Report> {
+        let set = Self::check_in_part(sources, found, overrides);
+        if set.warnings.has_errors() { Err(set.warnings) } else { Ok(set) }
+    }
+
+    /// Like [`Self::check`], without the rules that have mistakes. Its warnings include the errors.
+    pub(super) fn check_in_part(sources: SourceFiles, mut found: Vec<Diagnostic>, overrides: &ModeOverrides) -> Self {
         let envelope::RuleFileContent { mut rules, names } = envelope::read_rules(&sources, &mut found);
         for rule in &mut rules {
             if let Some(found) = overrides.get(&*rule.name.value) {
@@ -104,19 +110,14 @@ impl RuleSet {
         conflict::check_names(&names, &mut found);
         let budget = Budget::default();
         conflict::check(&rules, &budget, &mut found);
-        if !found.iter().any(|one| one.severity == Severity::Error) {
-            ineffective::check(&rules, &budget, &mut found);
-        }
+        ineffective::check(&rules, &budget, &mut found);
         budget.check(&rules, &mut found);
         let report = Report::new(found, sources.clone());
-        if report.has_errors() {
-            return Err(report);
-        }
         let views: Vec<_> = rules.iter().map(Rule::view).collect();
         for (at, pattern) in AnyPattern::linked(&views) {
             rules[at].pattern = pattern;
         }
-        Ok(Self {
+        Self {
             index: Index::new(indexed_rules(&rules), namespaces(&rules, true)),
             naming: Index::new(indexed_rules(&rules), namespaces(&rules, false)),
             needs_permits: any_active(&rules, Rule::needs_permits),
@@ -127,7 +128,7 @@ impl RuleSet {
             warnings: report,
             sources,
             rules,
-        })
+        }
     }
 }
 

@@ -64,10 +64,8 @@ impl TestFiles {
         let unread: Vec<FileId> = found.iter().map(|one| one.location.file()).collect();
         let mut files = Vec::new();
         for file in sources.files().filter(|file| !unread.contains(file)) {
-            match config::parse(file, sources.text(file)) {
-                Ok(tree) => files.extend(read_test_file(file, &tree, &sources, &mut found)),
-                Err(mistake) => found.push(*mistake),
-            }
+            let tree = config::parse(file, sources.text(file), &mut found);
+            files.extend(tree.and_then(|tree| read_test_file(file, &tree, &sources, &mut found)));
         }
         let report = Report::new(found, sources);
         if report.has_errors() { Err(report) } else { Ok(Self { files, sources: report.sources }) }

@@ -126,7 +126,7 @@ fn every_span_is_known_and_covers_its_text() {
     let text = text.replace("- name: 'é'", "- name: 'é' # note\r\n    \"q\": \"x\"");
     let source = SourceFile { name: "a".to_owned(), text: text.clone() };
     let sources = SourceFiles::new(vec![source]);
-    let tree = config::parse(FileId(0), &text).unwrap();
+    let tree = config::parse(FileId(0), &text, &mut Vec::new()).unwrap();
     let mut seen = Vec::new();
     visit(&tree, &mut |node| {
         assert!(node.span.start >= 3, "{node:?}");

@@ -74,6 +74,13 @@ fn check_reads_the_files_that_the_configuration_names() {
         ("listen: 0.0.0.0:7\nadmin: 127.0.0.1:7\n", 1, "`admin` and `listen` listen on one address"),
         ("query_listen: 127.0.0.1:7\nadmin: 127.0.0.1:7\n", 1, "`admin` and `query_listen` listen on one address"),
         ("members: {'a:1': {listen: '[::1]:7'}, 'b:1': {listen: '[::1]:7'}}\n", 1, "`members.b:1` and `members.a:1`"),
+        ("listen: 0.0.0.0:7\nquery_listen: 0.0.0.0:7\nadmin: 127.0.0.1:7\n", 1, "2 errors"),
+        ("admin: 127.0.0.1:27018\n", 1, "`admin` and `listen`, by default, listen on one address"),
+        ("query_listen: 0.0.0.0:27018\n", 1, "docward.yaml:1:15"),
+        ("tls: {certificate: a.pem, key: b.pem, client_ca: c.pem}\n", 1, "3 errors"),
+        ("upstream: mongodb://h/?tlsCAFile=/a.pem&tlsCertificateKeyFile=/b.pem\n", 1, "2 errors"),
+        ("admin: 127.0.0.1:7\nlimits: {connections: 1e3, connections: .inf}\nlistn: x\n", 1, "4 errors"),
+        ("rules: [~/rules]\n", 1, "`~` is not your home folder"),
         ("listen: 127.0.0.1:7\nadmin: 127.0.0.1:8\nrules: good.yaml\n", 0, "fine"),
         ("listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nrules: good.yaml\n", 0, "fine"),
         ("hand_over: /no/such/folder/a.sock\nrules: good.yaml\n", 0, "/no/such/folder, does not exist"),
@@ -122,6 +129,19 @@ fn check_reads_the_files_that_the_configuration_names() {
         "3 errors",
     ] {
         assert!(shown.to_lowercase().contains(words), "{words}: {shown}");
+    }
+    // Mistakes in one rule do not hide what two others do to each other.
+    let (own, path) = folder("rules: .\n");
+    let rule = |name: &str, pattern: &str| format!("  - {{name: {name}, namespace: x.z, {pattern}}}\n");
+    let rules = ["version: 1\nrules:\n".to_owned(), rule("b", "bounds: {field: v, max: 1}")];
+    let rules = rules.concat() + &rule("v", "schema_version: {field: v, current: 2, minimum: 1}");
+    std::fs::write(own.path().join("two.yaml"), rules).unwrap();
+    std::fs::write(own.path().join("Old.YAML"), "").unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let output = docward(&["check", own.path().to_str().unwrap()]);
+    let shown = text(&output.stderr);
+    for words in ["R0033", "version 2 of the rule language", "Old.YAML: rule files end with .yaml or .yml"] {
+        assert!(shown.contains(words), "{words}: {shown}");
     }
     // A mistake in one key of the admin address is no mistake in another one.
     let (_folder, path) = folder("admin: nowhere\nadmin_token: short\nrules: [good.yaml]\n");
@@ -178,7 +198,7 @@ fn the_documented_example_is_correct() {
     let output = docward(&["check", "--config", &path]);
     let shown = text(&output.stderr);
     // The only errors are the missing files.
-    assert!(shown.contains("/etc/docward/tls/server.pem cannot be read") && shown.contains("2 errors"), "{shown}");
+    assert!(shown.contains("/etc/docward/tls/server.pem cannot be read") && shown.contains("4 errors"), "{shown}");
     assert!(shown.contains("--admin-token-file /etc/docward/admin-token"), "{shown}");
     assert!(Path::new(&path).starts_with(folder.path()));
 }

@@ -253,6 +253,17 @@ fn each_kind_of_failure_reports_the_actual_result() {
 }
 
 #[test]
+fn a_test_of_a_collection_without_the_rule_has_a_note() {
+    let rule = "version: 1\nrules:\n  - name: r\n    namespace: d.c\n    replacement: {}\n    tests:\n      \
+                - { given: 'db.c.find()', expect: unchanged }\n      - { given: 'db.d.replaceOne({}, {a: 1})', expect: unchanged }\n";
+    let (_folder, rules) = folder(&[("rules.yaml", rule)]);
+    let done = docward(&["test", rules.to_str().unwrap()], "");
+    let shown = text(&done.stdout);
+    assert!(done.status.success() && shown.contains(":8:9: the rule does not apply to d.d:"), "{shown}");
+    assert!(shown.ends_with("2 tests passed\n") && shown.matches("does not apply").count() == 1, "{shown}");
+}
+
+#[test]
 fn test_files_use_all_rules_of_their_folder() {
     let tests = "version: 1\ndatabase: shop\ntests:\n  - { given: 'db.orders.replaceOne({}, {a: 1})', expect: rejected }\n  \
                  - { given: 'db.inbox.updateOne({o: 1}, {$push: {m: 1}})', expect: unchanged }\n";

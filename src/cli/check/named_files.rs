@@ -1,15 +1,17 @@
-//! Reports rules, certificates and tokens that a configuration file names and that cannot be used, at their keys: also if the
+//! Reports addresses, rules, certificates and tokens that a configuration file names and that cannot be used, at their keys: also if the
 //! file has mistakes elsewhere.
 
 use std::io;
 
 use crate::cli::config_file::{AdminKeys, ConfigFile, TlsKeys, read_token};
+use crate::cli::listening::LISTEN;
 use crate::config::{Code, MapReader, NodeValue, Span};
 use crate::proxy::{ListenerTls, TlsError, UpstreamTls};
 use crate::service::ConnectionString;
 
 /// Reports the mistakes of `file`, which was read with `reader`.
 pub(super) fn check(file: &ConfigFile, reader: &mut MapReader<'_, '_, '_>) {
+    file.check_addresses(Some(LISTEN), reader);
     file.check_rules(reader);
     check_certificates(&file.tls, reader);
     check_connection("upstream", file.upstream.as_ref(), reader);
@@ -20,23 +22,24 @@ pub(super) fn check(file: &ConfigFile, reader: &mut MapReader<'_, '_, '_>) {
 fn check_certificates(keys: &TlsKeys, reader: &mut MapReader<'_, '_, '_>) {
     // A missing `certificate` is reported by the reader.
     let Some(files) = keys.clone().files().ok().flatten() else { return };
-    let Err(error) = ListenerTls::load(files) else { return };
-    let is = |path: &Option<_>| path.is_some() && path.as_deref() == error.file();
-    let key = match (is(&keys.certificate), is(&keys.key), is(&keys.client_ca)) {
-        (false, true, _) => "key",
-        (false, false, true) => "client_ca",
-        _ => "certificate",
-    };
-    let Some(span) = reader.node("tls").and_then(|tls| value_span(&tls.value, key)) else { return };
-    report(reader, span, key, &error);
+    for error in ListenerTls::mistakes(files) {
+        let is = |path: &Option<_>| path.is_some() && path.as_deref() == error.file();
+        let key = match (is(&keys.certificate), is(&keys.key), is(&keys.client_ca)) {
+            (false, true, _) => "key",
+            (false, false, true) => "client_ca",
+            _ => "certificate",
+        };
+        if let Some(span) = reader.node("tls").and_then(|tls| value_span(&tls.value, key)) {
+            report(reader, span, key, &error);
+        }
+    }
 }
 
 /// The TLS files of a connection string.
 fn check_connection(key: &'static str, uri: Option<&ConnectionString>, reader: &mut MapReader<'_, '_, '_>) {
-    let Some(Err(error)) = uri.and_then(ConnectionString::tls_files).map(UpstreamTls::load) else { return };
-    if let Some(node) = reader.node(key) {
-        report(reader, node.span, key, &error);
-    }
+    let Some(files) = uri.and_then(ConnectionString::tls_files) else { return };
+    let Some(node) = reader.node(key) else { return };
+    UpstreamTls::mistakes(files).iter().for_each(|error| report(reader, node.span, key, error));
 }
 
 fn report(reader: &mut MapReader<'_, '_, '_>, span: Span, key: &str, error: &TlsError) {

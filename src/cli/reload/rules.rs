@@ -63,7 +63,7 @@ impl Rules {
             return Ok(None);
         }
         let started = ConfigFile { members: now.members.clone(), ..self.started.clone() };
-        if let Some((_, shared)) = started.shared_address() {
+        if let Some((_, shared)) = started.shared_addresses(None).pop() {
             return Err(shared);
         }
         placement(&started).map(Some).map_err(|error| error.to_string())

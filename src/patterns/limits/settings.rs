@@ -4,7 +4,7 @@ use super::Limits;
 use super::items::ItemLimit;
 use crate::config::keys::{Constraint, DescribeSchema, Keys, ReadText, ReadValue, Setting, Size, ValueSchema};
 use crate::config::{Code, Located, MapReader, Node, NodeValue, ReadContext};
-use crate::patterns::field_path::{FieldPath, PATH};
+use crate::patterns::field_path::{ChangingField, PATH};
 
 const ITEMS: Setting<ItemLimits> =
     Setting::optional("items", ItemLimits, "Maps each array to the maximum number of its elements.");
@@ -15,6 +15,9 @@ pub(super) const KEYS: Keys =
 
 /// The server's own limit of a document.
 const LARGEST_DOCUMENT: usize = 16 << 20;
+
+/// A document with only an `_id`.
+const SMALLEST_DOCUMENT: usize = 10;
 
 /// An array of the largest document has fewer elements.
 const MOST_ITEMS: std::ops::RangeInclusive<i64> = 1..=5_000_000;
@@ -31,6 +34,11 @@ impl Limits {
         }
         if let Some(size) = document.as_ref().filter(|size| size.value > LARGEST_DOCUMENT) {
             let message = "`document` is more than 16MiB, the server's own limit";
+            reader.context().error(Code::InvalidValue, size.span, message);
+            return None;
+        }
+        if let Some(size) = document.as_ref().filter(|size| size.value < SMALLEST_DOCUMENT) {
+            let message = format!("`document` is less than {SMALLEST_DOCUMENT}B: every document is larger");
             reader.context().error(Code::InvalidValue, size.span, message);
             return None;
         }
@@ -64,7 +72,7 @@ impl ReadValue for ItemLimits {
             return None;
         }
         let read = |(key, value): &(crate::config::MappingKey, Node)| {
-            let array = FieldPath.read_text(context, &key.text, Located { value: key.text.clone(), span: key.span });
+            let array = ChangingField.read_text(context, "items", Located { value: key.text.clone(), span: key.span });
             let most = context.integer_in(&format!("items.{}", key.text), value, &MOST_ITEMS);
             Some(ItemLimit { array: array?, most: usize::try_from(most?.value).ok()? })
         };

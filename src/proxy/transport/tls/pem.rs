@@ -109,6 +109,12 @@ impl<S: PemSource> FromFiles<S> {
         Ok(Self { source, current, made_from, valid_until })
     }
 
+    /// Returns what is wrong with the files: all that cannot be read, else what [`Self::load`] returns.
+    pub fn mistakes(source: S) -> Vec<TlsError> {
+        let unreadable: Vec<TlsError> = source.files().into_iter().filter_map(|file| read_pem(file).err()).collect();
+        if unreadable.is_empty() { Self::load(source).err().into_iter().collect() } else { unreadable }
+    }
+
     /// Reloads the configuration for new handshakes.
     ///
     /// # Errors
