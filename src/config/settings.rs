@@ -47,17 +47,17 @@ pub fn read_settings<T>(
 ) -> Result<T, SettingsErrors<T>> {
     let (sources, mut found) = FileReader::settings(path, public);
     let mut settings = None;
-    if let (Some(file), true) = (sources.files().next(), found.is_empty()) {
-        if let Some(mut tree) = yaml::parse(file, sources.text(file), &mut found) {
-            if tree.value == NodeValue::Null {
-                tree.value = NodeValue::Map(Vec::new());
-            }
-            let mut context = ReadContext::new(&mut found);
-            report_variables(&tree, &mut context);
-            if let Some(mut reader) = context.map(&tree) {
-                settings = Some(read(&mut reader));
-                reader.finish();
-            }
+    if let (Some(file), true) = (sources.files().next(), found.is_empty())
+        && let Some(mut tree) = yaml::parse(file, sources.text(file), &mut found)
+    {
+        if tree.value == NodeValue::Null {
+            tree.value = NodeValue::Map(Vec::new());
+        }
+        let mut context = ReadContext::new(&mut found);
+        report_variables(&tree, &mut context);
+        if let Some(mut reader) = context.map(&tree) {
+            settings = Some(read(&mut reader));
+            reader.finish();
         }
     }
     let report = Report::new(found, sources);

@@ -86,6 +86,8 @@ fn files_are_read_as_people_have_them() {
         let time = "2026-11-28T08:44:23.379Z stdout";
         before.iter().map(|part| format!("{time} P {part}\n")).collect::<String>() + &format!("{time} F {last}")
     };
+    // serde_json sorts fields, and their order matters.
+    let collected = |line: &str| format!("{{\"insertId\": \"1\", \"resource\": {{}}, \"jsonPayload\": {line}}}");
     let reply = serde_json::json!({"totalLinesWritten": 5, "log": lines, "ok": 1});
     let shown = format!("{{\n  totalLinesWritten: 5,\n  log: [\n    '{}'\n  ],\n  ok: 1\n}}", lines.join("',\n    '"));
     for (name, content, counts) in [
@@ -102,6 +104,8 @@ fn files_are_read_as_people_have_them() {
         ("docker's own files, long lines", each(&docker_parts).into(), [0, 1]),
         ("Kubernetes' own files", each(&|line| format!("2026-11-28T08:44:23Z stdout F {line}")).into(), [0, 0]),
         ("Kubernetes' own files, long lines", each(&cri_parts).into(), [0, 0]),
+        ("a collector of logs", each(&collected).into(), [0, 0]),
+        ("a collector of logs, indented", each(&|line| collected(line).replace(": {", ":\n {")).into(), [0, 0]),
         ("getLog", reply.to_string().into(), [0, 0]),
         ("getLog, indented", format!("{reply:#}").into(), [0, 0]),
         ("getLog in mongosh", shown.into(), [0, 4]),

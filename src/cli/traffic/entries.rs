@@ -15,7 +15,6 @@ use encoding_rs_io::DecodeReaderBytesBuilder;
 use flate2::read::MultiGzDecoder;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::Value;
 
 use crate::audit::objects::{Found, ObjectScanner};
 use crate::audit::{capture, log, profile};
@@ -34,22 +33,33 @@ pub(in crate::cli) enum EntryKind {
 
 impl EntryKind {
     fn of_object(object: &[u8]) -> Option<Self> {
-        match (log::is_line(object), profile::is_line(object)) {
-            // The names of one can be in a value of the other.
-            (true, true) if serde_json::from_slice::<TopLevel>(object).is_ok_and(|top| top.op.is_some()) => {
-                Some(Self::Profile)
-            }
-            (true, _) => Some(Self::Log),
-            (false, true) => Some(Self::Profile),
-            (false, false) => None,
+        let kind = match (log::is_line(object), profile::is_line(object)) {
+            (false, false) => return None,
+            (true, _) => Self::Log,
+            (false, true) => Self::Profile,
+        };
+        // As the server writes them.
+        let is_first = |name: &[u8]| object.get(1..).is_some_and(|fields| fields.trim_ascii_start().starts_with(name));
+        match kind {
+            Self::Log if is_first(b"\"t\":") => return Some(kind),
+            Self::Profile if is_first(b"\"op\":") => return Some(kind),
+            _ => {}
+        }
+        // The names can be in a value.
+        match serde_json::from_slice(object) {
+            Ok(TopLevel { op: Some(_), .. }) => Some(Self::Profile),
+            Ok(TopLevel { ctx: Some(_), .. }) => Some(Self::Log),
+            Ok(_) => None,
+            Err(_) => Some(kind),
         }
     }
 }
 
-/// The fields of an object that a log does not have.
+/// The fields that only one kind of entry has.
 #[derive(Deserialize)]
 struct TopLevel {
     op: Option<IgnoredAny>,
+    ctx: Option<IgnoredAny>,
 }
 
 /// A file of a kind that can have entries.
@@ -260,13 +270,17 @@ impl TextEntries<'_> {
                 }
                 None => match serde_json::from_slice(object) {
                     Ok(ContainerOutput { log, stream }) => return self.output(position, &log, &stream),
-                    Err(_) if is_wrapper(object) => return self.wrapped(position, object),
+                    Err(_) if has_entry(object) => {
+                        self.has_other = true;
+                        let fields = object.get(1..object.len().saturating_sub(1));
+                        return self.text(position, fields.unwrap_or_default());
+                    }
                     Err(_) => self.has_other = true,
                 },
             },
             Found::Quoted(text) => match serde_json::from_slice::<String>(&[b"\"", text].concat()) {
-                Ok(text) => return self.text(position, &text),
-                Err(_) if is_wrapper(text) => return self.add(position, Found::Cut),
+                Ok(text) => return self.text(position, text.as_bytes()),
+                Err(_) if has_entry(text) => return self.add(position, Found::Cut),
                 Err(_) => self.has_other = true,
             },
             Found::Cut | Found::TooLong => {
@@ -284,22 +298,15 @@ impl TextEntries<'_> {
         Ok(())
     }
 
-    /// Reads the texts in an object that a container runtime or getLog has put around lines of a log.
-    fn wrapped(&mut self, position: u64, object: &[u8]) -> Result<()> {
-        let fields: serde_json::Map<String, Value> = serde_json::from_slice(object).unwrap_or_default();
-        let texts =
-            fields.values().flat_map(|value| value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice));
-        texts.filter_map(Value::as_str).try_for_each(|text| self.text(position, text))
-    }
-
-    /// Reads a text around which there is another one.
-    fn text(&mut self, position: u64, text: &str) -> Result<()> {
+    /// Reads a text around which there is another one, as a container runtime, a collector of logs or getLog puts it around
+    /// lines of a log.
+    fn text(&mut self, position: u64, text: &[u8]) -> Result<()> {
         let mut add = |_: u64, found: Found<'_>| match found {
             Found::Line { .. } => Ok(()),
             found => self.add(position, found),
         };
         let mut scanner = ObjectScanner::default();
-        scanner.scan(text.as_bytes(), &mut add)?;
+        scanner.scan(text, &mut add)?;
         scanner.finish(&mut add)
     }
 
@@ -313,9 +320,9 @@ impl TextEntries<'_> {
     }
 }
 
-/// Whether an object or a string has an entry as a text: `{"log":"{\"t\":…}\n","stream":"stdout"}`.
-fn is_wrapper(object: &[u8]) -> bool {
-    memchr::memmem::find(object, b"\\\"ctx\\\":").is_some()
+/// Whether a text that is no entry may have one in it, perhaps as a string: `{"log":"{\"t\":…}\n"}`.
+fn has_entry(text: &[u8]) -> bool {
+    memchr::memmem::find(text, b"\\\"ctx\\\":").is_some() || log::is_line(text) || profile::is_line(text)
 }
 
 /// Returns what is wrong if the file is truncated or damaged.
