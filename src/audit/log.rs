@@ -141,7 +141,7 @@ impl LogReader {
         if !is_command(line) {
             return Ok(());
         }
-        let line: LogLine<'_> = serde_json::from_slice(line).map_err(|error| Unreadable(error.to_string()))?;
+        let line: LogLine<'_> = serde_json::from_slice(line).map_err(Unreadable::from)?;
         let attr = line.attr;
         let Some((namespace, command)) = namespace_of(&attr.ns).zip(attr.command) else { return Ok(()) };
         // Logs of several servers have connections with the same number.

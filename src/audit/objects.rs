@@ -146,6 +146,7 @@ impl ObjectScanner {
             }
             if self.is_part && byte == b'\n' {
                 self.held.extend_from_slice(block.get(*from..at).unwrap_or_default());
+                self.held.pop_if(|last| *last == b'\r');
                 self.spaces = 3;
                 at += 1;
                 *from = at;
@@ -335,6 +336,7 @@ mod tests {
             // Parts of lines.
             (format!("{PART} {{\"a\":{{\n{LAST} \"b\":\"}}\\\"{{\"}}}}\n{LAST} {A}\n"), vec![A, "?", A, "?"]),
             (format!("{PART} {{\"a\":{{\"b\":\"}}\\\n{PART} \"\n{LAST} {{\"}}}}"), vec![A, "?"]),
+            (format!("{PART} {{\"a\":{{\r\n{LAST} \"b\":\"}}\\\"{{\"}}}}\r\n"), vec![A, "?"]),
             (format!("{PART} {{\"a\":\"b\n{A}"), vec!["cut", A, "?"]),
             (format!("{PART} {{\"a\":\"b\nanother line of text\n{A}"), vec!["cut", "?", A]),
             (format!("{{\"a\":{}\n{A}", "[".repeat(600)), vec!["cut", A]),

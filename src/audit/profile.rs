@@ -62,7 +62,7 @@ pub fn is_line(line: &[u8]) -> bool {
 /// # Errors
 /// [`Unreadable`] if it is not a document of `system.profile`.
 pub fn parse_line(line: &[u8], wanted: &CommandFilter<'_>, out: &mut Vec<RecordedCommand>) -> Result<(), Unreadable> {
-    let entry: ProfileEntry<'_> = serde_json::from_slice(line).map_err(|error| Unreadable(error.to_string()))?;
+    let entry: ProfileEntry<'_> = serde_json::from_slice(line).map_err(Unreadable::from)?;
     let Some((namespace, command)) = namespace_of(&entry.ns).zip(entry.command) else { return Ok(()) };
     let json = command.get();
     let form = form_of(&entry.op);

@@ -56,6 +56,12 @@ pub struct UnknownStatements {
 #[error("{0}")]
 pub struct Unreadable(pub String);
 
+impl From<serde_json::Error> for Unreadable {
+    fn from(error: serde_json::Error) -> Self {
+        Self(format!("it is not as the server writes it: {error}"))
+    }
+}
+
 /// Whether the reader's caller needs a command of this class; called before the command is parsed. The bytes are the
 /// command's JSON or BSON; both contain names literally.
 pub type CommandFilter<'w> = dyn Fn(Namespace<'_>, CommandClass, &[u8]) -> bool + 'w;
