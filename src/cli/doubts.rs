@@ -143,7 +143,7 @@ mod tests {
     fn published_scopes_are_read_as_they_were() {
         for (pattern, text) in [
             ("timestamps: { source: at, fields: [tags] }", "shop.c updates"),
-            ("bounds: { field: a b, min: 0 }", "shop.c not plain: [[\"a b\",\"$inc\",\"$unset\"]]"),
+            ("bounds: { field: a b, min: 0 }", "shop.c not plain: [[\"a b\",\"$set\",\"$inc\",\"$unset\"]]"),
             ("tree: { path: path, parent: up }", "shop.c"),
         ] {
             let scopes = rules(pattern).procedure_scopes();

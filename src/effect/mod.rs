@@ -38,8 +38,7 @@ pub use operators::{
     position, touch, touched, without_positions, write,
 };
 pub use pins::{
-    equality, id_pins_agree, is_equal, may_match_nothing, never_matching, pins_agree, pins_field, pins_inside,
-    uses_expr,
+    equality, id_pins_agree, is_equal, may_match_nothing, never_matching, pins_agree, pins_inside, uses_expr,
 };
 pub use upsert::Equalities;
 pub use write_values::{pinned_values, written_values};

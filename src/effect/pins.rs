@@ -137,12 +137,6 @@ pub fn equality<'f>(filter: Document<'f>, field: &str) -> Option<Value<'f>> {
     })
 }
 
-/// Returns whether the filter pins `field` itself, also if a server may not take it for an equality: every document that
-/// the filter matches has the value there.
-pub fn pins_field(filter: Document<'_>, field: &Path) -> bool {
-    pins(filter).into_iter().any(|pin| pin.path == field.as_str().as_bytes())
-}
-
 /// Returns whether the filter pins a field inside `field`: then every document that it matches has a document or an
 /// array there. Null also matches where there is neither.
 pub fn pins_inside(filter: Document<'_>, field: &Path) -> bool {

@@ -11,10 +11,10 @@ use smallvec::SmallVec;
 use super::arithmetic::{keeps_known, new_array, sum, zero_like};
 use super::image::{Image, Inserted, stored_fields};
 use super::node::{ImageFields, ImageNode, ImageValue, PathState};
-use super::operators::{is_positional_operator, look_below, position};
+use super::operators::{is_positional_operator, position};
 use super::pins::{PinnedPath, Pins, agree, may_match_nothing, pins, pins_and_emptiness, uses_expr};
 use crate::command::Modification;
-use crate::document::{Document, Element, Kind, Path, PathLookup, Value, paths_overlap, rest_below};
+use crate::document::{Document, Kind, Value};
 
 /// mongod fails the upsert, so nothing is inserted.
 struct UpsertFails;
@@ -79,14 +79,6 @@ impl<'s> ImageNode<'s> {
     }
 }
 
-/// Returns whether a document has no other field than that at the path `field`.
-fn holds_only(document: Value<'_>, field: &[u8]) -> bool {
-    let mut names = field.splitn(2, |byte| *byte == b'.');
-    let (name, rest) = (names.next(), names.next());
-    let is_field = |one: Element<'_>| Some(one.key) == name && rest.is_none_or(|rest| holds_only(one.value, rest));
-    document.as_document().is_some_and(|document| document.elements().all(is_field))
-}
-
 /// The server takes each equality that is not certain or leaves it. If there are more, their fields are unknown.
 const MOST_CHOICES: usize = 4;
 
@@ -118,33 +110,9 @@ impl<'s> Equalities<'s> {
         self.pins.iter().filter_map(|pin| Some((pin.path, pin.value?)))
     }
 
-    /// Returns whether the inserted document has, or may have, more from the filter at the path `around` than `field`,
-    /// which is below it.
-    pub fn gives_beside(&self, field: &Path, around: &[u8]) -> bool {
-        let field = field.as_str().as_bytes();
-        let is_beside = |value: Value<'_>| rest_below(field, around).is_none_or(|rest| !holds_only(value, rest));
-        let gives = |pin: &PinnedPath<'_>| match (pin.value, rest_below(around, pin.path)) {
-            _ if pin.path == field || !paths_overlap(pin.path, around) => false,
-            (Some(value), Some(rest)) => match look_below(rest, value) {
-                PathLookup::Found(value) => is_beside(value),
-                // The server fails to set a field below another value.
-                PathLookup::Missing | PathLookup::Blocked(_) => false,
-            },
-            (Some(value), None) if pin.path == around => is_beside(value),
-            _ => true,
-        };
-        self.pins.iter().any(gives) && !self.conflict()
-    }
-
     /// Returns whether every version of the server fails to build a document from them.
     pub fn conflict(&self) -> bool {
         !agree(self.pins.iter().filter(|pin| pin.certain)) && !self.may_match_nothing
-    }
-
-    /// Returns whether a server may fail to build a document from them: it may drop a branch of an `$or`, or, with a
-    /// collation, take several texts of an `$in` for one value, which is not known then.
-    pub fn may_conflict(&self, has_collation: bool) -> bool {
-        !agree(self.pins.iter().filter(|pin| pin.certain || has_collation || pin.value.is_some()))
     }
 
     /// Returns the document that they make, before any operator; `None` if the server cannot build one.
@@ -183,13 +151,6 @@ impl<'s> Equalities<'s> {
             Some(image)
         });
         images.chain(without_filter)
-    }
-}
-
-impl<'s> Inserted<'s> {
-    /// Returns the document after operators; `None` if the server fails them.
-    pub fn updated(&self, operators: Document<'s>) -> Option<Self> {
-        Self::of_images(self.images().filter_map(|image| image.clone().with_operators(operators).ok()))
     }
 }
 

@@ -19,6 +19,7 @@ mod limits;
 mod match_checks;
 mod numbers;
 mod ownership;
+mod promises;
 mod results;
 mod selected;
 mod sending;
@@ -321,10 +322,7 @@ impl<'f> BatchJob<'f> {
         }
         match group.stage {
             UpsertStage::Update => statement = Cow::Owned(statement.without_upsert()),
-            UpsertStage::Insert => {
-                let counted = self.counted_on_insert(index, &statement);
-                statement = Cow::Owned(counted.as_ref().unwrap_or(&statement).insert_only());
-            }
+            UpsertStage::Insert => statement = Cow::Owned(statement.insert_only()),
             UpsertStage::Whole | UpsertStage::CheckMatch => {}
         }
         if let Some(stored) = self.kind_of(group) {

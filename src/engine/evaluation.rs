@@ -43,6 +43,8 @@ pub(super) struct Evaluated<'r, 'a> {
     pub(super) numbers_on_insert: Vec<(NumberRule<'r>, i64)>,
     /// The rules for which it is not plain: it is executed in a transaction and compared.
     pub(super) checked: Vec<&'r Rule>,
+    /// The other rules whose promises must hold for what the checked ones settle.
+    pub(super) beside: Vec<&'r Rule>,
     /// The rules that the statement must still satisfy with what is added later: its numbers, and what a procedure adds.
     pub(super) must_hold: SmallVec<[&'r Rule; 1]>,
     /// The number of failed transactions for it.
@@ -86,6 +88,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
             prerequisites: Prerequisites::default(),
             numbers_on_insert: Vec::new(),
             checked: Vec::new(),
+            beside: Vec::new(),
             must_hold: SmallVec::new(),
             attempts: 0,
             contention_aborts: 0,
@@ -123,6 +126,9 @@ impl<'r, 'a> Evaluated<'r, 'a> {
             }
         }
         self.complete(applicable_rules, context, outcomes);
+        if !self.checked.is_empty() {
+            self.beside = enforced(applicable_rules).filter(|rule| !self.is_checked(rule)).collect();
+        }
         self.insert_as_replacement();
         // A procedure needs the statement that it was created for.
         if let (Some(original), None, false) = (original, self.changed_by, self.prerequisites.has_procedure()) {
@@ -317,6 +323,9 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         outcomes: &mut StatementOutcomes<'_>,
     ) {
         for (rule, enforcement) in applicable_rules {
+            if self.is_checked(rule) {
+                continue;
+            }
             let verdict = rule.pattern.finish(&self.statement);
             self.take(rule, *enforcement, verdict, context, outcomes);
         }

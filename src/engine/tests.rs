@@ -150,6 +150,16 @@ fn check_checked(pattern: &str, statement: Bson) {
     assert!(body.get_bool("startTransaction").unwrap(), "{statement}");
 }
 
+/// Checks that an update statement is not plain because of a part that contains `part`.
+fn check_not_plain(pattern: &str, statement: Bson, part: &str) {
+    let (rules, update) = (rules(&[("d.c", pattern)]), update(std::slice::from_ref(&statement)));
+    let mut plan = Plan::new(&update, &rules, NOW);
+    in_turns(&mut plan, Input::Start, &mut client_state());
+    let outcomes = plan.take_outcomes();
+    let checked = outcomes.iter().find(|outcome| outcome.kind == OutcomeKind::Check);
+    assert!(checked.is_some_and(|check| check.reason.contains(part)), "{statement}: {outcomes:?}");
+}
+
 /// Checks that an update statement is rejected with a reason that contains `why`.
 fn check_rejected(pattern: &str, statement: Bson, why: &str) {
     let rules = rules(&[("d.c", pattern)]);

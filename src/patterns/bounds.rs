@@ -191,7 +191,7 @@ impl Pattern for Bounds {
     }
 
     fn procedures(&self) -> Procedures {
-        Procedures::NotPlain(vec![(self.field.value.clone(), &["$inc", "$unset"])])
+        Procedures::NotPlain(vec![(self.field.value.clone(), &["$set", "$inc", "$unset"])])
     }
 
     fn promise(

@@ -16,19 +16,18 @@ mod room;
 
 use bson::{Bson, doc};
 
-use super::around::set_on_insert;
 use super::field_path::FieldPath;
-use super::plain;
+use super::plain::{self, NotPlain, PlainWrite};
 use super::stored_data::{DataCheck, all, any, is_absent, is_missing, is_one_array, not, value};
 use super::{
-    Applicability, Context, CountedArray, IndexPurpose, Measured, NeededIndex, NoEffectCause, NoEffectKind, Pattern,
-    Rejection, Rewrite, Unmatched, Verdict, applicability_for_content, selection,
+    Applicability, Broken, Context, CountedArray, Facts, IndexPurpose, NeededIndex, NoEffectCause, NoEffectKind,
+    Pattern, Procedures, Rejection, Settled, Unmatched, Verdict, applicability_for_content,
 };
 use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update, code};
 use crate::config::keys::{Declaration, Keys, Setting, WholeNumber};
 use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, OwnedValue, Path, PathLookup, Value, edit, paths_overlap, rest_below};
-use crate::effect::{ImageValue, PathOverlap, inserted, other_selections, touch, touched};
+use crate::effect::{PathOverlap, other_selections, touch, touched};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -53,9 +52,6 @@ const KEYS: Keys = Keys::new(
     "A growing array, split into documents with a bounded number of elements.",
     &[&ARRAY, &COUNT, &LIMIT, &OPENED],
 );
-
-/// The name of a measured value. It begins like no field of an application.
-const OTHER_ARRAY: &str = "_docward_other_array_of_bucket";
 
 impl Pattern for Bucket {
     fn declaration() -> Declaration {
@@ -143,16 +139,62 @@ impl Pattern for Bucket {
     }
 
     fn evaluate<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
-        self.verdict_on(statement, context.now, context.versions).unwrap_or_else(Verdict::Reject)
+        self.plain(statement, context.now, context.versions)
+            .unwrap_or_else(|part| Verdict::Check(plain::reason_to_check(part)))
     }
 
     fn check_final(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
-        match self.verdict_on(statement, 0, &[])? {
-            Verdict::Reject(rejection) | Verdict::Unsupported(rejection) => Err(rejection),
+        match self.plain(statement, 0, &[]).map_err(plain::reason_to_check)? {
+            Verdict::Reject(rejection) => Err(rejection),
             Verdict::Rewrite(_) => Err(Rejection::new(
                 format!("'{}' and its count '{}' could disagree", self.array, self.count),
                 "Send the push as a separate statement.",
             )),
+            _ => Ok(()),
+        }
+    }
+
+    fn procedures(&self) -> Procedures {
+        let fields = [&self.array, &self.count].into_iter().chain(&self.opened);
+        Procedures::NotPlain(fields.map(|field| (field.clone(), &[][..])).collect())
+    }
+
+    /// The count is that of the elements, and a new bucket has its time.
+    fn settle(&self, before: Option<Document<'_>>, after: Document<'_>, _: &Facts<'_, '_>) -> Vec<Settled<'_>> {
+        let is_wrong = |length: &i64| match self.count.lookup(after) {
+            PathLookup::Found(count) => count.as_whole() != Some(*length),
+            PathLookup::Missing => true,
+            PathLookup::Blocked(_) => false,
+        };
+        let count = self.length(after).ok().filter(is_wrong);
+        let opened =
+            self.opened.as_ref().filter(|opened| before.is_none() && opened.lookup(after) == PathLookup::Missing);
+        let count = count.map(|length| Settled { field: &self.count, value: Some(OwnedValue::integer(length)) });
+        count.into_iter().chain(opened.map(|field| Settled { field, value: None })).collect()
+    }
+
+    fn promise(
+        &self,
+        before: Option<Document<'_>>,
+        after: Option<Document<'_>>,
+        _: &Facts<'_, '_>,
+    ) -> Result<(), Broken> {
+        let Some(after) = after else { return Ok(()) };
+        let stored = before.map(|before| (self.length(before), self.counted(before)));
+        let length = match (self.length(after), &stored) {
+            (Ok(length), _) => length,
+            (Err(_), Some((Err(_), _))) => return Ok(()),
+            (Err(rejection), _) => return Err(rejection.into()),
+        };
+        let known = stored.as_ref().and_then(|(length, _)| length.as_ref().ok().copied()).unwrap_or_default();
+        if length > self.limit && length > known {
+            let reason =
+                format!("'{}' would go from {known} to {length} elements; the limit is {}", self.array, self.limit);
+            return Err(Rejection::new(reason, "Push into a bucket with room, or filter by the owner's fields.").into());
+        }
+        let was_wrong = stored.is_some_and(|(length, count)| length.ok() != count);
+        match (self.counted(after) == Some(length), self.count.lookup(after)) {
+            (false, PathLookup::Blocked(kind)) if !was_wrong => Err(Rejection::no_room(&self.count, kind).into()),
             _ => Ok(()),
         }
     }
@@ -195,27 +237,10 @@ impl Pattern for Bucket {
         vec![NeededIndex { collection: None, field, purpose: IndexPurpose::NotUnique, without }]
     }
 
-    /// Whether another array can have given `$` its position.
-    fn measured(&self, statement: &Statement<'_>) -> Vec<Measured> {
-        let Operation::Update(update) = &statement.operation else { return Vec::new() };
-        match self.other_arrays(update) {
-            others if others.is_empty() => Vec::new(),
-            others => vec![Measured { name: OTHER_ARRAY.to_owned(), expression: selection::has_array(&others) }],
-        }
-    }
-
-    /// Rejects a push that cannot open a bucket and matched only full ones, and a change of an element that `$` may not
-    /// have found.
-    fn unmatched(&self, statement: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
-        let (Some(stored), Operation::Update(update)) = (stored, &statement.operation) else {
+    /// Rejects a push that cannot open a bucket and matched only full ones.
+    fn unmatched(&self, _: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
+        if stored.is_none() {
             return Unmatched::Nothing;
-        };
-        let others = self.other_arrays(update);
-        if !others.is_empty() {
-            return match stored.get(OTHER_ARRAY).and_then(Value::as_bool) {
-                Some(true) => Unmatched::Reject(selection::rejection(&others)),
-                _ => Unmatched::Nothing,
-            };
         }
         Unmatched::Reject(Rejection::new(
             "every bucket that its filter matches is full, and docward cannot open one with this filter",
@@ -243,55 +268,56 @@ impl Bucket {
         Some(Self { array, count, limit, opened })
     }
 
-    /// Returns the verdict; `Forward` for a statement that this rule has already rewritten.
-    fn verdict_on<'a>(
-        &self,
-        statement: &Statement<'a>,
-        now: i64,
-        versions: &[&Path],
-    ) -> Result<Verdict<'a>, Rejection> {
-        match &statement.operation {
-            Operation::Delete(_) => Ok(Verdict::Forward),
-            Operation::Insert(insert) => {
-                let document = self.document(insert.document.as_document(), now)?;
-                let rewritten = |document| Verdict::rewrite(Operation::Insert(Insert { document }));
-                Ok(document.map_or(Verdict::Forward, rewritten))
-            }
-            Operation::Update(update) => match update.modification.meaning() {
-                Modification::Replacement(document) => {
-                    let document = self.document(document.as_document(), now)?;
-                    Ok(document.map_or(Verdict::Forward, |document| {
-                        let modification = Modification::Replacement(document);
-                        Verdict::rewrite(Operation::Update(Update { modification, ..update.clone() }))
-                    }))
+    /// Returns the count of a document, which is 0 where it is missing; `None` if it is not a whole number.
+    fn counted(&self, document: Document<'_>) -> Option<i64> {
+        match self.count.lookup(document) {
+            PathLookup::Found(count) => count.as_whole(),
+            PathLookup::Missing | PathLookup::Blocked(_) => Some(0),
+        }
+    }
+
+    /// Returns the verdict on a statement of a plain form; `Forward` for one that this rule has already rewritten.
+    ///
+    /// # Errors
+    /// The statement is not plain.
+    fn plain<'a>(&self, statement: &Statement<'a>, now: i64, versions: &[&Path]) -> Result<Verdict<'a>, NotPlain> {
+        let Operation::Update(update) = &statement.operation else {
+            let Operation::Insert(insert) = &statement.operation else { return Ok(Verdict::Forward) };
+            return Ok(match self.counted_document(insert.document.as_document(), now) {
+                Ok(None) => Verdict::Forward,
+                Ok(Some(document)) => Verdict::rewrite(Operation::Insert(Insert { document })),
+                Err(rejection) => Verdict::Reject(rejection),
+            });
+        };
+        match update.modification.meaning() {
+            Modification::Replacement(document) => match self.counted_document(document.as_document(), now) {
+                Ok(None) => Ok(Verdict::Forward),
+                Ok(Some(document)) => {
+                    let modification = Modification::Replacement(document);
+                    Ok(Verdict::rewrite(Operation::Update(Update { modification, ..update.clone() })))
                 }
-                Modification::Operators(operators) => {
-                    self.update(statement, update, operators.as_document(), now, versions)
-                }
-                Modification::ClientPipeline(_)
-                    if plain::is_apart(update, [&self.array, &self.count].into_iter().chain(&self.opened)) =>
-                {
-                    Ok(Verdict::Forward)
-                }
-                Modification::ClientPipeline(_) | Modification::Pipeline(_) => Ok(Verdict::client_pipeline()),
+                // The stored array may have as many elements.
+                Err(rejection) => Err(rejection.reason),
             },
+            Modification::Operators(operators) => {
+                match self.pushed(operators.as_document(), update.filter.as_document())? {
+                    Some(pushed) => self.push(update, operators.as_document(), pushed, now, versions),
+                    None if update.upsert => self.open_empty(update, operators.as_document(), now),
+                    None => Ok(Verdict::Forward),
+                }
+            }
+            Modification::ClientPipeline(_) | Modification::Pipeline(_)
+                if !plain::is_apart(update, [&self.array, &self.count].into_iter().chain(&self.opened)) =>
+            {
+                Err(format!("it is a pipeline that may change '{}' or '{}'", self.array, self.count))
+            }
+            Modification::ClientPipeline(_) | Modification::Pipeline(_) => Ok(Verdict::Forward),
         }
     }
 
     /// Checks the length of the array and corrects the count. Returns `None` if the document needs no change.
-    fn document<'a>(&self, document: Document<'_>, now: i64) -> Result<Option<CowDocument<'a>>, Rejection> {
-        let length = match self.array.lookup(document) {
-            PathLookup::Missing => 0,
-            PathLookup::Found(value) => {
-                value.as_array().map(|array| array.values().count() as i64).ok_or_else(|| {
-                    Rejection::new(
-                        format!("its '{}' is not an array", self.array),
-                        format!("Send '{}' as an array.", self.array),
-                    )
-                })?
-            }
-            PathLookup::Blocked(kind) => return Err(Rejection::no_room(&self.array, kind)),
-        };
+    fn counted_document<'a>(&self, document: Document<'_>, now: i64) -> Result<Option<CowDocument<'a>>, Rejection> {
+        let length = self.length(document)?;
         if length > self.limit {
             return Err(self.too_many(length));
         }
@@ -312,122 +338,66 @@ impl Bucket {
         Ok(Some(CowDocument::from_writer(bytes)))
     }
 
-    fn update<'a>(
-        &self,
-        statement: &Statement<'a>,
-        update: &Update<'a>,
-        operators: Document<'_>,
-        now: i64,
-        versions: &[&Path],
-    ) -> Result<Verdict<'a>, Rejection> {
-        let mut pushed = None;
-        let (mut counts, mut selects) = (false, false);
+    /// Returns the number of elements of the array.
+    fn length(&self, document: Document<'_>) -> Result<i64, Rejection> {
+        match self.array.lookup(document) {
+            PathLookup::Missing => Ok(0),
+            PathLookup::Found(value) => value.as_array().map(|array| array.values().count() as i64).ok_or_else(|| {
+                Rejection::new(
+                    format!("its '{}' is not an array", self.array),
+                    format!("Send '{}' as an array.", self.array),
+                )
+            }),
+            PathLookup::Blocked(kind) => Err(Rejection::no_room(&self.array, kind)),
+        }
+    }
+
+    /// Returns how many elements the operators push; `None` if they do not push into the array.
+    fn pushed(&self, operators: Document<'_>, filter: Document<'_>) -> Result<Option<i64>, NotPlain> {
+        let (mut pushed, mut counts) = (None, false);
         for (operator, path, value) in touched(operators) {
             match (operator, touch(&self.array, path), touch(&self.count, path)) {
                 (_, PathOverlap::Apart, PathOverlap::Apart) => {}
-                // `open_empty` and `push` check the whole document that an upsert inserts.
-                (b"$setOnInsert", ..) => {}
-                (b"$push", PathOverlap::Exact, _) => pushed = Some(pushes(value)?),
+                (b"$push", PathOverlap::Exact, _) => pushed = pushes(value),
                 // docward computes the count from the pushed elements.
                 (b"$inc", _, PathOverlap::Exact) => counts = true,
+                // It is the same for a stored bucket.
+                (b"$setOnInsert", PathOverlap::Exact, _) | (b"$setOnInsert", _, PathOverlap::Exact) => {}
                 // Changing an element does not change the number of elements.
-                (_, PathOverlap::Positional, _) if writes_inside_an_element(&self.array, path) => {
-                    selects |= is_selected(&self.array, path);
-                }
+                (_, PathOverlap::Positional, _) if is_in_element(&self.array, path, filter) => {}
                 (operator, ..) => {
-                    let (operator, path) = (String::from_utf8_lossy(operator), String::from_utf8_lossy(path));
-                    return Ok(Verdict::unsupported(
-                        format!("{operator} on '{path}' could make the count wrong or exceed the limit"),
-                        format!("Add to '{}' with $push only.", self.array),
-                    ));
+                    let text = String::from_utf8_lossy;
+                    let (operator, path) = (text(operator), text(path));
+                    return Err(format!("its {operator} of '{path}' may change '{}' or '{}'", self.array, self.count));
                 }
             }
         }
         match pushed {
-            Some(0) if !update.upsert => Ok(self.push_nothing(update, operators)),
-            Some(0) if !counts => self.open_empty(&statement.operation, update, operators, now),
-            Some(pushed) => self.push(statement, update, operators, pushed, now, versions),
-            None if counts => Err(Rejection::new(
-                format!("it changes the count '{}' without a $push", self.count),
-                "Leave the count out; docward maintains it.",
-            )),
-            None => {
-                let verdict = self.open_empty(&statement.operation, update, operators, now)?;
-                Ok(if selects { self.with_selection(verdict, update) } else { verdict })
+            None if counts => Err(format!("it changes '{}' without a $push that is plain", self.count)),
+            Some(0) if counts => Err(format!("it changes '{}' without pushing an element", self.count)),
+            Some(0) => Ok(None),
+            _ if pushed.is_none() && touches_with(operators, b"$push", &self.array) => {
+                Err(format!("its $push into '{}' has a $slice", self.array))
             }
+            pushed => Ok(pushed),
         }
-    }
-
-    /// Adds the condition that `$` has the position of an element in this array: with that of a longer array the server
-    /// would fill this one with nulls.
-    fn with_selection<'a>(&self, verdict: Verdict<'a>, update: &Update<'a>) -> Verdict<'a> {
-        let Some(others) = other_selections(update.filter.as_document(), self.array.as_str().as_bytes()) else {
-            return Verdict::unsupported(
-                "docward cannot tell which array gives $ its position",
-                "Use $[name] with arrayFilters, or a filter with conditions on one array.",
-            );
-        };
-        let condition = selection::no_array(&others);
-        let is_known = update.conditions.iter().any(|known| known.as_document() == condition.as_document());
-        if others.is_empty() || is_known {
-            return verdict;
-        }
-        let mut update = match verdict {
-            Verdict::Forward => update.clone(),
-            Verdict::Rewrite(Rewrite { operation: Operation::Update(update), .. }) => update,
-            other => return other,
-        };
-        update.conditions.push(condition);
-        Verdict::Rewrite(Rewrite { operation: Operation::Update(update), checks_match: true, no_effect: None })
-    }
-
-    /// Returns the fields of which none may be an array, if the update uses `$` in this array.
-    fn other_arrays<'u>(&self, update: &'u Update<'_>) -> Vec<&'u str> {
-        let Some(operators) = update.operators() else { return Vec::new() };
-        if !touched(operators).any(|(_, path, _)| is_selected(&self.array, path)) {
-            return Vec::new();
-        }
-        other_selections(update.filter.as_document(), self.array.as_str().as_bytes()).unwrap_or_default()
-    }
-
-    /// Rewrites a push of no elements: it needs no room, and the count does not change.
-    fn push_nothing<'a>(&self, update: &Update<'a>, operators: Document<'_>) -> Verdict<'a> {
-        let counts = touched(operators).any(|(operator, path, value)| {
-            operator == b"$inc" && touch(&self.count, path) != PathOverlap::Apart && value.as_integer() != Some(0)
-        });
-        if !counts {
-            return Verdict::Forward;
-        }
-        let on_insert = set_on_insert(operators, &self.count, |_| false).unwrap_or_default();
-        let modification = Modification::Operators(self.counted(operators, &on_insert, 0, None));
-        Verdict::rewrite(Operation::Update(Update { modification, ..update.clone() }))
     }
 
     /// Evaluates an upsert without a push: it inserts an empty bucket, or one with a correct count.
-    fn open_empty<'a>(
-        &self,
-        operation: &Operation<'a>,
-        update: &Update<'a>,
-        operators: Document<'_>,
-        now: i64,
-    ) -> Result<Verdict<'a>, Rejection> {
-        let Some(image) = inserted(operation) else { return Ok(Verdict::Forward) };
-        let length = match image.at(&self.array) {
-            ImageValue::Missing => Some(0),
-            ImageValue::Value(value) => value.as_array().map(|array| array.values().count() as i64),
-            ImageValue::Some(_) | ImageValue::Unknown | ImageValue::Blocked(_) => None,
+    fn open_empty<'a>(&self, update: &Update<'a>, operators: Document<'_>, now: i64) -> Result<Verdict<'a>, NotPlain> {
+        let length = match plain::inserted(update, &self.array)? {
+            PlainWrite::Untouched => Some(0),
+            PlainWrite::Set(value) => value.as_array().map(|array| array.values().count() as i64),
+            _ => None,
         };
         let length = length.filter(|length| *length <= self.limit);
-        match (length, image.at(&self.count)) {
-            (Some(length), ImageValue::Value(count)) if count.as_whole() == Some(length) => Ok(Verdict::Forward),
-            (Some(length), ImageValue::Missing) => {
-                let modification = Modification::Operators(self.with_new_fields(operators, &image, length, now));
+        match (length, plain::inserted(update, &self.count)?) {
+            (Some(length), PlainWrite::Set(count)) if count.as_whole() == Some(length) => Ok(Verdict::Forward),
+            (Some(length), PlainWrite::Untouched) => {
+                let modification = Modification::Operators(self.with_new_fields(update, operators, length, now));
                 Ok(Verdict::rewrite(Operation::Update(Update { modification, ..update.clone() })))
             }
-            _ => Err(Rejection::new(
-                format!("as an upsert it could insert a bucket whose '{}' is wrong", self.count),
-                "Open buckets with $push.",
-            )),
+            _ => Err(format!("as an upsert, it may insert a bucket whose '{}' is wrong", self.count)),
         }
     }
 
@@ -439,25 +409,26 @@ impl Bucket {
     }
 }
 
-/// Returns how many elements a `$push` adds.
-fn pushes(value: Value<'_>) -> Result<i64, Rejection> {
-    let Some(modifiers) = value.as_document().filter(|document| document.get("$each").is_some()) else { return Ok(1) };
-    if modifiers.get("$slice").is_some() {
-        return Err(Rejection::new("its $slice would remove counted elements", "Leave $slice out."));
-    }
-    let each = modifiers.get("$each").and_then(Value::as_array);
+/// Returns how many elements a `$push` adds; `None` if it can remove some.
+fn pushes(value: Value<'_>) -> Option<i64> {
+    let Some(modifiers) = value.as_document().filter(|document| document.get("$each").is_some()) else {
+        return Some(1);
+    };
+    let each = modifiers.get("$each").and_then(Value::as_array).filter(|_| modifiers.get("$slice").is_none());
     each.map(|each| each.values().count() as i64)
-        .ok_or_else(|| Rejection::new("its $each is not an array", "Send $each as an array."))
 }
 
-/// Returns whether the path is below the position that `$` has in the array, as `messages.$.read` is.
-fn is_selected(array: &Path, path: &[u8]) -> bool {
-    let below = rest_below(path, array.as_str().as_bytes());
-    below.and_then(|below| below.strip_prefix(b"$")).is_some_and(|rest| rest.first().is_none_or(|next| *next == b'.'))
+fn touches_with(operators: Document<'_>, operator: &[u8], field: &Path) -> bool {
+    touched(operators).any(|(own, path, _)| own == operator && touch(field, path) == PathOverlap::Exact)
 }
 
 /// Returns whether the path is below a position that the statement finds, as `messages.$.read` is. A number could be a
-/// position that does not exist yet.
-fn writes_inside_an_element(array: &Path, path: &[u8]) -> bool {
-    rest_below(path, array.as_str().as_bytes()).is_some_and(|below| below.starts_with(b"$"))
+/// position that does not exist yet, and so is that of `$` if another array of the document can have given it.
+fn is_in_element(array: &Path, path: &[u8], filter: Document<'_>) -> bool {
+    let part = rest_below(path, array.as_str().as_bytes()).and_then(|below| below.split(|byte| *byte == b'.').next());
+    match part {
+        Some(b"$") => other_selections(filter, array.as_str().as_bytes()).is_some_and(|others| others.is_empty()),
+        Some(part) => part.starts_with(b"$"),
+        None => false,
+    }
 }

@@ -123,7 +123,8 @@ impl Pattern for Copies {
     }
 
     fn procedures(&self) -> Procedures {
-        let copies = || self.entries.iter().flat_map(CopiesEntry::paths).map(|path| (path.clone(), &[][..])).collect();
+        let copies =
+            || self.entries.iter().flat_map(CopiesEntry::paths).map(|path| (path.clone(), &["$set"][..])).collect();
         if self.rejects_deletes() { Procedures::All } else { Procedures::NotPlain(copies()) }
     }
 

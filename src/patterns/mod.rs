@@ -61,7 +61,7 @@ pub use mode::Mode;
 use numbering::Numbering;
 pub use plain::may_have_checked;
 pub use procedure::{PlainField, Procedures};
-pub use promise::{Broken, Facts, replaces_by_pipeline};
+pub use promise::{Broken, Facts, Settled, replaces_by_pipeline};
 pub use rejection::{MAX_REASON_LENGTH, NoEffect, NoEffectKind, Rejection};
 pub use requirement::Requirement;
 pub use stored_data::{Backfill, DataCheck, Search};
@@ -352,6 +352,13 @@ pub trait Pattern {
         Ok(())
     }
 
+    /// Returns what the rule sets in a document that a checked statement has inserted (`before` is `None`) or changed, before
+    /// its promise is checked.
+    fn settle(&self, before: Option<Document<'_>>, after: Document<'_>, facts: &Facts<'_, '_>) -> Vec<Settled<'_>> {
+        let _ = (before, after, facts);
+        Vec::new()
+    }
+
     /// Completes a statement after all rules have changed it; patterns are called in the order of evaluation.
     fn finish<'a>(&self, statement: &Statement<'a>) -> Verdict<'a> {
         let _ = statement;
@@ -361,12 +368,6 @@ pub trait Pattern {
     /// Returns the kind of the stored value that a [`Prerequisite::Incrementable`] is about.
     fn stored_kind(&self, stored: Document<'_>) -> StoredKind {
         let _ = stored;
-        StoredKind::Number
-    }
-
-    /// Returns the same kind for the document that the upsert inserts, which may take a value from its filter.
-    fn inserted_kind(&self, statement: &Statement<'_>) -> StoredKind {
-        let _ = statement;
         StoredKind::Number
     }
 

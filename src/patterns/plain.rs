@@ -5,10 +5,12 @@
 //! Nothing here computes what the server would do with an odd statement. When random tests find a fault in a plain form,
 //! the first remedy is to remove the form from this module.
 
+use smallvec::SmallVec;
+
 use super::Rejection;
 use super::promise::is_related;
 use crate::command::{Modification, Operation, Update};
-use crate::document::{Document, Element, Kind, Path, PathLookup, Value};
+use crate::document::{Document, Element, Kind, Path, PathLookup, Value, paths_overlap};
 use crate::effect::{PathOverlap, Write, each, is_position, on_insert, on_stored, touch, without_positions};
 
 /// How a plain form writes a field.
@@ -37,9 +39,9 @@ const SHRINKING: [&[u8]; 3] = [b"$pull", b"$pullAll", b"$pop"];
 
 /// Operators of [`PlainField`](super::procedure::PlainField)s that are written as a whole.
 pub(super) const WRITING_ONE: &[&str] =
-    &["$inc", "$mul", "$min", "$max", "$push", "$addToSet", "$pull", "$pullAll", "$pop"];
+    &["$set", "$inc", "$mul", "$min", "$max", "$push", "$addToSet", "$pull", "$pullAll", "$pop"];
 /// The same for arrays.
-pub(super) const OF_ARRAYS: &[&str] = &["$push", "$addToSet", "$pull", "$pullAll", "$pop", "$unset", "$inc"];
+pub(super) const OF_ARRAYS: &[&str] = &["$set", "$push", "$addToSet", "$pull", "$pullAll", "$pop", "$unset", "$inc"];
 
 /// What a statement shows of what it stores.
 pub(super) enum Form<'s, 'o> {
@@ -66,18 +68,27 @@ pub(super) fn reason_to_check(part: NotPlain) -> Rejection {
     Rejection::new(part, hint)
 }
 
+/// Stands among the operators that are plain for a field for a replacement. Other rules may make operators of it.
+pub(super) const REPLACEMENT: &str = "replacement";
+
 /// Returns whether a rule may have checked a client's update, also after changes of other rules: those make operators of
-/// replacements and pipelines. `fields` are the rule's, each as its path and the operators that are plain for it beside `$set`.
+/// replacements and pipelines. `fields` are the rule's, each as its path and the operators that are plain for it; `folds`:
+/// whether the update has a collation.
 #[must_use]
-pub fn may_have_checked(fields: &[Vec<String>], operation: &Operation<'_>) -> bool {
+pub fn may_have_checked(fields: &[Vec<String>], operation: &Operation<'_>, folds: bool) -> bool {
     let Operation::Update(update) = operation else { return false };
-    let is_simple = matches!(update.modification, Modification::Operators(_)) && !update.upsert;
+    if matches!(update.modification, Modification::Replacement(_)) && !folds {
+        let is_listed = |field: &Vec<String>| field.iter().skip(1).any(|operator| operator == REPLACEMENT);
+        return !fields.iter().all(is_listed);
+    }
+    let is_simple = matches!(update.modification, Modification::Operators(_)) && !update.upsert && !folds;
     let is_plain = |texts: &Vec<String>| {
         let Some((path, operators)) = texts.split_first() else { return false };
         let Some(field) = Path::parse(path) else { return false };
         let is_listed = |operator: &[u8]| operators.iter().any(|known| known.as_bytes() == operator);
         match stored(update, &field) {
-            Ok(PlainWrite::Untouched | PlainWrite::Set(_)) => true,
+            Ok(PlainWrite::Untouched) => true,
+            Ok(PlainWrite::Set(_)) => is_listed(b"$set"),
             Ok(PlainWrite::Removed) => is_listed(b"$unset"),
             Ok(PlainWrite::Shrinks(operator)) => is_listed(operator),
             Ok(PlainWrite::Operator((operator, path, value))) => {
@@ -134,17 +145,16 @@ pub(super) fn stored<'s>(update: &'s Update<'_>, field: &Path) -> Result<PlainWr
 /// # Errors
 /// The update is not plain for this field: for example, its filter may give the field a value.
 pub(super) fn inserted<'s>(update: &'s Update<'_>, field: &Path) -> Result<PlainWrite<'s>, NotPlain> {
+    let may_give = || format!("as an upsert, its filter may give '{field}' a value");
     let (mut equal, mut is_certain) = (None, true);
-    for condition in update.filter.as_document().elements() {
+    for condition in conditions(update.filter.as_document()).ok_or_else(may_give)? {
         is_certain &= is_equality(condition.value);
         match condition.key {
-            b"$comment" => {}
             key if key == field.as_str().as_bytes() && is_equality(condition.value) && equal.is_none() => {
                 equal = Some(condition.value);
             }
-            key if key.starts_with(b"$") || is_related(field, key) => {
-                return Err(format!("as an upsert, its filter may give '{field}' a value"));
-            }
+            b"$or" if !is_apart_from(condition.value, field) => return Err(may_give()),
+            key if is_related(field, key) => return Err(may_give()),
             _ => {}
         }
     }
@@ -152,13 +162,68 @@ pub(super) fn inserted<'s>(update: &'s Update<'_>, field: &Path) -> Result<Plain
         (write, None) => Ok(write),
         // With a condition that matches nothing, the server takes no field from the filter.
         (PlainWrite::Untouched, Some(value)) if is_certain => Ok(PlainWrite::Set(value)),
-        _ => Err(format!("as an upsert, its filter may give '{field}' a value")),
+        _ => Err(may_give()),
     }
+}
+
+/// Returns whether no branch of an `$or` has a condition on the field: servers make one equality of equal branches.
+fn is_apart_from(branches: Value<'_>, field: &Path) -> bool {
+    let is_apart = |condition: Element<'_>| !condition.key.starts_with(b"$") && !is_related(field, condition.key);
+    let branches = branches.as_array().unwrap_or(Document::EMPTY).values();
+    branches.filter_map(Value::as_document).all(|branch| branch.elements().all(is_apart))
+}
+
+/// Returns the conditions of an upsert's filter, with those in `$and`; `None` if another one may give a value. Of an `$or`
+/// the server takes values only if it has one branch.
+fn conditions(filter: Document<'_>) -> Option<SmallVec<[Element<'_>; 8]>> {
+    let (mut conditions, mut unread) = (SmallVec::new(), SmallVec::<[Document<'_>; 4]>::from_elem(filter, 1));
+    while let Some(filter) = unread.pop() {
+        for condition in filter.elements() {
+            let branches = || condition.value.as_array().unwrap_or(Document::EMPTY).values();
+            match condition.key {
+                b"$comment" => {}
+                b"$and" => unread.extend(branches().map(Value::as_document).collect::<Option<Vec<_>>>()?),
+                b"$or" if branches().count() > 1 => conditions.push(condition),
+                key if key.starts_with(b"$") => return None,
+                _ => conditions.push(condition),
+            }
+        }
+    }
+    Some(conditions)
 }
 
 /// Whether a condition with this value is an equality, and a value like this is inserted.
 fn is_equality(value: Value<'_>) -> bool {
-    value.kind.is_number() || matches!(value.kind, Kind::String | Kind::ObjectId | Kind::Boolean | Kind::DateTime)
+    let is_usual = matches!(value.kind, Kind::String | Kind::ObjectId | Kind::Boolean | Kind::DateTime | Kind::Binary);
+    value.kind.is_number() || is_usual
+}
+
+/// Conditions that give no value, and are true for some.
+const COMPARISONS: [&[u8]; 7] = [b"$lt", b"$lte", b"$gt", b"$gte", b"$ne", b"$exists", b"$type"];
+
+/// Returns the fields that the server takes from the filter of an upsert, as equalities with ordinary values and documents
+/// of such; `None` if the filter is not plain: it may give others, or match nothing.
+pub(super) fn given(filter: Document<'_>) -> Option<SmallVec<[&[u8]; 4]>> {
+    let compares = |operators: Document<'_>| operators.elements().all(|one| COMPARISONS.contains(&one.key));
+    let is_operator = |one: Element<'_>| match one.key {
+        b"$not" => one.value.as_document().is_some_and(compares),
+        operator => COMPARISONS.contains(&operator),
+    };
+    let is_field = |one: Element<'_>| !one.key.starts_with(b"$") && is_equality(one.value);
+    let mut given = SmallVec::<[&[u8]; 4]>::new();
+    for Element { key, value } in conditions(filter)? {
+        let is_value = match value.as_document() {
+            Some(operators) if !operators.is_empty() && operators.elements().all(is_operator) => continue,
+            Some(fields) => fields.elements().all(is_field),
+            None => is_equality(value),
+        };
+        let is_path = !key.split(|byte| *byte == b'.').any(|part| part.is_empty() || part.starts_with(b"$"));
+        if !is_value || !is_path || given.iter().any(|other| paths_overlap(other, key)) {
+            return None;
+        }
+        given.push(key);
+    }
+    Some(given)
 }
 
 /// Returns the field that the update itself writes in the document that it inserts.

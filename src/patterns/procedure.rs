@@ -13,7 +13,7 @@ use crate::document::{CowDocument, Document, Path};
 /// The field that is set and unset again to cause a write conflict. It is never visible outside the transaction.
 pub(super) const TOUCH: &str = "_docward_touch";
 
-/// A field, and operators that are plain for it beside `$set`.
+/// A field, and the operators that are plain for it.
 pub type PlainField = (Path, &'static [&'static str]);
 
 /// The statements of a pattern that can require a procedure.

@@ -3,8 +3,8 @@
 use smallvec::SmallVec;
 
 use super::Rejection;
-use crate::command::{Modification, Namespace, Operation};
-use crate::document::{Document, Path, Value, paths_overlap};
+use crate::command::{Modification, Namespace, Operation, Statement};
+use crate::document::{Document, OwnedValue, Path, Value, paths_overlap};
 use crate::effect::{on_stored, without_positions};
 use crate::shell::value_text;
 use crate::text::shorten;
@@ -23,6 +23,14 @@ impl From<Rejection> for Broken {
     }
 }
 
+/// A field that a rule sets in a document that a checked statement has written.
+#[derive(Debug, Clone)]
+pub struct Settled<'p> {
+    pub field: &'p Path,
+    /// `None`: the server's time.
+    pub value: Option<OwnedValue>,
+}
+
 /// The values of a field in a document; several if its path leads through arrays.
 pub(super) type Held<'d> = SmallVec<[Value<'d>; 1]>;
 
@@ -30,6 +38,8 @@ pub(super) type Held<'d> = SmallVec<[Value<'d>; 1]>;
 #[derive(Debug, Clone)]
 pub struct Facts<'s, 'o> {
     pub(super) namespace: Namespace<'s>,
+    /// Whether the statement has a collation.
+    pub(super) folds: bool,
     operation: &'s Operation<'o>,
     targets: Targets<'s>,
 }
@@ -45,7 +55,8 @@ enum Targets<'s> {
 impl<'s, 'o> Facts<'s, 'o> {
     /// Returns the facts of a statement. Operators and the stages `$set`, `$addFields` and `$unset` name their fields; other
     /// stages and replacements name all.
-    pub fn new(operation: &'s Operation<'o>, namespace: Namespace<'s>) -> Self {
+    pub fn new(statement: &'s Statement<'o>, namespace: Namespace<'s>) -> Self {
+        let operation = &statement.operation;
         let targets = match operation {
             Operation::Insert(_) | Operation::Delete(_) => Targets::All,
             Operation::Update(update) => match update.modification.meaning() {
@@ -56,12 +67,17 @@ impl<'s, 'o> Facts<'s, 'o> {
                 Modification::ClientPipeline(stages) => stage_targets(*stages).map_or(Targets::All, Targets::Paths),
             },
         };
-        Self { namespace, operation, targets }
+        Self { namespace, folds: statement.option("collation").is_some(), operation, targets }
     }
 
     /// Returns the statement, for what its filter names by equality and which operator names a field.
     pub(super) fn operation(&self) -> &'s Operation<'o> {
         self.operation
+    }
+
+    /// Returns whether the statement names the document as a whole: it is a replacement, or a pipeline that makes another one.
+    pub(super) fn names_all(&self) -> bool {
+        matches!(self.targets, Targets::All)
     }
 
     /// Returns whether the statement names the field, a part of it or a field around it, in this stored document. A number in
@@ -138,6 +154,12 @@ pub(super) fn stage_targets(stages: Document<'_>) -> Option<SmallVec<[&[u8]; 8]>
                 Some(names) => targets.extend(names.values().filter_map(Value::as_string_bytes)),
                 None => targets.push(stage.value.as_string_bytes()?),
             },
+            b"$project" => {
+                for field in stage.value.as_document()?.elements() {
+                    let is_excluded = field.value.as_flag() == Some(false) && !field.key.starts_with(b"$");
+                    targets.push(is_excluded.then_some(field.key)?);
+                }
+            }
             _ => return None,
         }
     }

@@ -13,6 +13,7 @@ mod attempts;
 mod claim;
 mod lock;
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
 use bson::{Bson, doc};
@@ -21,18 +22,19 @@ use smallvec::{SmallVec, smallvec};
 
 use super::collation::contains_text;
 use super::field_path::FieldPath;
-use super::number::Bound;
-use super::plain;
+use super::number::{Bound, sign};
+use super::plain::{self, NotPlain, PlainWrite};
+use super::promise::shown;
 use super::stored_data::{DataCheck, all, any, is_absent, not, value};
 use super::{
-    AnyPattern, Applicability, Context, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection, Requirement,
-    Unmatched, Verdict, WeakerSetting, applicability_for_content,
+    AnyPattern, Applicability, Broken, Context, Facts, NoEffect, NoEffectCause, NoEffectKind, Pattern, Procedures,
+    Rejection, Requirement, Settled, Unmatched, Verdict, WeakerSetting, applicability_for_content,
 };
 use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{self, Declaration, DeclaredScalar, Keys, Mapping, Setting, WholeNumber};
 use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, edit};
-use crate::effect::{Change, ImageValue, WrittenBy, change, equality, inserted, touched};
+use crate::effect::{Change, WrittenBy, change, equality, is_equal, touched};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -187,11 +189,75 @@ impl Pattern for Queue {
 
     fn check_final(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
         match self.verdict_on(statement, 0)? {
-            Verdict::Reject(rejection) | Verdict::Unsupported(rejection) => Err(rejection),
+            Verdict::Reject(rejection) | Verdict::Check(rejection) => Err(rejection),
             Verdict::Rewrite(_) => Err(Rejection::new(
                 "a job would be locked, or inserted, without its lease",
                 "Send it as a separate statement.",
             )),
+            _ => Ok(()),
+        }
+    }
+
+    fn procedures(&self) -> Procedures {
+        Procedures::All
+    }
+
+    /// A new job has all fields of the lease, and a free one that is locked has its claim counted and timed.
+    fn settle(&self, before: Option<Document<'_>>, after: Document<'_>, _: &Facts<'_, '_>) -> Vec<Settled<'_>> {
+        let zero = || Some(OwnedValue::int32(0));
+        let new = [(&self.locked, Some(OwnedValue::boolean(false))), (&self.locked_at, None), (&self.attempts, zero())];
+        let fields = match before {
+            None => new.into_iter().filter(|(field, _)| field.lookup(after) == PathLookup::Missing).collect(),
+            Some(before) if self.is_claimed_by(before, after) => {
+                let next =
+                    self.held(before, &self.attempts).map_or(Some(1), |attempts| attempts.as_integer()?.checked_add(1));
+                vec![(&self.attempts, next.map(OwnedValue::integer)), (&self.locked_at, None)]
+            }
+            Some(_) => Vec::new(),
+        };
+        fields.into_iter().map(|(field, value)| Settled { field, value }).collect()
+    }
+
+    fn promise(
+        &self,
+        before: Option<Document<'_>>,
+        after: Option<Document<'_>>,
+        facts: &Facts<'_, '_>,
+    ) -> Result<(), Broken> {
+        let attempts = |job| self.held(job, &self.attempts);
+        let Some(before) = before else {
+            let Some(inserted) = after else { return Ok(()) };
+            attempts(inserted).map_or(Ok(()), |number| self.check_number(number))?;
+            return Ok(self.check_lock(inserted)?);
+        };
+        let was_claimed = self.is_locked(before) || attempts(before).and_then(sign) == Some(Ordering::Greater);
+        if was_claimed && let Some(target) = Target::of_facts(facts) {
+            self.check_fence(target)?;
+        }
+        let Some(after) = after else { return Ok(()) };
+        if self.held(before, &self.locked) != self.held(after, &self.locked) {
+            self.check_lock(after)?;
+        }
+        let (old, new) = (attempts(before), attempts(after));
+        match (self.is_claimed_by(before, after), old) {
+            (true, Some(number)) => {
+                self.check_number(number)?;
+                if self.max_attempts.is_some_and(|most| Bound::Integer(most).compare(number) != Some(Ordering::Less)) {
+                    let reason = format!("it would claim a job with '{}' {}", self.attempts, shown(&[number]));
+                    return Err(Rejection::new(reason, "No worker claims it again.").into());
+                }
+                Ok(())
+            }
+            (true, None) => Ok(()),
+            (false, _) if old.is_some() && !old.zip(new).is_some_and(|(old, new)| is_equal(old, new)) => {
+                let values = [old, new].map(|number| shown(number.as_slice()));
+                let reason = format!("'{}' would go from {} to {}", self.attempts, values[0], values[1]);
+                Err(Rejection::new(reason, "Only a claim increments it. Leave it as it is.").into())
+            }
+            (false, _) if self.is_locked(after) && self.held(after, &self.locked_at).is_none() => {
+                let had_time = self.held(before, &self.locked_at).is_some();
+                if had_time { Err(self.without_time().into()) } else { Ok(()) }
+            }
             _ => Ok(()),
         }
     }
@@ -226,6 +292,16 @@ struct Target<'s> {
 }
 
 impl<'s> Target<'s> {
+    /// Returns the jobs of a checked statement.
+    fn of_facts(facts: &Facts<'s, '_>) -> Option<Self> {
+        let folds = facts.folds;
+        match facts.operation() {
+            Operation::Insert(_) => None,
+            Operation::Update(update) => Some(Self { filter: update.filter.as_document(), multi: update.multi, folds }),
+            Operation::Delete(delete) => Some(Self { filter: delete.filter.as_document(), multi: delete.multi, folds }),
+        }
+    }
+
     fn new(statement: &Statement<'_>, filter: &'s CowDocument<'_>, multi: bool) -> Self {
         Self { filter: filter.as_document(), multi, folds: statement.option("collation").is_some() }
     }
@@ -297,7 +373,7 @@ impl Queue {
             }
             Operation::Delete(delete) => {
                 let target = Target::new(statement, &delete.filter, delete.multi);
-                self.check_fence(target).map(|()| Verdict::ForwardConditional(LOST_CLAIM))
+                self.fenced(target)
             }
             Operation::Update(update) => self.update(statement, update, now),
         }
@@ -356,31 +432,36 @@ impl Queue {
         let target = Target::new(statement, &update.filter, update.multi);
         let meaning = update.modification.meaning();
         if matches!(meaning, Modification::ClientPipeline(_)) {
-            if !plain::is_apart(update, [&self.locked, &self.locked_at, &self.attempts]) {
-                return Ok(Verdict::client_pipeline());
-            }
-            return self.check_fence(target).map(|()| Verdict::ForwardConditional(LOST_CLAIM));
+            return match plain::is_apart(update, [&self.locked, &self.locked_at, &self.attempts]) {
+                true => self.fenced(target),
+                false => Ok(not_plain("it is a pipeline that may change the fields of the lease")),
+            };
         }
         if let Modification::Operators(operators) = meaning
             && touched(operators.as_document()).all(|(operator, ..)| operator == b"$setOnInsert")
         {
-            return if update.upsert { self.enqueue(operation, update, now) } else { Ok(Verdict::Forward) };
+            return Ok(match update.upsert {
+                true => self.enqueue(update, operators.as_document(), now).unwrap_or_else(not_plain),
+                false => Verdict::Forward,
+            });
         }
         if let (Modification::Replacement(document), true) = (meaning, update.upsert) {
             return self.first_save(update, document.as_document(), now);
         }
         match (self.lock(operation)?, self.attempt(operation, filter)) {
-            (Lock::Unclear(written), _) => Ok(Verdict::unsupported(
-                format!("{} on '{}' is neither a claim nor a release", text(written.operator), text(written.path)),
-                format!("Claim with $set: {{{0}: true}}, release with $set: {{{0}: false}}.", self.locked),
-            )),
+            (Lock::Unclear(written), _) => Ok(not_plain(format!(
+                "its {} of '{}' is neither a claim nor a release",
+                text(written.operator),
+                text(written.path)
+            ))),
             (Lock::Taken, AttemptChange::Same) => self.save(operation, update, target),
             (Lock::Taken, attempt) => self.claim(operation, update, attempt, now),
             (Lock::Kept | Lock::Freed, AttemptChange::Untouched | AttemptChange::Same) => {
                 if update.upsert {
-                    return Err(upsert_of_a_job());
+                    Ok(upsert_of_a_job())
+                } else {
+                    self.fenced(target)
                 }
-                self.check_fence(target).map(|()| Verdict::ForwardConditional(LOST_CLAIM))
             }
             (Lock::Kept | Lock::Freed, AttemptChange::Next | AttemptChange::Other) => {
                 Err(self.changes_attempts(update))
@@ -448,40 +529,68 @@ impl Queue {
     }
 
     /// Evaluates an upsert that changes no stored job: adds the missing fields to the inserted document.
-    fn enqueue<'a>(&self, operation: &Operation<'a>, update: &Update<'a>, now: i64) -> Result<Verdict<'a>, Rejection> {
-        // The server rejects the insert of such a document.
-        let Some(image) = inserted(operation) else { return Ok(Verdict::Forward) };
-        match image.at(&self.attempts) {
-            ImageValue::Missing => {}
-            ImageValue::Value(attempts) => self.check_number(attempts)?,
-            ImageValue::Some(_) | ImageValue::Unknown | ImageValue::Blocked(_) => return Err(upsert_of_a_job()),
+    fn enqueue<'a>(&self, update: &Update<'a>, operators: Document<'_>, now: i64) -> Result<Verdict<'a>, NotPlain> {
+        let new_fields = self.new_fields(now);
+        let mut lacking: SmallVec<[(&Path, Value<'_>); 3]> = SmallVec::new();
+        for (field, value) in &new_fields {
+            match plain::inserted(update, field)? {
+                PlainWrite::Untouched => lacking.push((field, value.as_value())),
+                PlainWrite::Set(value) if *field == &self.attempts && !attempts::is_countable(value) => {
+                    return Err(format!("it sets '{field}' to a value that a claim cannot count"));
+                }
+                PlainWrite::Set(value) if value.kind != Kind::Array => {}
+                _ => return Err(format!("as an upsert, it may insert another '{field}'")),
+            }
         }
-        match image.at(&self.locked) {
-            ImageValue::Value(lock) if lock.kind == Kind::Array => return Err(self.array_as_lock()),
-            ImageValue::Some(None | Some(Kind::Array)) => return Err(upsert_of_a_job()),
-            _ => {}
-        }
-        let news = self.new_fields(now);
-        // Whether the filter gives the field its value depends on the server's version, so it cannot be added either.
-        if news.iter().any(|(field, _)| image.at(field) == ImageValue::Unknown) {
-            return Err(upsert_of_a_job());
-        }
-        let lacking = || news.iter().filter(|(field, _)| image.at(field) == ImageValue::Missing);
-        let Modification::Operators(operators) = &update.modification else { return Ok(Verdict::Forward) };
-        if lacking().next().is_none() {
+        if lacking.is_empty() {
             return Ok(Verdict::Forward);
         }
-        let operators = operators.as_document();
         let on_insert = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
         let operators = CowDocument::build(|w| {
             operators.elements().filter(|one| one.key != b"$setOnInsert").for_each(|one| w.element(one));
             w.nested("$setOnInsert", |w| {
                 w.elements(on_insert);
-                lacking().for_each(|(field, value)| w.value(field.as_str(), value.as_value()));
+                lacking.iter().for_each(|(field, value)| w.value(field.as_str(), *value));
             });
         });
         let modification = Modification::Operators(operators);
         Ok(Verdict::rewrite(Operation::Update(Update { modification, ..update.clone() })))
+    }
+
+    /// Returns the value of a field of a job, if it is there and not null.
+    fn held<'d>(&self, job: Document<'d>, field: &Path) -> Option<Value<'d>> {
+        match field.lookup(job) {
+            PathLookup::Found(value) if !matches!(value.kind, Kind::Null | Kind::Undefined) => Some(value),
+            _ => None,
+        }
+    }
+
+    fn is_locked(&self, job: Document<'_>) -> bool {
+        self.held(job, &self.locked).is_some_and(|lock| !lock::is_free(lock))
+    }
+
+    /// Whether a statement has locked a free job.
+    fn is_claimed_by(&self, before: Document<'_>, after: Document<'_>) -> bool {
+        !self.is_locked(before) && self.is_locked(after)
+    }
+
+    fn check_lock(&self, job: Document<'_>) -> Result<(), Rejection> {
+        match self.held(job, &self.locked) {
+            Some(lock) if lock.kind == Kind::Array => Err(self.array_as_lock()),
+            _ => Ok(()),
+        }
+    }
+
+    fn without_time(&self) -> Rejection {
+        Rejection::new(
+            format!("it keeps the lock but removes its time '{}'", self.locked_at),
+            format!("Send '{}' as it was read, or set {}: false.", self.locked_at, self.locked),
+        )
+    }
+
+    /// Forwards a statement whose filter shows that no other worker has the job.
+    fn fenced<'a>(&self, target: Target<'_>) -> Result<Verdict<'a>, Rejection> {
+        self.check_fence(target).map(|()| Verdict::ForwardConditional(LOST_CLAIM))
     }
 
     /// Checks that the filter names the job's attempt number or matches only free jobs.
@@ -507,11 +616,12 @@ impl Queue {
     }
 }
 
-fn upsert_of_a_job() -> Rejection {
-    Rejection::new(
-        "as an upsert it could insert a job without its lock",
-        "Insert jobs with insert, or with $setOnInsert only.",
-    )
+fn upsert_of_a_job<'a>() -> Verdict<'a> {
+    not_plain("as an upsert, it may insert a job without its lock")
+}
+
+fn not_plain<'a>(part: impl Into<String>) -> Verdict<'a> {
+    Verdict::Check(plain::reason_to_check(part.into()))
 }
 
 /// Returns whether two numbers of any types are integers, and `value` is `by` more than `than`.

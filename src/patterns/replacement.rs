@@ -23,10 +23,12 @@ use super::around::cannot_be_set;
 use super::collation::contains_text;
 use super::field_path::ChangingField;
 use super::filter::{remade, write_equality};
+use super::plain::{self, NotPlain, PlainWrite};
+use super::promise::{shown, stage_targets};
 use super::stored_data::{DataCheck, is_absent};
 use super::{
-    Applicability, Context, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection, Requirement, StoredKind,
-    Unmatched, Verdict, WeakerSetting, selection,
+    Applicability, Broken, Context, Facts, NoEffect, NoEffectCause, NoEffectKind, Pattern, Procedures, Rejection,
+    Requirement, Settled, StoredKind, Unmatched, Verdict, WeakerSetting, selection,
 };
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{Boolean, Constraint, Declaration, DeclaredScalar, Keys, Keywords, Setting};
@@ -204,7 +206,14 @@ impl Pattern for Replacement {
             (Modification::Replacement(_), _) if update.multi => return Verdict::Forward,
             (Modification::Replacement(document), _) => self.replacement(statement, update, document.as_document()),
             (Modification::ClientPipeline(stages), version_field) => {
-                return versions::pipeline(*stages, version_field.as_ref()).unwrap_or(Verdict::Forward);
+                let part = match version_field {
+                    Some(version) => plain::stored(update, version).err(),
+                    None if stage_targets(*stages).is_none() => {
+                        Some("it is a pipeline that can replace the document".to_owned())
+                    }
+                    None => None,
+                };
+                return part.map_or(Verdict::Forward, |part| Verdict::Check(plain::reason_to_check(part)));
             }
             (Modification::Operators(operators), Some(version_field)) => {
                 self.operators(statement, update, operators.as_document(), version_field)
@@ -232,11 +241,64 @@ impl Pattern for Replacement {
         self.version_field.as_ref().map_or(StoredKind::Number, |version| counting::stored_kind(stored, version))
     }
 
-    fn inserted_kind(&self, statement: &Statement<'_>) -> StoredKind {
-        match (&statement.operation, &self.version_field) {
-            (Operation::Update(update), Some(version)) => counting::inserted_kind(update, version),
-            _ => StoredKind::Number,
+    fn procedures(&self) -> Procedures {
+        // No update changes an `_id`.
+        let field = self.version_field.clone().or_else(|| Path::parse("_id"));
+        let operators: &[&str] = match self.policy {
+            ReplacementPolicy::Merge => &["$set", "$inc", "$unset"],
+            _ => &["$set", "$inc", "$unset", plain::REPLACEMENT],
+        };
+        Procedures::NotPlain(field.into_iter().map(|field| (field, operators)).collect())
+    }
+
+    /// The version after the stored one, unless the statement has written a higher one.
+    fn settle(&self, before: Option<Document<'_>>, after: Document<'_>, facts: &Facts<'_, '_>) -> Vec<Settled<'_>> {
+        let Some(version_field) = self.version_field.as_ref().filter(|_| self.counts(facts)) else { return Vec::new() };
+        let (old, new) =
+            (before.map_or(NONE, |before| stored_version(before, version_field)), stored_version(after, version_field));
+        let is_unchanged = before.is_none() && new.kind == Kind::Null || before.is_some() && is_equal(old, new);
+        let next = next_version(old)
+            .filter(|_| is_unchanged && !matches!(version_field.lookup(after), PathLookup::Blocked(_)));
+        next.into_iter().map(|next| Settled { field: version_field, value: Some(next) }).collect()
+    }
+
+    fn promise(
+        &self,
+        before: Option<Document<'_>>,
+        after: Option<Document<'_>>,
+        facts: &Facts<'_, '_>,
+    ) -> Result<(), Broken> {
+        let Some(after) = after else { return Ok(()) };
+        let sent = self.version_field.as_ref().and_then(|version| Some((version, self.sent_version(facts, version)?)));
+        let is_ignored = self.on_conflict == OnConflict::Ignore;
+        match (before, sent) {
+            (None, Some((version, sent))) if sent.kind != Kind::Null && self.is_save(facts) => {
+                let rejection = versions::other_version(version, NONE, sent);
+                return Err(Broken { rejection, is_ignored });
+            }
+            (Some(before), Some((version, sent))) if !is_equal(stored_version(before, version), sent) => {
+                let rejection = versions::other_version(version, stored_version(before, version), sent);
+                return Err(Broken { rejection, is_ignored });
+            }
+            _ => {}
         }
+        let Some(before) = before else { return Ok(()) };
+        if facts.names_all()
+            && sent.is_none()
+            && let Some(lost) = self.lost(before, after)
+        {
+            let Rejection { hint, .. } = self.unchecked_rejection();
+            let reason = format!("it would erase '{}'", String::from_utf8_lossy(lost));
+            return Err(Rejection::new(reason, hint).into());
+        }
+        let Some(version) = &self.version_field else { return Ok(()) };
+        let (old, new) = (stored_version(before, version), stored_version(after, version));
+        let is_lower = old.kind.is_number() && !is_equal(old, new) && !versions::is_above(new, old);
+        if is_lower || old.kind != Kind::Null && new.kind == Kind::Null {
+            let reason = format!("'{version}' would go from {} to {}", shown(&[old]), shown(&[new]));
+            return Err(Rejection { reason, ..versions::set_back(version) }.into());
+        }
+        Ok(())
     }
 
     fn version(&self) -> Option<&Path> {
@@ -289,6 +351,42 @@ impl Replacement {
         })
     }
 
+    /// Whether a checked statement increments the version, if it does not do so itself.
+    fn counts(&self, facts: &Facts<'_, '_>) -> bool {
+        self.count_updates || self.is_save(facts)
+    }
+
+    /// Whether the statement is a replacement that is about a version.
+    fn is_save(&self, facts: &Facts<'_, '_>) -> bool {
+        let Operation::Update(update) = facts.operation() else { return false };
+        let is_pinned = |version: &Path| equality(update.filter.as_document(), version.as_str()).is_some();
+        matches!(update.modification.meaning(), Modification::Replacement(_))
+            && (self.policy == ReplacementPolicy::CheckVersion || self.version_field.as_ref().is_some_and(is_pinned))
+    }
+
+    /// Returns the version that the statement was made for: the one in its filter or, under `check_version`, the one that it
+    /// sends.
+    fn sent_version<'s>(&self, facts: &Facts<'s, '_>, version_field: &Path) -> Option<Value<'s>> {
+        let Operation::Update(update) = facts.operation() else { return None };
+        let pinned = equality(update.filter.as_document(), version_field.as_str());
+        pinned.or_else(|| match update.modification.meaning() {
+            _ if self.policy != ReplacementPolicy::CheckVersion => None,
+            Modification::Replacement(document) => version_of(document.as_document(), version_field).ok(),
+            Modification::Operators(_) => match plain::stored(update, version_field) {
+                Ok(PlainWrite::Set(version)) => Some(version),
+                _ => None,
+            },
+            Modification::Pipeline(_) | Modification::ClientPipeline(_) => None,
+        })
+    }
+
+    /// Returns a field that a document has lost.
+    fn lost<'d>(&self, before: Document<'d>, after: Document<'_>) -> Option<&'d [u8]> {
+        let is_own =
+            |name: &[u8]| self.version_field.as_ref().is_some_and(|version| version.as_str().as_bytes() == name);
+        before.elements().map(|field| field.key).find(|name| !is_own(name) && after.get(*name).is_none())
+    }
+
     fn replacement<'a>(
         &self,
         statement: &Statement<'a>,
@@ -302,7 +400,9 @@ impl Replacement {
             .and_then(|version_field| Some((version_field, equality(filter, version_field.as_str())?)));
         match (pinned, self.policy, &self.version_field) {
             (Some((version_field, version)), _, _) => checked(update, document, version_field, version),
-            (None, ReplacementPolicy::Merge, _) => self.merged(update, document),
+            (None, ReplacementPolicy::Merge, _) => {
+                Ok(self.merged(update, document).unwrap_or_else(|part| Verdict::Check(plain::reason_to_check(part))))
+            }
             (None, ReplacementPolicy::CheckVersion, Some(version_field)) => {
                 self.checked_by_document(statement, update, document, version_field)
             }
@@ -354,17 +454,16 @@ impl Replacement {
         version: Value<'_>,
     ) -> Verdict<'a> {
         if statement.option("collation").is_some() && contains_text(version) {
-            return Verdict::unsupported(
-                format!("its collation can take another version in '{version_field}' for the one that it names"),
-                "Leave the collation out, or use a number or a UUID as the version.",
-            );
+            return Verdict::Check(plain::reason_to_check(format!(
+                "its collation can take another version in '{version_field}' for the one that it names"
+            )));
         }
         update.conditions.push(has_version(version_field, version, selection::selects_element(statement)));
         Verdict::conditional(Operation::Update(update), self.on_conflict == OnConflict::Error, OTHER_VERSION)
     }
 
     /// Rewrites the replacement to `$set` of the document's fields, so that other fields are kept.
-    fn merged<'a>(&self, update: &Update<'a>, document: Document<'_>) -> Result<Verdict<'a>, Rejection> {
+    fn merged<'a>(&self, update: &Update<'a>, document: Document<'_>) -> Result<Verdict<'a>, NotPlain> {
         let version = self.version_field.as_ref();
         let filter = update.filter.as_document();
         let pinned_id = || equality(filter, "_id");
@@ -384,7 +483,9 @@ impl Replacement {
         let mut inside = Vec::new();
         if let Some(version) = version {
             for field in document.elements().filter(is_around) {
-                inside.extend(counting::beside(version, field)?);
+                inside.extend(counting::beside(version, field).ok_or_else(|| {
+                    format!("its '{}' cannot be set around the version", String::from_utf8_lossy(field.key))
+                })?);
             }
         }
         // An upsert takes it from its filter, unless the server sees that nothing matches this. The server changes the
@@ -397,7 +498,7 @@ impl Replacement {
         let is_written = |field: &Element<'_>| !is_stored_id(field) && !is_version(field) && !is_around(field);
         let fields = || document.elements().filter(is_written);
         if let Some(field) = fields().find(cannot_be_set) {
-            return Err(cannot_be_merged(field.key, "as a path or an operator"));
+            return Err(format!("$set cannot write its field '{}'", String::from_utf8_lossy(field.key)));
         }
         // An upsert by operators inserts the filter's equalities too; a replacement does not.
         let is_missing = |root: &&[u8]| {
@@ -407,10 +508,7 @@ impl Replacement {
         let equalities = if update.upsert { Equalities::of_filter(filter) } else { None };
         if let Some(root) = equalities.and_then(|equalities| equalities.roots().find(is_missing)) {
             let field = String::from_utf8_lossy(root);
-            return Err(Rejection::new(
-                format!("it is an upsert with '{field}' in the filter but not in the document"),
-                format!("Add '{field}' to the document."),
-            ));
+            return Err(format!("it is an upsert with '{field}' in the filter but not in the document"));
         }
         // An update that writes nothing does not count; the inserted document has a version all the same.
         let writes_nothing = fields().next().is_none() && inside.is_empty();
@@ -449,6 +547,11 @@ fn version_of<'v>(document: Document<'v>, version_field: &Path) -> Result<Value<
         PathLookup::Found(_) | PathLookup::Missing => Ok(NONE),
         PathLookup::Blocked(kind) => Err(kind),
     }
+}
+
+/// Returns the version of a stored document.
+fn stored_version<'d>(document: Document<'d>, version_field: &Path) -> Value<'d> {
+    version_of(document, version_field).unwrap_or(NONE)
 }
 
 /// Returns the condition that this version is stored. No version can be stored below an array, which `null` does not
@@ -522,14 +625,6 @@ fn blocked(version_field: &Path, kind: Kind) -> Rejection {
     Rejection::new(
         format!("its version '{version_field}' cannot be set: a field on its path has type {}", kind.name()),
         send_as_read(version_field),
-    )
-}
-
-fn cannot_be_merged(name: &[u8], meaning: &str) -> Rejection {
-    let name = String::from_utf8_lossy(name);
-    Rejection::new(
-        format!("its field name '{name}' cannot be merged: $set would read it {meaning}"),
-        "Rename the field, or write it in a separate update.",
     )
 }
 

@@ -162,7 +162,7 @@ impl Pattern for SchemaVersion {
     }
 
     fn procedures(&self) -> Procedures {
-        Procedures::NotPlain(vec![(self.field.value.clone(), &["$max"])])
+        Procedures::NotPlain(vec![(self.field.value.clone(), &["$set", "$max"])])
     }
 
     fn promise(

@@ -1,6 +1,5 @@
 //! The positional operator `$` where another array of the document may have given it its position.
 
-use super::Rejection;
 use super::filter::write_no_array;
 use crate::command::{Operation, Statement};
 use crate::document::{CowDocument, Document, Path, Value, Writer};
@@ -27,35 +26,4 @@ pub(super) fn equality<'a>(field: &Path, value: Value<'_>) -> CowDocument<'a> {
         });
         field.parents().for_each(|parent| w.nested(parent, write_no_array));
     })
-}
-
-/// Returns the condition that none of the fields is an array, or has one on its path.
-pub(super) fn no_array(fields: &[&str]) -> CowDocument<'static> {
-    CowDocument::build(|w| w.nested("$expr", |w| write_none_is_array(w, fields)))
-}
-
-/// Returns an expression for whether one of the fields is an array, or has one on its path.
-pub(super) fn has_array(fields: &[&str]) -> CowDocument<'static> {
-    CowDocument::build(|w| w.array("$not", |a| a.nested(|w| write_none_is_array(w, fields))))
-}
-
-/// Returns the rejection of a statement for a document in which one of them is an array.
-pub(super) fn rejection(fields: &[&str]) -> Rejection {
-    Rejection::new(
-        format!("$ can have the position of an element in another array: '{}'", fields.join("', '")),
-        "Use $[name] with arrayFilters, or a filter with conditions on one array.",
-    )
-}
-
-/// Writes `{$not: [{$or: [{$isArray: ["$tags"]}]}]}`.
-fn write_none_is_array(w: &mut Writer<'_>, fields: &[&str]) {
-    w.array("$not", |a| {
-        a.nested(|w| {
-            w.array("$or", |a| {
-                for field in fields {
-                    a.nested(|w| w.array("$isArray", |a| a.string(format!("${field}"))));
-                }
-            });
-        });
-    });
 }

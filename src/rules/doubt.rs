@@ -67,12 +67,12 @@ impl ProcedureScope {
         Self { namespace: namespace.unwrap_or(text).to_owned(), statements }
     }
 
-    fn covers(&self, operation: &Operation<'_>) -> bool {
+    fn covers(&self, operation: &Operation<'_>, folds: bool) -> bool {
         match (&self.statements, operation) {
             (ScopedStatements::All, _) => true,
             (_, Operation::Insert(_) | Operation::Delete(_)) => false,
             (ScopedStatements::Updates, Operation::Update(_)) => true,
-            (ScopedStatements::NotPlain(fields), operation) => may_have_checked(fields, operation),
+            (ScopedStatements::NotPlain(fields), operation) => may_have_checked(fields, operation, folds),
         }
     }
 }
@@ -120,13 +120,13 @@ impl Doubt {
         self.index.find(database.as_ref(), collection.as_ref()).is_some()
     }
 
-    /// Whether a client's statement on a namespace may have been.
+    /// Whether a client's statement on a namespace may have been. `folds`: whether it has a collation.
     #[must_use]
-    pub fn covers_statement(&self, namespace: Namespace<'_>, operation: &Operation<'_>) -> bool {
+    pub fn covers_statement(&self, namespace: Namespace<'_>, operation: &Operation<'_>, folds: bool) -> bool {
         let Some(found) = self.index.find(namespace.database.as_bytes(), namespace.collection.as_bytes()) else {
             return false;
         };
         let mut scopes = found.ids().iter().filter_map(|id| self.scopes.iter().nth(id.index()));
-        scopes.any(|scope| scope.covers(operation))
+        scopes.any(|scope| scope.covers(operation, folds))
     }
 }

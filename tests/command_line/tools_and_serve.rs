@@ -294,6 +294,7 @@ fn explains(explained: &Value, served: &Outcomes) -> bool {
     match explained["verdict"].as_str().unwrap() {
         "forward" => !has(&["rewrite", "reject", "conflict"]),
         "reject" => has(&["reject"]) || has_note,
+        "check" => has(&["check"]),
         _ => has(&["rewrite", "no_match", "stale"]) || has_note,
     }
 }

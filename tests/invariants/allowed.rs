@@ -24,39 +24,19 @@ const REJECTIONS: &[(&str, &str)] = &[
     // Limits: an upsert by an `$or` of equal branches, which some servers treat as one equality.
     ("sequence", "as an upsert, depending on the server, it could insert"),
     ("timestamps", "as an upsert, depending on the server, it could insert"),
-    // Limits: only the attempt or `locked: false` shows that no worker has the job.
+    // Limits: only the attempt or `locked: false` shows that no worker has a job that was claimed before.
     ("queue", "its filter has neither"),
     ("queue", "it replaces a job without"),
     ("queue", "' to an array"),
     ("queue", "is an array"),
     // The jobs of several workers share one number.
     ("queue", "it matches jobs of all workers"),
-    ("queue", "is neither a claim nor a release"),
     ("queue", "which only a claim may increment"),
-    ("queue", "changes the fields that a claim sets"),
-    // Limits: an upsert may match a stored job; a value that is not a number cannot be incremented.
-    ("queue", "as an upsert it could insert a job without its lock"),
     ("queue", "is not a number that a claim can count"),
-    // A claim takes one job.
-    ("queue", "several jobs at once"),
-    ("queue", "already claimed"),
-    // Limits: removing items, or pushing to several buckets, is unsupported.
-    ("bucket", "could make the count wrong or exceed the limit"),
-    ("bucket", "without a $push"),
     // The document has no place for the count or the time.
     ("bucket", "cannot be set: a field on its path"),
-    ("bucket", "several buckets"),
-    ("bucket", "selects a bucket by _id"),
-    ("bucket", "$ can have the position of an element in another array"),
-    ("bucket", "docward cannot tell which array gives $"),
-    // Limits: changes inside an array that the filter of an upsert inserts.
-    ("bucket", "as an upsert it could insert a bucket whose"),
-    // Limits of `merge`.
-    ("replacement", "cannot be merged"),
-    ("replacement", "in the filter but not in the document"),
     ("replacement", "cannot be set: a field on its path"),
     // Limits: operators leave the version unchanged, or increment it.
-    ("replacement", "with an operator other than $set and $inc"),
     ("replacement", "it decreases or removes the version"),
     // Limits: a version with a fraction cannot be counted.
     ("replacement", "by a number that is not a whole number"),

@@ -25,9 +25,10 @@ const SLOW: Duration = Duration::from_secs(2);
 /// Writes that docward needs at most for one statement that fails on a duplicate key. More mean that it repeats a
 /// statement that cannot succeed.
 const MOST_WRITES: i64 = 3;
-/// The same if `replacement` increments a version inside a document: in a transaction one for each kind of stored value (a
-/// number, another value, no way to the version), because an error would abort it, and then the insert.
-const MOST_WRITES_OF_INNER_VERSION: i64 = 4;
+/// The same if a rule settles documents, one by one after one of them has failed; or if `replacement` increments a version
+/// inside a document: in a transaction one for each kind of stored value (a number, another value, no way to the version),
+/// because an error would abort it, and then the insert.
+const MOST_WRITES_OF_SETTLED: i64 = 4;
 /// Writes for one attempt beside `tree`, which writes the parent too.
 const WRITES_OF_TREE: i64 = 3;
 
@@ -196,7 +197,7 @@ pub(super) fn findings(
         let after = seen_by(rule, rules, &outcome.stored);
         let through = Change { before: &before, after: &after, statements: &statements, reply };
         // docward reads a node's parent after such an upsert, and its pipeline stores times for what the server has inserted.
-        let is_read = matches!(rule.name(), "tree" | "timestamps");
+        let is_read = matches!(rule.name(), "tree" | "timestamps" | "copies");
         let later = || {
             // What the server has inserted is compared.
             let is_read = is_read || excuses::is_checked(rule);
@@ -318,9 +319,14 @@ fn fails_so_on_fewer(
     })
 }
 
+/// Whether docward sets fields of the rule after a checked statement.
+pub(super) fn settles(rule: &Rule) -> bool {
+    matches!(rule.name(), "bucket" | "replacement" | "queue")
+}
+
 /// The writes that a statement may need that fails on a duplicate key.
 fn most_writes(rules: &[Rule]) -> i64 {
-    let most = if rules.iter().any(Rule::counts_inner_version) { MOST_WRITES_OF_INNER_VERSION } else { MOST_WRITES };
+    let most = if rules.iter().any(settles) { MOST_WRITES_OF_SETTLED } else { MOST_WRITES };
     let has_tree = rules.iter().any(|rule| rule.name() == "tree");
     if has_tree { most * WRITES_OF_TREE } else { most }
 }

@@ -138,12 +138,6 @@ impl std::ops::Deref for Rule {
 }
 
 impl Rule {
-    /// Whether it is a `replacement` that increments a version inside a document.
-    pub(super) fn counts_inner_version(&self) -> bool {
-        let Rule::Replacement(rule) = self else { return false };
-        rule.count_updates && rule.version.is_some_and(|version| version.contains('.'))
-    }
-
     /// A sequence, and a limit that its number can exceed.
     pub(super) fn numbered(dice: &mut Dice) -> Vec<Rule> {
         let sequence = Rule::Sequence(Sequence::random(dice));

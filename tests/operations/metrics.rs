@@ -14,7 +14,7 @@ use support::raw::Client;
 
 const RULES: &str = r#"version: 1
 rules:
-  - { name: whole, namespace: "*.orders", replacement: { policy: reject }, except: { apps: [boss] } }
+  - { name: whole, namespace: "*.orders", together: [a, b], except: { apps: [boss] } }
   - { name: tried, namespace: "*.items", mode: shadow, together: [a, b] }
   - { name: numbered, namespace: "*.bills", sequence: { field: no, counter: no, block: 10 } }
 "#;
@@ -50,9 +50,9 @@ fn hello(app: &str) -> Document {
     doc! { "hello": 1, "client": { "application": { "name": app }, "driver": driver, "os": { "type": "x" } } }
 }
 
-/// A replacement that is rejected whatever is stored.
-fn rejected_replacement() -> Document {
-    doc! { "update": "orders", "updates": [{ "q": { "_id": 1 }, "u": [{ "$replaceWith": { "a": 1 } }] }] }
+/// An update that is rejected whatever is stored.
+fn rejected_update() -> Document {
+    doc! { "update": "orders", "updates": [{ "q": { "_id": 1 }, "u": { "$set": { "a": 1 } } }] }
 }
 
 #[test]
@@ -67,8 +67,8 @@ fn rules_count_by_outcome_and_have_series_before_they_match() {
     let mut excepted = Client::connect(&docward.address());
     excepted.command("admin", hello("boss"));
     for _ in 0..3 {
-        client.command("metrics", rejected_replacement());
-        excepted.command("metrics", rejected_replacement());
+        client.command("metrics", rejected_update());
+        excepted.command("metrics", rejected_update());
     }
     client.command("metrics", doc! { "insert": "items", "documents": [{ "a": 1 }, { "a": 1 }] });
     let after = Scrape::of(&docward);
@@ -80,7 +80,7 @@ fn rules_count_by_outcome_and_have_series_before_they_match() {
         assert_eq!(after.get(&format!("docward_rule_statements_total{{{labels}}}")), count, "{labels}");
     }
     // A changed rule keeps its counters under its name, and a refused rule set is counted.
-    docward.rewrite_rules(&RULES.replace("policy: reject", "policy: merge"));
+    docward.rewrite_rules(&RULES.replace("[boss]", "[boss, chief]"));
     let reloads = |outcome: &str| {
         let series = format!(r#"docward_reloads_total{{result="{outcome}"}}"#);
         poll(TIMEOUT, || Some(Scrape::of(&docward)).filter(|scrape| scrape.get(&series) == 1.0)).unwrap()
@@ -108,8 +108,8 @@ fn latency_is_split_between_docward_and_the_server() {
         assert_eq!(client.command("timed", sleep(collection)).get_f64("ok").ok(), Some(1.0));
     }
     // For the first one docward asks the server for the logged-in user; the second one needs no server.
-    client.command("timed", rejected_replacement());
-    client.command("timed", rejected_replacement());
+    client.command("timed", rejected_update());
+    client.command("timed", rejected_update());
     client.wait_until_counted();
     let scrape = Scrape::of(&docward);
     let sum = |name: &str, command: &str| {
@@ -247,7 +247,7 @@ fn clients_cannot_make_series() {
     let names = || Scrape::of(&docward).0.into_keys().collect::<BTreeSet<String>>();
     let mut client = Client::connect(&docward.address());
     client.command("made_up", doc! { "madeUp": 1 });
-    client.command("made_up", rejected_replacement());
+    client.command("made_up", rejected_update());
     client.command("made_up", hello("first"));
     client.wait_until_counted();
     let before = names();
@@ -255,7 +255,7 @@ fn clients_cannot_make_series() {
         client.command(&format!("made_up_{number}"), doc! { format!("madeUp{number}\"}} 1\n"): 1 });
         let mut client = Client::connect(&docward.address());
         client.command("admin", hello(&format!("made up {number}")));
-        client.command(&format!("made_up_{number}"), rejected_replacement());
+        client.command(&format!("made_up_{number}"), rejected_update());
     }
     let more: Vec<String> = names().difference(&before).cloned().collect();
     assert!(more.is_empty(), "{more:?}");

@@ -12,6 +12,8 @@ use support::proxy::{Builder, Docward};
 use support::raw::Client;
 
 const TOKEN: &str = "0123456789abcdef";
+/// Other docwards get 5 s to learn of a rule that is enforced again and has statements executed in transactions.
+const FOLLOWED: Duration = Duration::from_secs(8);
 
 fn rule(name: &str, more: &str) -> String {
     format!(
@@ -114,9 +116,9 @@ fn an_override_ends_on_request() {
     let docward = before(&rule(RULE, "")).start();
     let set = mode(&docward, &[RULE, "disabled", "--for", "1h", "--reason", "r"]);
     assert!(set.status.success(), "{}", text(&set));
-    await_rejects(&docward, RULE, false, Duration::from_secs(2));
+    await_rejects(&docward, RULE, false, FOLLOWED);
     assert!(mode(&docward, &[RULE, "--clear"]).status.success());
-    await_rejects(&docward, RULE, true, Duration::from_secs(2));
+    await_rejects(&docward, RULE, true, FOLLOWED);
     let again = mode(&docward, &[RULE, "--clear"]);
     assert!(again.status.code() == Some(1) && text(&again).contains("is not overridden"), "{}", text(&again));
     let unknown = mode(&docward, &["ends-on-requst", "shadow", "--for", "1h", "--reason", "r"]);

@@ -17,7 +17,7 @@ use support::process::{TIMEOUT, free_port, poll};
 use support::proxy::Docward;
 use support::raw::Client;
 
-const RULES: &str = "version: 1\nrules:\n  - { name: whole, namespace: '*.orders', replacement: {} }\n";
+const RULES: &str = "version: 1\nrules:\n  - { name: whole, namespace: '*.orders', together: [a, b] }\n";
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
 /// The `traceparent` of this trace, sampled or not.
@@ -148,8 +148,7 @@ fn a_silent_collector_does_not_lengthen_the_end() {
             .argument("2s")
             .start();
         let mut client = Client::connect(&docward.address());
-        let rejected =
-            doc! { "update": "orders", "updates": [{ "q": { "_id": 1 }, "u": [{ "$replaceWith": { "a": 1 } }] }] };
+        let rejected = doc! { "update": "orders", "updates": [{ "q": { "_id": 1 }, "u": { "$set": { "a": 1 } } }] };
         assert!(client.command("traced", rejected).contains_key("writeErrors"));
         client.command("traced", doc! { "insert": "plain", "documents": [{}] });
         let slow = doc! { "find": "plain", "filter": { "$where": "sleep(6000) || true" }, "limit": 1, "$db": "traced" };
@@ -175,7 +174,7 @@ fn without_a_collector_spans_are_dropped_counted_and_delay_no_client() {
         let line = page.lines().find(|line| line.starts_with(r#"docward_spans_total{result="failed"}"#)).unwrap();
         line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()
     };
-    let update = doc! { "update": "orders", "updates": [{ "q": { "_id": 1 }, "u": [{ "$replaceWith": { "a": 1 } }] }] };
+    let update = doc! { "update": "orders", "updates": [{ "q": { "_id": 1 }, "u": { "$set": { "a": 1 } } }] };
     for _ in 0..3 {
         assert!(client.command("traced", update.clone()).contains_key("writeErrors"));
     }

@@ -10,7 +10,6 @@
 use smallvec::SmallVec;
 
 use super::super::merge;
-use super::super::outcome::OutcomeKind;
 use super::super::port::{CommandPurpose, Flow, Port};
 use super::super::rejection_text::RejectedBy;
 use super::super::server_errors;
@@ -19,16 +18,14 @@ use super::selected::{MAX_SELECTED_LENGTH, SelectedDocuments, by_id, divided, si
 use super::transaction::{AttemptEnd, AttemptResult, RestartReason, SentCommands, TransactionAttempt, end, last};
 use super::{BatchJob, Group, conflicts};
 use crate::command::{EncodeOptions, Operation, OwnTransaction, Reply, Statement, StatementPart, WriteForm};
-use crate::document::{CowDocument, Document, OwnedValue, Value};
+use crate::document::{CowDocument, OwnedValue};
 use crate::effect::equality;
-use crate::patterns::{Broken, Facts, Rejection, replaces_by_pipeline};
-use crate::rules::{Rule, Unsupported};
-use crate::shell::value_text;
-use crate::text::shorten;
+use crate::patterns::{Rejection, replaces_by_pipeline};
+use crate::rules::Unsupported;
 
 /// Which documents a find reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ReadIn {
+pub(super) enum ReadIn {
     /// What the transaction sees.
     Transaction,
     /// What is committed. Inside the client's transaction this is what that one sees.
@@ -159,7 +156,7 @@ impl<'f> BatchJob<'f> {
             false => before_in_client,
         };
         let (before, after) = (by_id(&before), by_id(&after));
-        let mut changed = 0;
+        let (mut changed, mut written) = (0, Vec::with_capacity(piece.0.len()));
         let reply = super::transaction::parse(&frame)?;
         for id in &piece.0 {
             let (old, new) = (before.get(id).copied(), after.get(id).copied());
@@ -173,8 +170,9 @@ impl<'f> BatchJob<'f> {
                 _ => {}
             }
             changed += i64::from(differ(old, new));
-            self.keep_promises(transaction, statement, (old, new), &reply, port).await?;
+            written.push((old, new));
         }
+        self.keep_promises(transaction, statement, &written, &reply, port).await?;
         let allowed = match self.batch.form {
             WriteForm::Update => reply.modified(),
             form => merge::matched(&reply, form),
@@ -218,7 +216,8 @@ impl<'f> BatchJob<'f> {
         if after.is_none() && !matches!(statement.operation, Operation::Delete(_)) {
             return end("a document that a statement has just written is missing in its transaction");
         }
-        self.keep_promises(transaction, statement, (written.before, after), &reply, port).await?;
+        let settled = self.keep_promises(transaction, statement, &[(written.before, after)], &reply, port).await?;
+        let after = by_id(&settled).into_values().next().or(after);
         AttemptResult::Continue(as_client_form(&self.command, self.batch.form, statement, &reply, &written, after))
     }
 
@@ -306,7 +305,7 @@ impl<'f> BatchJob<'f> {
         let Some(after) = by_id(&found).into_values().next() else {
             return end("a document that a statement has just inserted is missing in its transaction");
         };
-        self.keep_promises(transaction, statement, (None, Some(after)), &reply, port).await?;
+        self.keep_promises(transaction, statement, &[(None, Some(after))], &reply, port).await?;
         drop(reply);
         AttemptResult::Continue(frame)
     }
@@ -389,7 +388,7 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Reads the documents of a piece.
-    async fn read_documents(
+    pub(super) async fn read_documents(
         &mut self,
         transaction: &mut TransactionAttempt<'f>,
         statement: &Statement<'f>,
@@ -435,36 +434,6 @@ impl<'f> BatchJob<'f> {
                 None => return AttemptResult::Continue(frames),
             }
         }
-    }
-
-    /// Asks the promise of each rule for which the statement is not plain. Aborts and rejects the statement if one does not
-    /// hold, or replies that it matches nothing if the rule makes no error of it. `reply` is the server's to the statement.
-    async fn keep_promises(
-        &mut self,
-        transaction: &mut TransactionAttempt<'f>,
-        statement: &Statement<'f>,
-        (before, after): (Option<Document<'_>>, Option<Document<'_>>),
-        reply: &Reply<'_>,
-        port: &Port,
-    ) -> AttemptResult {
-        let facts = Facts::new(&statement.operation, self.batch.namespace(statement));
-        let checked = self.evaluated.get(transaction.index).map_or(&[][..], |evaluated| &evaluated.checked);
-        let broken = checked.iter().copied().find_map(|rule: &'f Rule| {
-            let broken = rule.pattern.promise(before, after, &facts).err()?;
-            Some((rule, broken))
-        });
-        let Some((rule, Broken { rejection, is_ignored })) = broken else { return AttemptResult::Continue(()) };
-        let id = after.or(before).and_then(|document| document.get("_id"));
-        let rejection = with_id(rejection, id);
-        if !is_ignored || statement.is_multi() || transaction.own.is_none() {
-            return self.give_up(transaction, rule, rejection, port).await;
-        }
-        let namespace = self.batch.namespace(statement);
-        let text = (rejection.reason.as_str(), rejection.hint.as_str());
-        port.outcomes(|outcomes| outcomes.settle(rule, namespace, OutcomeKind::NoMatch, text, (1, false)));
-        let nothing = WrittenDocument::NOTHING;
-        let nothing = as_client_form(&self.command, self.batch.form, statement, reply, &nothing, None);
-        AttemptResult::Break(self.abort_and(transaction, AttemptEnd::Reply(nothing), port).await)
     }
 
     /// Starts the transaction again.
@@ -528,14 +497,4 @@ impl<'f> BatchJob<'f> {
         };
         self.abort_and(transaction, ending, port).await
     }
-}
-
-fn with_id(mut broken: Rejection, id: Option<Value<'_>>) -> Rejection {
-    const LONGEST: usize = 100;
-    if let Some(id) = id {
-        let mut text = value_text(id);
-        shorten(&mut text, LONGEST);
-        broken.reason.push_str(&format!(", in the document with _id {text}"));
-    }
-    broken
 }

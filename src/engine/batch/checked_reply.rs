@@ -57,7 +57,9 @@ pub(super) fn as_client_form(
                     Some(last) => w.value("lastErrorObject", last),
                     None => w.nested("lastErrorObject", |w| {
                         w.int32("n", 0);
-                        w.boolean("updatedExisting", false);
+                        if !is_delete {
+                            w.boolean("updatedExisting", false);
+                        }
                     }),
                 }
                 match if returns_new { after } else { written.before } {

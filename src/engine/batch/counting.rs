@@ -50,17 +50,7 @@ impl BatchJob<'_> {
         };
         let kinds = std::iter::successors(Some(StoredKind::Number), |kind| kind.next());
         let forms = kinds.map_while(|kind| rule.pattern.counting(statement, kind));
-        let forms = forms.map(|operation| statement.with(operation).without_upsert());
-        forms.chain(self.counted_on_insert(index, statement)).collect()
-    }
-
-    /// Returns the upsert in the form for the document that it inserts, if that has a value that cannot be incremented:
-    /// the filter may state one.
-    pub(super) fn counted_on_insert<'s>(&self, index: usize, statement: &Statement<'s>) -> Option<Statement<'s>> {
-        let rule = self.evaluated.get(index).and_then(|evaluated| evaluated.prerequisites.increment())?;
-        let kind = rule.pattern.inserted_kind(statement);
-        let counted = (kind != StoredKind::Number).then(|| rule.pattern.counting(statement, kind)).flatten()?;
-        Some(statement.with(counted))
+        forms.map(|operation| statement.with(operation).without_upsert()).collect()
     }
 
     /// Continues with the next kind, unless all are done.

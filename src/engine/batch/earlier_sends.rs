@@ -62,7 +62,9 @@ impl<'f> BatchJob<'f> {
         }
         let original = evaluated.statement.original();
         let operation = original.as_ref().map_or(&evaluated.statement.operation, |original| &original.operation);
-        doubt.covers_statement(namespace, operation) && (evaluated.rejected.is_some() || !evaluated.needs_transaction())
+        let folds = evaluated.statement.option("collation").is_some();
+        doubt.covers_statement(namespace, operation, folds)
+            && (evaluated.rejected.is_some() || !evaluated.needs_transaction())
     }
 
     /// Asks the server about earlier sends. Statements that were carried out are then sent as they came, so that the
@@ -220,6 +222,7 @@ impl<'f> BatchJob<'f> {
             return match reply.code() {
                 Some(code::TRANSACTION_TOO_OLD) => Flow::Break(self.too_old()),
                 // The transaction has not begun, for example because the collection was just created.
+                _ if reply.is_ok() => Flow::Continue(()),
                 _ if server_errors::has_label(&reply, server_errors::TRANSIENT) && repeats < MAX_WAITS => {
                     drop(reply);
                     repeats += 1;

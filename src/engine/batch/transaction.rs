@@ -283,6 +283,18 @@ impl<'f> BatchJob<'f> {
             return self.give_up(transaction, transaction.rule(), rejection, port).await;
         }
         let frame = self.exchange(transaction, message, port).await;
+        self.take_change(transaction, transaction.rule(), frame, port).await?;
+        AttemptResult::Continue(transaction.next(ActionResult::Done))
+    }
+
+    /// Takes the reply to writes that a rule adds.
+    pub(super) async fn take_change(
+        &mut self,
+        transaction: &mut TransactionAttempt<'f>,
+        rule: &'f Rule,
+        frame: Vec<u8>,
+        port: &Port,
+    ) -> AttemptResult {
         let Some(reply) = transaction.accept(&frame)? else {
             return Box::pin(self.take_failure(transaction, SentCommands::Change, frame, port)).await;
         };
@@ -296,9 +308,9 @@ impl<'f> BatchJob<'f> {
                     Rejection::new(reason, "Report this to the DBA.")
                 }
             };
-            return self.give_up(transaction, transaction.rule(), rejection, port).await;
+            return self.give_up(transaction, rule, rejection, port).await;
         }
-        AttemptResult::Continue(transaction.next(ActionResult::Done))
+        AttemptResult::Continue(())
     }
 
     /// Sends the client's statement and returns the reply, unless it changed nothing.

@@ -154,13 +154,13 @@ fn what_real_software_sends_is_plain() {
 /// Rejected are writes of some fields of `together`, of references without their copies, and inserts without a version or
 /// whole documents where timestamps are per field.
 const EXPECTED: &str = "\
-bounds: 603 plain, 7 checked, 1 rejected
+bounds: 606 plain, 4 checked, 1 rejected
 bucket: 739 plain, 0 checked, 0 rejected
 copies: 406 plain, 87 checked, 206 rejected
 limits document: 710 plain, 29 checked, 0 rejected
-limits items: 417 plain, 1 checked, 0 rejected
+limits items: 418 plain, 0 checked, 0 rejected
 replacement: 739 plain, 0 checked, 0 rejected
-schema_version: 562 plain, 4 checked, 173 rejected
+schema_version: 562 plain, 0 checked, 177 rejected
 sequence: 739 plain, 0 checked, 0 rejected
 timestamps: 671 plain, 0 checked, 68 rejected
 together: 425 plain, 30 checked, 244 rejected

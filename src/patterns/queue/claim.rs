@@ -2,10 +2,11 @@
 
 use super::super::number::Bound;
 use super::super::{Rejection, Verdict};
-use super::{AttemptChange, LOST_CLAIM, NO_JOB, Queue, Target, attempts, lock, upsert_of_a_job};
+use super::{AttemptChange, LOST_CLAIM, NO_JOB, Queue, Target, attempts, lock, not_plain, upsert_of_a_job};
 use crate::command::{Conditions, Modification, Operation, Update};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Value, Writer, edit};
 use crate::effect::{Change, PathOverlap, change, touch, touched};
+use crate::patterns::plain::NotPlain;
 
 /// The first plausible time of a lease, in milliseconds since 1970. A smaller number is a time in seconds.
 const FIRST_MILLISECONDS: i64 = 100_000_000_000;
@@ -20,13 +21,10 @@ impl Queue {
         now: i64,
     ) -> Result<Verdict<'a>, Rejection> {
         if update.multi {
-            return Err(Rejection::new("it would claim several jobs at once", "Claim one job at a time."));
+            return Ok(not_plain("it claims several jobs at once"));
         }
         if update.upsert {
-            return Err(Rejection::new(
-                "as an upsert it could insert a job that is already claimed",
-                "Insert jobs with insert.",
-            ));
+            return Ok(not_plain("as an upsert, it may insert a job that is already claimed"));
         }
         if update.modification.may_keep() && matches!(update.modification.meaning(), Modification::Replacement(_)) {
             return Err(Rejection::new(
@@ -40,8 +38,8 @@ impl Queue {
         let modification = match &update.modification {
             Modification::Operators(operators) => {
                 let operators = operators.as_document();
-                if let Some(unsupported) = self.unsupported_claim_fields(operators) {
-                    return Ok(unsupported);
+                if let Some(part) = self.odd_claim_field(operators) {
+                    return Ok(not_plain(part));
                 }
                 let own_time = self.own_time(written_time(operators, self.locked_at.as_str()), now)?;
                 Modification::Operators(CowDocument::build(|w| self.write_operators(w, operators, own_time)))
@@ -87,21 +85,18 @@ impl Queue {
         counts && is_timed && has_all(update, &self.claim_conditions())
     }
 
-    /// Rejects a claim that writes its fields in a way this rule cannot replace: only the fields' own paths can be.
-    fn unsupported_claim_fields<'a>(&self, operators: Document<'_>) -> Option<Verdict<'a>> {
-        let is_unsupported = |field, path, operator: &[u8]| match touch(field, path) {
+    /// Returns the part of a claim that writes its fields in a way that this rule cannot replace: only the fields' own paths
+    /// can be.
+    fn odd_claim_field(&self, operators: Document<'_>) -> Option<NotPlain> {
+        let is_odd = |field, path, operator: &[u8]| match touch(field, path) {
             PathOverlap::Apart => false,
             PathOverlap::Exact => operator == b"$rename",
             PathOverlap::Inside | PathOverlap::Around | PathOverlap::Positional => true,
         };
         let (operator, path, _) = touched(operators).find(|(operator, path, _)| {
-            [&self.locked_at, &self.attempts].iter().any(|field| is_unsupported(field, path, operator))
+            [&self.locked_at, &self.attempts].iter().any(|field| is_odd(field, path, operator))
         })?;
-        let (operator, path) = (super::text(operator), super::text(path));
-        Some(Verdict::unsupported(
-            format!("{operator} on '{path}' changes the fields that a claim sets"),
-            format!("Leave '{}' and '{}' out; docward sets them.", self.locked_at, self.attempts),
-        ))
+        Some(format!("its {} of '{}' changes the fields that a claim sets", super::text(operator), super::text(path)))
     }
 
     /// Writes the client's operators without its values for the claim's fields, then adds docward's.
@@ -157,7 +152,7 @@ impl Queue {
         target: Target<'_>,
     ) -> Result<Verdict<'a>, Rejection> {
         if update.upsert {
-            return Err(upsert_of_a_job());
+            return Ok(upsert_of_a_job());
         }
         self.check_fence(target)?;
         let timeless = match change(operation, &self.locked_at) {
@@ -166,10 +161,7 @@ impl Queue {
             _ => false,
         };
         if timeless {
-            return Err(Rejection::new(
-                format!("it keeps the lock but removes its time '{}'", self.locked_at),
-                format!("Send '{}' as it was read, or set {}: false.", self.locked_at, self.locked),
-            ));
+            return Err(self.without_time());
         }
         let taken = CowDocument::build(|w| lock::write_taken(w, &self.locked));
         if has_all(update, std::slice::from_ref(&taken)) {

@@ -2,14 +2,13 @@
 //! that is not a number, or the largest long, is only compared, and `$inc` of it fails. So there is one statement for
 //! each kind of stored value.
 
-use super::{cannot_be_merged, next_version, send_as_read};
+use super::next_version;
 use crate::command::{Modification, Operation, Pipeline, Update};
 use crate::document::{CowDocument, Document, Element, Kind, Path, PathLookup, Value, Writer};
-use crate::effect::{
-    Equalities, ImageValue, equality, inserted, is_position, on_stored, pins_field, pins_inside, touched,
-};
-use crate::patterns::around::{SetField, Unsplittable, set_on_insert, split_around};
-use crate::patterns::{Prerequisite, Rejection, StoredKind, Verdict};
+use crate::effect::{equality, is_position, on_stored, pins_inside, touched};
+use crate::patterns::around::{SetField, split_around};
+use crate::patterns::plain::{self, NotPlain};
+use crate::patterns::{Prerequisite, StoredKind, Verdict};
 
 /// The types that `$inc` fails on, by their numbers in BSON.
 const NO_NUMBERS: [i32; 17] = [-1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 17, 127];
@@ -25,7 +24,7 @@ pub(super) fn counted<'a>(update: &Update<'a>, version_field: &Path) -> Verdict<
         }
         Modification::Operators(operators) => match with_increment(update, operators.as_document(), version_field) {
             Ok(counted) => counted,
-            Err(rejection) => return Verdict::Reject(rejection),
+            Err(part) => return Verdict::Check(plain::reason_to_check(part)),
         },
         Modification::Pipeline(pipeline) => match &pipeline.meaning {
             Modification::Operators(operators) if is_counted(operators.as_document(), version_field) => {
@@ -38,21 +37,12 @@ pub(super) fn counted<'a>(update: &Update<'a>, version_field: &Path) -> Verdict<
             with_stage(stages, update.modification.clone(), false, version_field)
         }
     };
-    match modification {
-        None => Verdict::Forward,
-        Some(modification) => {
-            let mut update = Update { modification, ..update.clone() };
-            let Modification::Operators(operators) = &update.modification else {
-                return Verdict::rewrite(Operation::Update(update));
-            };
-            // Every document that the filter matches, and the inserted one, has this value or no version. A condition
-            // inside the version also matches numbers.
-            let is_pinned = || pins_field(update.filter.as_document(), version_field);
-            if update.upsert && is_pinned() && inserted_kind(&update, version_field) == StoredKind::Other {
-                update.modification = Modification::Operators(at_least_one(operators.as_document(), version_field));
-            }
-            Verdict::Require(Prerequisite::Incrementable, Some(Operation::Update(update)))
-        }
+    let Some(modification) = modification else { return Verdict::Forward };
+    let is_incremented = matches!(modification, Modification::Operators(_));
+    let counted = Operation::Update(Update { modification, ..update.clone() });
+    match is_incremented {
+        true => Verdict::Require(Prerequisite::Incrementable, Some(counted)),
+        false => Verdict::rewrite(counted),
     }
 }
 
@@ -83,24 +73,28 @@ fn needs_array(path: &[u8], version_field: &Path) -> bool {
     version_field.as_str().as_bytes() == array || version_field.is_below(array)
 }
 
-/// Adds `$inc` of the version to the operators. It replaces a version in `$setOnInsert`. A document around the version
-/// is set field by field there, because the server rejects a path that two operators write.
+/// Adds `$inc` of the version to the operators. It replaces a version in `$setOnInsert`.
+///
+/// # Errors
+/// The update is not plain: what it inserts may have another version.
 fn with_increment<'a>(
     update: &Update<'_>,
     operators: Document<'_>,
     version_field: &Path,
-) -> Result<Option<Modification<'a>>, Rejection> {
+) -> Result<Option<Modification<'a>>, NotPlain> {
     if !is_counted(operators, version_field) {
         return Ok(None);
     }
-    let is_given = |path: &[u8]| {
-        let equalities = update.upsert.then(|| Equalities::of_filter(update.filter.as_document())).flatten();
-        equalities.is_some_and(|equalities| equalities.gives_beside(version_field, path))
-    };
-    let on_insert = set_on_insert(operators, version_field, is_given).map_err(|at| unsplittable(version_field, &at))?;
-    let inserted = without_version(version_field, on_insert)?;
     let version = version_field.as_str();
-    let has_inc = operators.get("$inc").is_some_and(|value| value.as_document().is_some());
+    let fields = |operator| operators.get(operator).and_then(Value::as_document);
+    let on_insert = fields("$setOnInsert").unwrap_or(Document::EMPTY);
+    let is_version = |field: &Element<'_>| field.key == version.as_bytes();
+    if on_insert.elements().any(|field| !is_version(&field) && version_field.overlaps(field.key)) {
+        return Err(format!("its $setOnInsert writes around '{version_field}'"));
+    }
+    if update.upsert {
+        plain::inserted(update, version_field)?;
+    }
     Ok(Some(Modification::Operators(CowDocument::build(|w| {
         for operator in operators.elements() {
             match (operator.key, operator.value.as_document()) {
@@ -108,52 +102,30 @@ fn with_increment<'a>(
                     w.elements(fields);
                     w.int32(version, 1);
                 }),
-                (b"$setOnInsert", Some(_)) => {
-                    if !inserted.is_empty() {
-                        w.nested("$setOnInsert", |w| inserted.iter().for_each(|(path, value)| w.value(path, *value)));
+                (b"$setOnInsert", Some(fields)) => {
+                    let kept = || fields.elements().filter(|field| !is_version(field));
+                    if kept().next().is_some() {
+                        w.nested("$setOnInsert", |w| kept().for_each(|field| w.element(field)));
                     }
                 }
                 _ => w.element(operator),
             }
         }
-        if !has_inc {
+        if fields("$inc").is_none() {
             w.nested("$inc", |w| w.int32(version, 1));
         }
     }))))
 }
 
-/// Returns what a document around the version is set to, without the version.
-pub(super) fn beside<'v>(version_field: &Path, field: Element<'v>) -> Result<Vec<SetField<'v>>, Rejection> {
-    let mut split = Vec::new();
-    split_around(version_field, field.key.into(), field.value, &mut split)
-        .map_err(|at| unsplittable(version_field, &at))?;
-    let set = without_version(version_field, split)?;
+/// Returns what a document around the version is set to, without the version; `None` if it cannot be set field by field.
+pub(super) fn beside<'v>(version_field: &Path, field: Element<'v>) -> Option<Vec<SetField<'v>>> {
+    let mut set = Vec::new();
+    split_around(version_field, field.key.into(), field.value, &mut set)?;
+    set.retain(|(path, _)| path.as_ref() != version_field.as_str().as_bytes());
     // If the stored value is an array, such a name is the position of an element.
-    let has_position = |(path, _): &&SetField<'_>| path.split(|byte| *byte == b'.').skip(1).any(is_position);
-    match set.iter().find(has_position) {
-        Some((path, _)) => Err(cannot_be_merged(path, "as the position of an array element")),
-        None => Ok(set),
-    }
-}
-
-fn unsplittable(version_field: &Path, at: &Unsplittable) -> Rejection {
-    match at {
-        Unsplittable::Given(_) => at.rejection(version_field),
-        _ => Rejection { hint: send_as_read(version_field), ..at.rejection(version_field) },
-    }
-}
-
-/// Removes the version itself. What is inside it is rejected.
-fn without_version<'v>(version_field: &Path, mut set: Vec<SetField<'v>>) -> Result<Vec<SetField<'v>>, Rejection> {
-    let is_version = |path: &[u8]| version_field.as_str().as_bytes() == path;
-    if set.iter().any(|(path, _)| version_field.covers(path) && !is_version(path)) {
-        return Err(Rejection::new(
-            format!("it changes the version '{version_field}' with an operator other than $set and $inc"),
-            format!("Leave '{version_field}' out; docward increments it."),
-        ));
-    }
-    set.retain(|(path, _)| !is_version(path));
-    Ok(set)
+    let has_position = |(path, _): &SetField<'_>| path.split(|byte| *byte == b'.').skip(1).any(is_position);
+    let is_plain = !set.iter().any(|one| has_position(one) || version_field.covers(&one.0));
+    is_plain.then_some(set)
 }
 
 /// Returns the update for documents whose version is of this kind; the version before the largest long is among the other
@@ -203,42 +175,11 @@ fn is_among_largest_longs(w: &mut Writer<'_>) {
 pub(super) fn stored_kind(stored: Document<'_>, version_field: &Path) -> StoredKind {
     match version_field.lookup(stored) {
         PathLookup::Missing => StoredKind::Number,
-        PathLookup::Found(version) => kind_of(version),
+        PathLookup::Found(version) if version.kind.is_number() && version.as_raw_i64() != Some(i64::MAX) => {
+            StoredKind::Number
+        }
+        PathLookup::Found(_) => StoredKind::Other,
         PathLookup::Blocked(_) => StoredKind::Unreachable,
-    }
-}
-
-fn kind_of(version: Value<'_>) -> StoredKind {
-    let can_increment = version.kind.is_number() && version.as_raw_i64() != Some(i64::MAX);
-    if can_increment { StoredKind::Number } else { StoredKind::Other }
-}
-
-/// Returns the kind of the version in the document that the upsert inserts, before the version is incremented.
-pub(super) fn inserted_kind(update: &Update<'_>, version_field: &Path) -> StoredKind {
-    let operators = match &update.modification {
-        Modification::Operators(operators) if update.upsert => operators,
-        _ => return StoredKind::Number,
-    };
-    let others = Modification::Operators(uncounted(operators.as_document(), version_field));
-    let others = Operation::Update(Update { modification: others, ..update.clone() });
-    let Some(inserted) = inserted(&others) else { return StoredKind::Number };
-    // `None`: it is missing, and the forms for a number and for another value both set it to 1.
-    let kind = |version| match version {
-        ImageValue::Missing => None,
-        ImageValue::Value(version) => Some(kind_of(version)),
-        ImageValue::Some(Some(kind)) if !kind.is_number() => Some(StoredKind::Other),
-        ImageValue::Some(_) | ImageValue::Unknown => Some(StoredKind::Number),
-        ImageValue::Blocked(_) => Some(StoredKind::Unreachable),
-    };
-    let kinds: Vec<Option<StoredKind>> = inserted.images().map(|image| kind(image.at(version_field))).collect();
-    let other = Some(StoredKind::Other);
-    if kinds.iter().all(|known| *known == Some(StoredKind::Unreachable)) {
-        StoredKind::Unreachable
-    } else if kinds.contains(&other) && kinds.iter().all(|known| known.is_none() || *known == other) {
-        StoredKind::Other
-    } else {
-        // Also if servers differ in the equalities that they take: then no form is right for all of them.
-        StoredKind::Number
     }
 }
 

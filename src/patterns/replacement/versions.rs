@@ -5,10 +5,10 @@ use std::cmp::Ordering;
 
 use super::{NONE, OTHER_VERSION, OnConflict, Replacement, ReplacementPolicy, next_version, version_of};
 use crate::command::{Modification, Operation, Statement, Update, code};
-use crate::document::{CowDocument, Document, Element, Kind, OwnedValue, Path, Value, compare_numbers, edit};
+use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, Value, compare_numbers, edit};
 use crate::effect::{Change, change, equality, is_equal};
 use crate::patterns::number::sign;
-use crate::patterns::{Rejection, Verdict};
+use crate::patterns::{Rejection, Verdict, plain};
 
 impl Replacement {
     /// Evaluates an update by operators. An application that writes all fields in each save (TypeORM, Beanie) also sets
@@ -31,10 +31,10 @@ impl Replacement {
             }
             Change::Set(version) => self.set(statement, update, operators, version_field, version, pinned),
             Change::Removed | Change::Incremented(_) => Err(set_back(version_field)),
-            Change::Either(_) | Change::Now | Change::Inside(_) | Change::Unclear(_) => Ok(Verdict::unsupported(
-                format!("it changes the version '{version_field}' with an operator other than $set and $inc"),
-                format!("Leave '{version_field}' out, or set it to the version that you read."),
-            )),
+            Change::Either(_) | Change::Now | Change::Inside(_) | Change::Unclear(_) => {
+                let part = format!("it changes '{version_field}' with an operator other than $set and $inc");
+                Ok(Verdict::Check(plain::reason_to_check(part)))
+            }
         }
     }
 
@@ -133,61 +133,11 @@ fn no_whole_amount(version_field: &Path) -> Rejection {
     )
 }
 
-fn set_back(version_field: &Path) -> Rejection {
+pub(super) fn set_back(version_field: &Path) -> Rejection {
     Rejection::new(
         format!("it decreases or removes the version '{version_field}'"),
         format!("Leave '{version_field}' out; docward increments it."),
     )
-}
-
-/// Returns the verdict on a client's pipeline that cannot pass: it may replace the whole document, or writes the
-/// version.
-pub(super) fn pipeline<'a>(stages: Document<'_>, version_field: Option<&Path>) -> Option<Verdict<'a>> {
-    let stages = || stages.values().filter_map(Value::as_document).filter_map(Document::first);
-    if stages().any(|stage| replaces(&stage)) {
-        return Some(Verdict::unsupported(
-            "it is an aggregation pipeline that can replace the whole document",
-            "Use $set and $unset, as stages or as update operators.",
-        ));
-    }
-    let version_field = version_field?;
-    let writes = |stage: Element<'_>| match stage.value.as_document() {
-        Some(fields) => fields.elements().any(|field| version_field.overlaps(field.key)),
-        None => names(stage.value).any(|name| version_field.overlaps(name)),
-    };
-    stages().any(writes).then(|| {
-        Verdict::unsupported(
-            format!("it changes the version '{version_field}' in an aggregation pipeline"),
-            format!("Leave '{version_field}' out, or set it with $set to the version that you read."),
-        )
-    })
-}
-
-/// Returns whether a stage can remove fields that it does not name.
-fn replaces(stage: &Element<'_>) -> bool {
-    match stage.key {
-        b"$set" | b"$addFields" | b"$unset" => false,
-        b"$project" => {
-            let fields = stage.value.as_document().unwrap_or(Document::EMPTY);
-            !fields.elements().all(|field| excludes(&field))
-        }
-        _ => true,
-    }
-}
-
-/// Returns whether a field of `$project` only excludes: `{a: 0}`, `{"a.b": 0}` or `{a: {b: 0}}`. The depth of checked
-/// documents bounds the recursion ([`MAX_DEPTH`](crate::document::MAX_DEPTH)).
-fn excludes(field: &Element<'_>) -> bool {
-    match field.value.as_document() {
-        Some(nested) => nested.first().is_some() && nested.elements().all(|inner| excludes(&inner)),
-        None => field.value.as_flag() == Some(false) && !field.key.starts_with(b"$"),
-    }
-}
-
-/// Returns the names of an `$unset` stage.
-fn names(value: Value<'_>) -> impl Iterator<Item = &[u8]> {
-    let listed = value.as_array().unwrap_or(Document::EMPTY).values();
-    value.as_string_bytes().into_iter().chain(listed.filter_map(Value::as_string_bytes))
 }
 
 /// Returns the rejection if the stored document does not have the version that the statement requires; `None` if the
@@ -197,32 +147,39 @@ pub(super) fn conflict(update: &Update<'_>, version_field: &Path, stored: Docume
     let compared = conditions.find_map(|condition| Compared::from_condition(condition, version_field))?;
     let found = version_of(stored, version_field).unwrap_or(NONE);
     let reaches = |stored: Value<'_>, limit| compare_numbers(stored, limit).is_some_and(Ordering::is_ge);
-    let (sent, limit, is_kept) = match compared {
-        Compared::Below(limit) => (limit, Some(limit), !holds_for(found, |stored| reaches(stored, limit))),
-        Compared::Equal(sent) => (sent, None, holds_for(found, |stored| is_equal(stored, sent))),
-        Compared::Same(sent) => (sent, None, is_equal(found, sent)),
+    let (sent, is_kept) = match compared {
+        Compared::Below(limit) => {
+            let is_kept = !holds_for(found, |stored| reaches(stored, limit));
+            return (!is_kept).then(|| not_increased(version_field, found, limit));
+        }
+        Compared::Equal(sent) => (sent, holds_for(found, |stored| is_equal(stored, sent))),
+        Compared::Same(sent) => (sent, is_equal(found, sent)),
     };
-    if is_kept {
-        return None;
+    (!is_kept).then(|| other_version(version_field, found, sent))
+}
+
+fn not_increased(version_field: &Path, stored: Value<'_>, set: Value<'_>) -> Rejection {
+    let (stored, set) = (described(version_field, stored), text(set));
+    Rejection {
+        code: code::WRITE_CONFLICT,
+        reason: format!(
+            "it sets '{version_field}' to {set}, but the stored document has {stored}; versions only increase"
+        ),
+        hint: format!(
+            "Leave '{version_field}' out, or put the one you read into the filter. (For the DBA: \
+             `policy: check_version` treats it as the version that was read.)"
+        ),
     }
-    let stored = described(version_field, found);
-    let (reason, hint) = match limit {
-        Some(limit) => (
-            format!(
-                "it sets '{version_field}' to {}, but the stored document has {stored}; versions only increase",
-                text(limit)
-            ),
-            format!(
-                "Leave '{version_field}' out, or put the one you read into the filter. (For the DBA: \
-                 `policy: check_version` treats it as the version that was read.)"
-            ),
-        ),
-        None => (
-            format!("the stored document has {stored}, the one you sent has {}", sent_version(sent)),
-            "Read the document again, apply the change to it, and save it.".to_owned(),
-        ),
-    };
-    Some(Rejection { code: code::WRITE_CONFLICT, reason, hint })
+}
+
+/// Returns the conflict of a statement that was made for another version than the stored one.
+pub(super) fn other_version(version_field: &Path, stored: Value<'_>, sent: Value<'_>) -> Rejection {
+    let (stored, sent) = (described(version_field, stored), sent_version(sent));
+    Rejection {
+        code: code::WRITE_CONFLICT,
+        reason: format!("the stored document has {stored}, the one you sent has {sent}"),
+        hint: "Read the document again, apply the change to it, and save it.".to_owned(),
+    }
 }
 
 /// What one of docward's conditions compares the stored version with.
@@ -260,7 +217,7 @@ fn holds_for(stored: Value<'_>, condition: impl Fn(Value<'_>) -> bool) -> bool {
     condition(stored) || stored.as_array().is_some_and(|elements| elements.values().any(condition))
 }
 
-fn described(version_field: &Path, version: Value<'_>) -> String {
+pub(super) fn described(version_field: &Path, version: Value<'_>) -> String {
     if version.kind == Kind::Null {
         format!("no '{version_field}'")
     } else {

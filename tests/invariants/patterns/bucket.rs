@@ -2,7 +2,7 @@
 
 use bson::{Bson, Document, doc};
 
-use super::super::case::{Kind, Statement};
+use super::super::case::Statement;
 use super::super::dice::Dice;
 use super::super::rules::{Change, Promise};
 use super::super::values::{as_number, at, put, small_number, take};
@@ -53,6 +53,9 @@ impl Bucket {
     /// The number of items that one statement pushes, if it does nothing else to the array.
     fn pushed(&self, change: &Change<'_>) -> Option<usize> {
         let [statement] = change.statements else { return None };
+        if statement.upsert && statement.queries(self.names.array) {
+            return None;
+        }
         let writes = statement.writes();
         let [(operator, _, value)] =
             &writes.iter().filter(|(_, path, _)| path == self.names.array).collect::<Vec<_>>()[..]
@@ -119,18 +122,25 @@ impl Promise for Bucket {
     }
 
     fn harmless(&self, direct: &Change<'_>) -> bool {
-        let pushes = direct.statements.iter().any(|statement| {
-            statement.kind == Kind::Update
-                && (statement.touches(self.names.array) || statement.touches(self.names.count))
-        });
-        // The count of an inserted bucket is checked.
-        let counted = |before: Option<&Document>, after| {
-            before.is_some() || at(after, self.names.count).is_none() || self.is_true(after)
+        // A push that finds no bucket opens one.
+        let pushes = direct.statements.iter().any(|statement| statement.touches(self.names.array));
+        let number = |reply: &Document| reply.get("n").and_then(as_number).unwrap_or(0.0) as usize;
+        let finds_all = |reply: &Document| match reply.get_document("lastErrorObject") {
+            Ok(last) => last.get_bool("updatedExisting").unwrap_or_default(),
+            Err(_) => number(reply) >= direct.statements.len() && !reply.contains_key("upserted"),
         };
-        let fits = |after| self.length(after).is_some_and(|length| length <= self.limit);
+        if pushes && !direct.reply.is_some_and(finds_all) {
+            return false;
+        }
+        // docward finds a bucket with room by its count.
+        let is_known = |before: Option<&Document>| before.is_none_or(|before| self.is_true(before));
+        let counts = direct.statements.iter().any(|statement| statement.touches(self.names.count));
+        // docward corrects a count that a client writes.
+        let fits =
+            |after| self.length(after).is_some_and(|length| length <= self.limit) && (!counts || self.is_true(after));
         // A later statement finds the time in a bucket that an earlier one has opened.
         let rewrites_time = direct.statements.iter().skip(1).any(|statement| statement.touches(self.names.opened));
-        !pushes && !rewrites_time && direct.changed().all(|(before, after)| fits(after) && counted(before, after))
+        !rewrites_time && direct.changed().all(|(before, after)| fits(after) && is_known(before))
     }
 
     fn strip(&self, document: &mut Document) {

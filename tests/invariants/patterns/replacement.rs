@@ -237,7 +237,19 @@ impl Promise for Replacement {
             return !(self.version.is_some_and(looks) || saves && self.policy == Policy::Check);
         };
         let Some(document) = statement.replacement() else {
-            return !self.version.is_some_and(|version| statement.touches(version));
+            let is_lost = |before: &Document, after: &Document| before.keys().any(|key| !after.contains_key(key));
+            let is_kept = |(before, after): (Option<&Document>, &Document)| {
+                let Some(before) = before else { return true };
+                let is_lower = |version: &Bson| {
+                    !self.is_higher(before, after)
+                        && as_number(version).is_some()
+                        && self.version_of(after) != Some(version)
+                };
+                let sets_back = self.version_of(before).is_some_and(is_lower);
+                !(sets_back || statement.is_pipeline() && is_lost(before, after))
+            };
+            let names = self.version.is_some_and(|version| statement.touches(version));
+            return direct.changed().all(is_kept) && (!names || statement.computes());
         };
         // A document with a version was read before, so it must not be inserted.
         let inserts = direct.after.len() > direct.before.len();

@@ -104,7 +104,8 @@ impl Promise for SchemaVersion {
             let is_set = |(operator, path, _): (String, String, Bson)| {
                 path == self.field && matches!(operator.as_str(), "$set" | "$max")
             };
-            !statement.is_pipeline() && writes.all(is_set)
+            let is_odd = statement.upsert && statement.filter.keys().any(|key| key.starts_with('$'));
+            !is_odd && !statement.is_pipeline() && writes.all(is_set)
         };
         if self.ignores
             && change.statements.iter().all(is_seen_before)

@@ -29,14 +29,18 @@ fn protected_collections() -> Vec<ProtectedCollection> {
         protected("pairs", doc! { "$set": { "a": 9 } }),
         protected("timestamped", doc! { "$set": { "a": 9 } }),
         protected("jobs", doc! { "$set": { "a": 9 } }),
-        protected("buckets", doc! { "$set": { "n": 9 } }),
+        protected("buckets", doc! { "$set": { "list": [1, 2, 3, 4, 5, 6] } }),
         protected("nodes", doc! { "$set": { "path": ",x," } }),
         protected("readonly", doc! { "$set": { "a": 9 } }),
     ]
 }
 
 fn stored() -> Vec<Document> {
-    vec![doc! { "_id": 1, "a": 1, "b": 1, "n": 1, "path": Bson::Null }, doc! { "_id": 2, "a": 1, "b": 1, "n": 0 }]
+    let claimed = 1;
+    vec![
+        doc! { "_id": 1, "a": 1, "b": 1, "n": 1, "path": Bson::Null, "try": claimed },
+        doc! { "_id": 2, "a": 1, "b": 1, "n": 0, "try": claimed },
+    ]
 }
 
 /// The handling of an indirect write by docward.
@@ -137,7 +141,7 @@ impl Target {
         let list = || vec![self.statement()];
         let update = || self.message(doc! { "update": c });
         let modify = |name: &str| self.command(name, c, doc! { "query": { "_id": 1 }, "update": self.update.clone() });
-        let odd = doc! { "_id": "$_id", "a": 77, "n": -5, "path": ",", "list": [1, 2, 3], "v": 1 };
+        let odd = doc! { "_id": "$_id", "a": 77, "n": -5, "path": ",", "list": [1, 2, 3, 4, 5, 6], "v": 1 };
         let pipeline = vec![doc! { "$replaceWith": odd }];
         let session = || doc! { "lsid": { "id": fresh_uuid() }, "txnNumber": 1_i64 };
         let with = |mut body: Document, fields: Document| {
