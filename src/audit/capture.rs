@@ -153,7 +153,7 @@ pub fn parse_record(record: Document<'_>) -> Option<RecordedCommand> {
     let milliseconds = record.get("t").filter(|time| time.kind == Kind::DateTime).and_then(Value::as_raw_i64);
     let client = Client { app: text("app"), users, connection: number.cast_unsigned() };
     let content = RecordedContent::Command(without_session_fields(command, database));
-    Some(RecordedCommand { client, milliseconds, took: None, content, partial: false, reply: None })
+    Some(RecordedCommand { client, milliseconds, line: 0, took: None, content, partial: false, reply: None })
 }
 
 /// Reads the records of a capture and joins each command with its reply.

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::known_documents::{KnownDocuments, key};
-use super::recorded::{Client, REST_UNKNOWN, RecordedCommand, RecordedContent, UnknownStatements};
+use super::recorded::{Client, REST_UNKNOWN, RecordedCommand, RecordedContent, USER_UNKNOWN, UnknownStatements};
 use super::tally::{AuditTally, CountedOutcome, ExampleText, ReportedOutcome};
 use super::target::{CommandTarget, evaluates_statement, target};
 use super::write::{AuditedWrite, WriteAction};
@@ -325,6 +325,11 @@ impl<'r> TrafficEvaluation<'r> {
         let rule = self.rules.rule(outcome.rule);
         let (reported, reason) = match ReportedOutcome::from_kind(outcome.kind) {
             _ if seen.hides_from(rule) => (ReportedOutcome::CannotTell, REST_UNKNOWN),
+            ReportedOutcome::Rewrite | ReportedOutcome::Reject | ReportedOutcome::Check
+                if seen.client.users.is_none() && !rule.except.users.is_empty() =>
+            {
+                (ReportedOutcome::CannotTell, USER_UNKNOWN)
+            }
             // The result of a lookup decides whether it is rewritten.
             ReportedOutcome::Rewrite if undecided => (ReportedOutcome::CannotTell, "it depends on stored documents"),
             ReportedOutcome::Rewrite => match matched {
@@ -364,8 +369,9 @@ impl<'r> TrafficEvaluation<'r> {
         let has_outcome = |rule: &Rule| outcomes.iter().any(|outcome| outcome.rule == rule.id);
         // Later rules do not evaluate a rejected statement.
         let rejecting = dry_run.outcomes.iter().find(|outcome| outcome.kind == OutcomeKind::Reject);
-        let last = rejecting.map(|outcome| rules.rule(outcome.rule).pattern.evaluation_order());
-        let is_evaluated = |rule: &Rule| last.is_none_or(|last| rule.pattern.evaluation_order() <= last);
+        let place = |rule: &Rule| (rule.pattern.evaluation_order(), rule.id);
+        let last = rejecting.map(|outcome| place(rules.rule(outcome.rule)));
+        let is_evaluated = |rule: &Rule| last.is_none_or(|last| place(rule) <= last);
         let forwarded_by = |rule: &&Rule| {
             evaluates_statement(rule, namespace, class, kind) && is_evaluated(rule) && !has_outcome(rule)
         };

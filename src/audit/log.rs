@@ -15,11 +15,11 @@ use serde_json::value::RawValue;
 
 use super::recorded::{
     Client, CommandFilter, MASK, MASKED, RecordedCommand, RecordedContent, TRUNCATED, Unreadable, comment, content_of,
-    head, is_masked, joined, namespace_of, statement, unknown_statements,
+    head, is_masked, is_of_merge, joined, namespace_of, statement, unknown_statements,
 };
 use super::reply_summary::{ExtendedNumber, ReplySummary};
 use crate::command::{CommandClass, Namespace, WriteForm};
-use crate::document::CowDocument;
+use crate::document::{CowDocument, Document};
 use crate::fnv::hash_of;
 use crate::shell;
 
@@ -29,6 +29,8 @@ const MAX_HELD: usize = 1000;
 const MAX_PENDING: usize = 16;
 /// The most bytes held in total.
 const MAX_HELD_BYTES: usize = 32 << 20;
+/// How long the lines of one command are waited for, in milliseconds of the log's time.
+const PATIENCE: u64 = 2000;
 
 #[derive(Deserialize)]
 struct LogLine<'a> {
@@ -98,6 +100,9 @@ pub struct LogReader {
     /// By connection. Lines of the same millisecond can have any order.
     held: HashMap<u64, Vec<PendingStatements>>,
     held_bytes: usize,
+    lines: i64,
+    /// The time of the line at which what was held too long was last released.
+    released: i64,
 }
 
 /// What the lines of a connection show of one command, until the command is complete.
@@ -105,11 +110,14 @@ pub struct LogReader {
 struct PendingStatements {
     client: Client,
     milliseconds: Option<i64>,
+    /// The time of its last line.
+    last: Option<i64>,
+    line: i64,
     took: Option<u64>,
     reply: Option<ReplySummary>,
     namespace: (String, String),
     form: WriteForm,
-    statements: Vec<CowDocument<'static>>,
+    statements: Vec<LoggedStatement>,
     /// The comment of the command.
     comment: Option<CowDocument<'static>>,
     /// Statements that their lines do not contain, by reason.
@@ -117,6 +125,16 @@ struct PendingStatements {
     /// The COMMAND line, if it came before the statements.
     command: Option<CommandLine>,
     bytes: usize,
+}
+
+/// A WRITE line.
+#[derive(Debug)]
+struct LoggedStatement {
+    milliseconds: Option<i64>,
+    line: i64,
+    took: Option<u64>,
+    reply: Option<ReplySummary>,
+    content: CowDocument<'static>,
 }
 
 /// A COMMAND line whose statements may have lines of their own.
@@ -146,15 +164,18 @@ impl LogReader {
         let Some((namespace, command)) = namespace_of(&attr.ns).zip(attr.command) else { return Ok(()) };
         // Logs of several servers have connections with the same number.
         let connection = hash_of(&[line.ctx.as_bytes(), attr.remote.as_bytes()].concat());
+        self.lines += 1;
         let read = LineContent {
             client: Client { app: attr.app, users: None, connection },
             milliseconds: line.t.and_then(|time| milliseconds(&time.date)),
+            line: self.lines,
             took: attr.took,
             reply: ReplySummary::of_counts([attr.matched, attr.upserted, attr.deleted, attr.modified, attr.code]),
             namespace,
             json: command.get(),
             truncated: line.truncated.command.is_some(),
         };
+        self.release_old(read.milliseconds, out);
         let done = match &*attr.kind {
             "update" => self.hold(read, WriteForm::Update, wanted, out),
             "remove" => self.hold(read, WriteForm::Delete, wanted, out),
@@ -169,10 +190,10 @@ impl LogReader {
 
     /// Adds all statements still held to `out`.
     pub fn finish(&mut self, out: &mut Vec<RecordedCommand>) {
-        let mut left: Vec<(u64, Vec<PendingStatements>)> = self.held.drain().collect();
-        left.sort_unstable_by_key(|(connection, _)| *connection);
+        let mut left: Vec<PendingStatements> = self.held.drain().flat_map(|(_, held)| held).collect();
+        left.sort_unstable_by_key(|held| held.line);
         self.held_bytes = 0;
-        left.into_iter().flat_map(|(_, held)| held).for_each(|held| held.release(None, out));
+        left.into_iter().for_each(|held| held.release(None, out));
     }
 
     /// Handles a WRITE line.
@@ -186,12 +207,15 @@ impl LogReader {
         let class = class_of(form);
         let key = read.client.connection;
         let same = |held: &PendingStatements| {
-            let is_in_time = held.command.is_none() || read.milliseconds <= held.milliseconds;
+            let is_in_time = match held.command {
+                None => read.milliseconds.zip(held.last).is_none_or(|(now, last)| now.abs_diff(last) <= PATIENCE),
+                Some(_) => read.milliseconds <= held.milliseconds,
+            };
             is_in_time && held.belongs_to(class, Some(read.namespace))
         };
         let mut held = self.take(key, same);
         self.release_earlier(key, read.milliseconds, out);
-        if wanted(read.namespace, class, read.json.as_bytes()) {
+        if wanted(read.namespace, class, read.json.as_bytes()) && !is_of_merge(read.json) {
             let logged = match read.parse_command() {
                 Ok(logged) => logged,
                 Err(error) => {
@@ -203,10 +227,17 @@ impl LogReader {
             match logged {
                 Err(reason) => *held.unknown.entry(reason).or_default() += 1,
                 Ok(logged) => {
-                    held.statements.push(statement(form, logged.as_document()));
+                    held.statements.push(LoggedStatement {
+                        milliseconds: read.milliseconds,
+                        line: read.line,
+                        took: read.took,
+                        reply: read.reply.clone(),
+                        content: statement(form, logged.as_document()),
+                    });
                     held.comment = held.comment.take().or_else(|| comment(logged.as_document()));
                 }
             }
+            held.last = read.milliseconds;
             held.bytes += read.json.len();
         }
         match held {
@@ -259,8 +290,8 @@ impl LogReader {
                 self.hold_again(key, PendingStatements { bytes: read.json.len(), ..pending });
             }
             _ => {
-                let LineContent { client, milliseconds, took, reply, .. } = read;
-                out.push(RecordedCommand { client, milliseconds, took, content, partial: false, reply });
+                let LineContent { client, milliseconds, line, took, reply, .. } = read;
+                out.push(RecordedCommand { client, milliseconds, line, took, content, partial: false, reply });
             }
         }
         Ok(())
@@ -269,7 +300,8 @@ impl LogReader {
     /// Takes what a connection has of a command.
     fn take(&mut self, key: u64, is_wanted: impl FnMut(&PendingStatements) -> bool) -> Option<PendingStatements> {
         let held = self.held.get_mut(&key)?;
-        let taken = held.remove(held.iter().position(is_wanted)?);
+        // The nearest: in a log with the newest line first, older commands follow.
+        let taken = held.remove(held.iter().rposition(is_wanted)?);
         self.held_bytes = self.held_bytes.saturating_sub(taken.bytes);
         Some(taken)
     }
@@ -277,6 +309,21 @@ impl LogReader {
     fn hold_again(&mut self, key: u64, pending: PendingStatements) {
         self.held_bytes += pending.bytes;
         self.held.entry(key).or_default().push(pending);
+    }
+
+    /// Releases what has had no line for long: its connection may have none for hours.
+    fn release_old(&mut self, milliseconds: Option<i64>, out: &mut Vec<RecordedCommand>) {
+        let Some(now) = milliseconds.filter(|now| now.abs_diff(self.released) > PATIENCE) else { return };
+        self.released = now;
+        let is_old = |held: &mut PendingStatements| held.last.is_none_or(|last| last.abs_diff(now) > PATIENCE);
+        let bytes = &mut self.held_bytes;
+        self.held.retain(|_, held| {
+            for old in held.extract_if(.., is_old) {
+                *bytes = bytes.saturating_sub(old.bytes);
+                old.release(None, out);
+            }
+            !held.is_empty()
+        });
     }
 
     /// Releases what a connection has from before the time of its next line.
@@ -296,6 +343,7 @@ impl LogReader {
 struct LineContent<'l> {
     client: Client,
     milliseconds: Option<i64>,
+    line: i64,
     took: Option<u64>,
     reply: Option<ReplySummary>,
     namespace: Namespace<'l>,
@@ -318,6 +366,8 @@ impl LineContent<'_> {
             namespace: (namespace.database.to_owned(), namespace.collection.to_owned()),
             client: self.client.clone(),
             milliseconds: self.milliseconds,
+            last: self.milliseconds,
+            line: self.line,
             took: self.took,
             reply: self.reply.clone(),
             form,
@@ -349,32 +399,40 @@ impl PendingStatements {
 
     /// `command`: the COMMAND line that came after the statements.
     fn release(self, command: Option<&CowDocument<'static>>, out: &mut Vec<RecordedCommand>) {
-        let Self { client, milliseconds, took, form, statements, unknown, .. } = self;
+        let Self { client, milliseconds, line, took, form, statements, unknown, .. } = self;
         let (database, collection) = self.namespace;
         let namespace = Namespace { database: &database, collection: &collection };
         let reply = self.reply.filter(|_| statements.len() <= 1);
-        let mut push = |content, partial, reply| {
-            out.push(RecordedCommand { client: client.clone(), milliseconds, took, content, partial, reply });
+        let place = (milliseconds, line, took);
+        let mut push = |(milliseconds, line, took), content, partial, reply| {
+            out.push(RecordedCommand { client: client.clone(), milliseconds, line, took, content, partial, reply });
         };
         let rest = match self.command {
             // What has the statements already, or has none of its own.
             Some(CommandLine { content, .. })
                 if matches!(content, RecordedContent::Command(_)) || (statements.is_empty() && unknown.is_empty()) =>
             {
-                return push(content, false, reply);
+                return push(place, content, false, reply);
             }
             Some(CommandLine { rest, .. }) => rest,
             None => command.cloned(),
         };
         for (reason, count) in unknown {
-            push(unknown_statements(namespace, class_of(form), Some(count), reason), false, None);
+            push(place, unknown_statements(namespace, class_of(form), Some(count), reason), false, None);
         }
-        if !statements.is_empty() {
-            let partial = rest.is_none();
-            let rest = rest.as_ref().or(self.comment.as_ref()).map(CowDocument::as_document);
-            let command = joined(form, namespace, rest, &statements);
-            command.into_iter().for_each(|command| push(RecordedContent::Command(command), partial, reply.clone()));
-        }
+        let Some(rest) = rest else {
+            // It is not known which of them were sent together.
+            let comment = self.comment.as_ref().map(CowDocument::as_document);
+            for LoggedStatement { milliseconds, line, took, reply, content } in statements {
+                let command = joined(form, namespace, comment, &[content.as_document()]);
+                let content = command.map(RecordedContent::Command);
+                content.into_iter().for_each(|one| push((milliseconds, line, took), one, true, reply.clone()));
+            }
+            return;
+        };
+        let statements: Vec<Document<'_>> = statements.iter().map(|one| one.content.as_document()).collect();
+        let command = joined(form, namespace, Some(rest.as_document()), &statements).filter(|_| !statements.is_empty());
+        command.into_iter().for_each(|command| push(place, RecordedContent::Command(command), false, reply.clone()));
     }
 }
 

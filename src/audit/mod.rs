@@ -25,15 +25,19 @@ mod tally;
 mod target;
 #[cfg(test)]
 mod tests;
+mod time_order;
 mod write;
 
 pub use crate::command::shape::shape;
 pub use evaluation::Audit;
 pub use habits::Habits;
 pub use proposal::{CandidateEvaluation, CandidateRules, EvaluatedCandidates, Proposal};
-pub use recorded::{Client, CommandFilter, RecordedCommand, RecordedContent, UnknownStatements, Unreadable};
+pub use recorded::{
+    Client, CommandFilter, RecordedCommand, RecordedContent, UnknownStatements, Unreadable, is_between_servers,
+};
 pub use reply_summary::ReplySummary;
 pub use tally::{AuditTally, CountedOutcome, Example, ExampleText, OutcomeCounts, ReportedOutcome, RuleTally};
+pub use time_order::TimeOrder;
 
 /// Bytes of a list of statements from which the shape of a message is made.
 const SHAPED_LENGTH: usize = 16 * 1024;

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::log::milliseconds;
 use super::recorded::{
     Client, CommandFilter, MASKED, RecordedCommand, RecordedContent, TRUNCATED, Unreadable, comment, content_of, head,
-    is_masked, joined, namespace_of, statement, unknown_statements,
+    is_masked, is_of_merge, joined, namespace_of, statement, unknown_statements,
 };
 use super::reply_summary::{ExtendedNumber, ReplySummary};
 use crate::command::{CommandClass, Namespace, WriteForm, classify};
@@ -68,7 +68,7 @@ pub fn parse_line(line: &[u8], wanted: &CommandFilter<'_>, out: &mut Vec<Recorde
     let form = form_of(&entry.op);
     let Some((class, collection)) = target(form, json, namespace)? else { return Ok(()) };
     let namespace = Namespace { collection, ..namespace };
-    if !wanted(namespace, class, json.as_bytes()) {
+    if !wanted(namespace, class, json.as_bytes()) || (form.is_some() && is_of_merge(json)) {
         return Ok(());
     }
     let inserted = entry.ninserted.and_then(ExtendedNumber::unsigned);
@@ -90,6 +90,7 @@ pub fn parse_line(line: &[u8], wanted: &CommandFilter<'_>, out: &mut Vec<Recorde
     out.push(RecordedCommand {
         client,
         milliseconds: entry.ts.as_ref().and_then(date),
+        line: 0,
         took: entry.millis.and_then(ExtendedNumber::unsigned),
         content,
         partial: form.is_some(),
@@ -127,7 +128,7 @@ fn target<'e>(
 /// The command of the one statement in an entry. Of its other fields the entry has only the comment.
 fn command_of(form: WriteForm, namespace: Namespace<'_>, shown: Document<'_>) -> Option<CowDocument<'static>> {
     let comment = comment(shown);
-    joined(form, namespace, comment.as_ref().map(CowDocument::as_document), &[statement(form, shown)])
+    joined(form, namespace, comment.as_ref().map(CowDocument::as_document), &[statement(form, shown).as_document()])
 }
 
 /// The name of a truncated command: `{"$truncated": "{ find: \"orders\", …"}`.

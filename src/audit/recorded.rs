@@ -1,8 +1,9 @@
 //! A recorded command, as far as its source contains it.
 
 use super::ReplySummary;
-use crate::command::{CommandClass, Namespace, WriteForm, classify};
+use crate::command::{CommandClass, Namespace, WriteForm, classify, is_internal};
 use crate::document::{CowDocument, Document, Element, Kind, Value};
+use crate::shell;
 
 /// One recorded command, or the part of it that the source contains.
 #[derive(Debug, Clone)]
@@ -10,6 +11,8 @@ pub struct RecordedCommand {
     pub client: Client,
     /// Milliseconds since 1970 UTC, if known: the arrival of the command, or in logs and profiles its end.
     pub milliseconds: Option<i64>,
+    /// The position of its first line among the lines of its log; 0 in other sources.
+    pub line: i64,
     /// How long the server took, in milliseconds, if the source has it.
     pub took: Option<u64>,
     pub content: RecordedContent,
@@ -74,6 +77,8 @@ pub(super) const MASKED: &str = "the source masks its values";
 pub(super) const MASK: &str = "###";
 /// The reason if a rule needs a field that a [`RecordedCommand::partial`] command lacks.
 pub(super) const REST_UNKNOWN: &str = "the source has only the statements of the command";
+/// The reason if a rule exempts users.
+pub(super) const USER_UNKNOWN: &str = "the source does not contain the user, and the rule exempts users";
 /// The reason if the source never contains it.
 const OMITTED: &str = "the source does not contain its documents or statements";
 
@@ -151,7 +156,7 @@ pub(super) fn joined(
     form: WriteForm,
     namespace: Namespace<'_>,
     rest: Option<Document<'_>>,
-    statements: &[CowDocument<'static>],
+    statements: &[Document<'_>],
 ) -> Option<CowDocument<'static>> {
     let list = form.list()?;
     let name = if form == WriteForm::Delete { "delete" } else { "update" };
@@ -160,7 +165,7 @@ pub(super) fn joined(
         w.string(name, namespace.collection);
         let rest = rest.into_iter().flat_map(Document::elements);
         rest.filter(|e| !is_of_session(e.key) && !written.contains(&e.key)).for_each(|element| w.element(element));
-        w.array(list, |a| statements.iter().for_each(|one| a.value(Value::document(one.as_document()))));
+        w.array(list, |a| statements.iter().for_each(|one| a.value(Value::document(*one))));
         w.string("$db", namespace.database);
     }))
 }
@@ -191,13 +196,30 @@ pub(super) fn namespace_of(ns: &str) -> Option<Namespace<'_>> {
     Namespace::parse(ns).or_else(|| (!ns.is_empty()).then_some(Namespace { database: ns, collection: "" }))
 }
 
+/// The name of a command, from its JSON, and the text after it.
+fn name(json: &str) -> Option<(&str, &str)> {
+    json.trim_start().strip_prefix('{')?.trim_start().strip_prefix('"')?.split_once('"')
+}
+
+/// Whether a logged command, as JSON, is one that only servers send.
+#[must_use]
+pub fn is_between_servers(json: &[u8]) -> bool {
+    let name = std::str::from_utf8(json).ok().and_then(name);
+    name.is_some_and(|(name, _)| is_internal(name.as_bytes()))
+}
+
+/// Whether a logged statement is a write of an aggregation with `$merge`, which has an entry of its own.
+pub(super) fn is_of_merge(json: &str) -> bool {
+    const ONLY: &str = "upsertSupplied";
+    json.contains(ONLY) && shell::document(json).is_ok_and(|logged| logged.as_document().get(ONLY).is_some())
+}
+
 /// The class of a command and the collection it names, from its JSON: `{"update":"orders",…`.
 ///
 /// # Errors
 /// Its fields are sorted, so its name is not the first.
 pub(super) fn head(json: &str) -> Result<Option<(CommandClass, Option<&str>)>, Unreadable> {
-    let first = json.trim_start().strip_prefix('{').and_then(|rest| rest.trim_start().strip_prefix('"'));
-    let Some((name, rest)) = first.and_then(|text| text.split_once('"')) else { return Ok(None) };
+    let Some((name, rest)) = name(json) else { return Ok(None) };
     if name.starts_with('$') {
         let reason = "the fields of its command are sorted, but their order has a meaning: export it without sorting";
         return Err(Unreadable(reason.to_owned()));

@@ -23,7 +23,7 @@ pub struct TrafficFile {
     pub unreadable: u64,
     /// Lines with other content than entries.
     pub skipped: u64,
-    /// Entries of docward's own work, which are omitted.
+    /// Entries of docward's and the server's own work, which are omitted.
     pub own: u64,
     /// What is wrong with the file, or with its first unreadable entry.
     pub note: Option<String>,
@@ -46,8 +46,8 @@ impl TrafficFile {
         };
         let own = match self.own {
             0 => None,
-            1 => Some("1 entry of docward's own work was omitted".to_owned()),
-            count => Some(format!("{count} entries of docward's own work were omitted")),
+            1 => Some("1 entry of docward's or the server's own work was omitted".to_owned()),
+            count => Some(format!("{count} entries of docward's or the server's own work were omitted")),
         };
         let counts: Vec<String> = [unreadable, skipped, own].into_iter().flatten().collect();
         let parts: Vec<String> = [counts.join(", ")].into_iter().chain(self.note.clone()).collect();
@@ -215,8 +215,8 @@ fn notes(tally: &AuditTally, rules: &RuleSet, sources: &[TrafficFile]) -> Vec<St
     let by_user = active(rules, tally).any(|(rule, _)| !rule.except.users.is_empty());
     if tally.users_unknown && by_user {
         notes.push(
-            "a rule exempts users (except: users), but some sources do not contain the authenticated user; for them \
-             the audit assumes no user"
+            "a rule exempts users (except: users), but some sources do not contain the authenticated user; what the \
+             rule would do to their statements is not known"
                 .to_owned(),
         );
     }

@@ -206,7 +206,7 @@ impl Explained {
             let verdict = words::verdict(&statement.outcome);
             writeln!(out, "statement {} of {}: {verdict} ({names})", index + 1, statements.len()).unwrap_or_default();
         }
-        for note in self.notes(database) {
+        for note in self.notes(rules, database) {
             writeln!(out, "\nnote: {note}").unwrap_or_default();
         }
         if self.dry_run.keeps(&self.command) {
@@ -225,10 +225,14 @@ impl Explained {
     }
 
     /// What the dry run has assumed, and what docward does otherwise.
-    fn notes<'n>(&'n self, database: &'n str) -> impl Iterator<Item = String> + use<'n> {
+    fn notes<'n>(&'n self, rules: &RuleSet, database: &'n str) -> impl Iterator<Item = String> + use<'n> {
         let needs = self.dry_run.needs.iter().map(move |need| words::need(need, &self.dry_run.outcome, database));
         let unmatched = self.unmatched.iter().filter_map(move |run| words::unmatched(&self.dry_run, run, database));
-        needs.chain(unmatched).chain(words::unknown_command(&self.command, &self.dry_run))
+        let elsewhere =
+            words::elsewhere(self.command.as_document(), rules).filter(|_| self.dry_run.outcomes.is_empty());
+        let elsewhere = elsewhere.map(|namespace| format!("no rule applies to {namespace}"));
+        let unknown = words::unknown_command(&self.command, &self.dry_run);
+        needs.chain(unmatched).chain(unknown.or(elsewhere))
     }
 
     /// The diff from the command to the one that a dry run sends; `None` if they are the same, nothing is sent, or it is
@@ -328,7 +332,7 @@ impl Serialize for Explanation<'_> {
         let statements = || commands.iter().flat_map(|one| self.statements(one));
         result
             .serialize_entry("statements", &SerializedList(|| statements().map(|one| statement_json(&one, rules))))?;
-        let notes = || commands.iter().flat_map(|one| one.notes(database));
+        let notes = || commands.iter().flat_map(|one| one.notes(rules, database));
         result.serialize_entry("notes", &SerializedList(notes))?;
         result.end()
     }

@@ -14,7 +14,7 @@ use super::difference::difference;
 use super::output::print_line;
 use super::{EXIT_USAGE, Format, load_rules, logging, words};
 use crate::config::{Location, Report, SourceFiles};
-use crate::document::{CowDocument, Document};
+use crate::document::CowDocument;
 use crate::engine::{DryRun, DryRunOutcome, Now, OutcomeKind, dry_run};
 use crate::rules::RuleSet;
 use crate::rules::{Expectation, RuleTest, TestFile, TestFiles, is_test_file};
@@ -143,16 +143,9 @@ fn run_test(
     let dry_runs: Vec<DryRun> = given.iter().map(dry_run).collect();
     let test_run = TestRun { test, given: &given, expected: &expected, dry_runs: &dry_runs };
     let failure = test_run.failure();
-    let elsewhere = given.iter().find_map(|command| elsewhere(command.as_document(), rules));
+    let elsewhere = given.iter().find_map(|command| words::elsewhere(command.as_document(), rules));
     let elsewhere = elsewhere.filter(|_| failure.is_none() && dry_runs.iter().all(|one| one.outcomes.is_empty()));
     Ok(Completed { location, rule, given: test.given.value.clone(), failure, elsewhere })
-}
-
-/// The collection that a command names, if no rule applies to it.
-fn elsewhere(command: Document<'_>, rules: &RuleSet) -> Option<String> {
-    let (database, collection) = (command.get("$db")?.as_str()?, command.first()?.value.as_str()?);
-    let applies = rules.rules_for(database, collection).is_some() || rules.rules_naming(database, collection).is_some();
-    (!applies).then(|| format!("{database}.{collection}"))
 }
 
 /// A test's commands and their dry runs.

@@ -1,12 +1,13 @@
-//! Reads recorded traffic from files for `audit` and `suggest`. One thread reads the files, another one interprets the
-//! entries, in their order: what a statement does depends on the earlier ones of all connections.
+//! Reads recorded traffic from files for `audit` and `suggest`. One thread reads each file, another one interprets the
+//! entries of all, in the order of their times: what a statement does depends on the earlier ones of all connections.
 //!
-//! Memory is bounded for any file: entries pass through a short queue in batches. [`entries`] reads the files,
+//! Memory is bounded for any file: entries pass through short queues in batches. [`entries`] reads the files,
 //! `crate::audit` interprets the entries.
 
 pub(super) mod entries;
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
@@ -17,12 +18,12 @@ use self::entries::{CaptureDamage, EntryKind, TrafficEntries};
 use crate::audit::capture::CaptureReader;
 use crate::audit::log::LogReader;
 use crate::audit::report::TrafficFile;
-use crate::audit::{RecordedCommand, Unreadable, log, profile};
+use crate::audit::{RecordedCommand, TimeOrder, Unreadable, is_between_servers, log, profile};
 use crate::command::{CommandClass, Namespace, own};
 
 /// The size of a batch in bytes.
 const BATCH: usize = 256 * 1024;
-/// The most batches in the queue of the consumer.
+/// The most batches of one file that wait for the consumer.
 const QUEUE: usize = 4;
 
 /// Processes recorded commands.
@@ -34,8 +35,8 @@ pub(super) trait TrafficConsumer: Send {
 }
 
 /// Entries of one file: JSON objects, or BSON documents.
+#[derive(Default)]
 struct EntryBatch {
-    source: usize,
     bytes: Vec<u8>,
     entries: Vec<BatchEntry>,
 }
@@ -52,10 +53,12 @@ struct BatchEntry {
 struct EntryCounts {
     readable: u64,
     unreadable: u64,
-    /// Entries of docward's own work.
+    /// Entries of docward's own work, and of that of servers.
     own: u64,
     /// The error of the first unreadable one.
     first: Option<String>,
+    /// What is wrong with their order.
+    order: Option<String>,
 }
 
 /// Reads the files with the consumer; returns the consumer and the files' properties.
@@ -65,29 +68,30 @@ struct EntryCounts {
 pub(super) fn read_files<W: TrafficConsumer>(files: &[PathBuf], consumer: W) -> Result<(W, Vec<TrafficFile>)> {
     let progress = progress(files)?;
     let (consumer, counts, mut sources) = std::thread::scope(|scope| {
-        let (queue, batches) = sync_channel(QUEUE);
-        let running = scope.spawn(move || work(consumer, &batches, files.len()));
-        let read: Result<Vec<TrafficFile>> = files
-            .iter()
-            .enumerate()
-            .map(|(source, path)| {
-                read_file(source, path, &queue, &progress).with_context(|| path.display().to_string())
-            })
-            .collect();
-        drop(queue);
-        let done = running.join();
-        let sources = read?;
+        let mut unread = Vec::new();
+        let mut readers = Vec::new();
+        for path in files {
+            let (queue, batches) = sync_channel(QUEUE);
+            unread.push(TrafficSource::new(batches, files.len()));
+            let progress = &progress;
+            let read = move || read_file(path, &queue, progress).with_context(|| path.display().to_string());
+            readers.push(scope.spawn(read));
+        }
+        let done = scope.spawn(move || work(consumer, unread)).join();
+        let read =
+            readers.into_iter().map(|reader| reader.join().ok().context("a reader failed; its error is above")?);
+        let sources = read.collect::<Result<Vec<TrafficFile>>>()?;
         let (consumer, counts) = done.ok().context("the worker thread failed; its error is above")?;
         anyhow::Ok((consumer, counts, sources))
     })?;
     progress.finish_and_clear();
-    for (source, EntryCounts { readable, unreadable, own, first }) in sources.iter_mut().zip(counts) {
+    for (source, EntryCounts { readable, unreadable, own, first, order }) in sources.iter_mut().zip(counts) {
         if let (0, Some(first)) = (readable, &first) {
             bail!("{}: no entry can be read; {first}", source.name);
         }
         source.unreadable += unreadable;
         source.own += own;
-        source.note = source.note.take().or(first);
+        source.note = order.or(source.note.take()).or(first);
     }
     Ok((consumer, sources))
 }
@@ -104,18 +108,10 @@ fn progress(files: &[PathBuf]) -> Result<ProgressBar> {
     Ok(progress.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())))
 }
 
-fn read_file(
-    source: usize,
-    path: &Path,
-    queue: &SyncSender<EntryBatch>,
-    progress: &ProgressBar,
-) -> Result<TrafficFile> {
+fn read_file(path: &Path, queue: &SyncSender<EntryBatch>, progress: &ProgressBar) -> Result<TrafficFile> {
     let entries = TrafficEntries::open(path, |file| Box::new(progress.wrap_read(file)))?;
-    let mut batch = EntryBatch { source, bytes: Vec::new(), entries: Vec::new() };
-    let send = |batch: &mut EntryBatch| {
-        let empty = EntryBatch { source, bytes: Vec::new(), entries: Vec::new() };
-        queue.send(std::mem::replace(batch, empty)).ok().context("the worker thread failed")
-    };
+    let mut batch = EntryBatch::default();
+    let send = |batch: &mut EntryBatch| queue.send(std::mem::take(batch)).ok().context("the worker thread failed");
     let read = entries.read_all(&mut |kind, position, entry| {
         if kind == EntryKind::Log && !log::is_command(entry) {
             return Ok(());
@@ -140,26 +136,55 @@ fn read_file(
     })
 }
 
-/// Runs the consumer until the traffic ends.
-fn work<W: TrafficConsumer>(mut consumer: W, batches: &Receiver<EntryBatch>, sources: usize) -> (W, Vec<EntryCounts>) {
-    let mut counts = vec![EntryCounts::default(); sources];
-    let (mut logs, mut captures) = (LogReader::default(), CaptureReader::default());
-    let mut current = None;
-    let mut out = Vec::new();
-    for batch in batches {
-        if current != Some(batch.source) {
-            logs.finish(&mut out);
-            captures.finish(&mut out);
-            current = Some(batch.source);
+/// What the worker has of one file.
+struct TrafficSource {
+    batches: Receiver<EntryBatch>,
+    logs: LogReader,
+    captures: CaptureReader,
+    order: TimeOrder,
+    /// In the order of their times.
+    ready: VecDeque<RecordedCommand>,
+    counts: EntryCounts,
+}
+
+impl TrafficSource {
+    fn new(batches: Receiver<EntryBatch>, files: usize) -> Self {
+        Self {
+            batches,
+            logs: LogReader::default(),
+            captures: CaptureReader::default(),
+            order: TimeOrder::for_one_of(files),
+            ready: VecDeque::new(),
+            counts: EntryCounts::default(),
         }
-        let Some(counts) = counts.get_mut(batch.source) else { continue };
+    }
+
+    /// Returns the time of the next command; `None` at the end of the file.
+    fn next_time(&mut self, consumer: &impl TrafficConsumer) -> Option<i64> {
+        while self.ready.is_empty() {
+            match self.batches.recv() {
+                Ok(batch) => self.read(batch, consumer),
+                Err(_) => {
+                    self.finish();
+                    break;
+                }
+            }
+        }
+        self.ready.front().map(|next| next.milliseconds.unwrap_or(i64::MIN))
+    }
+
+    fn read(&mut self, batch: EntryBatch, consumer: &impl TrafficConsumer) {
+        let Self { logs, captures, order, ready, counts, .. } = self;
         let mut rest = batch.bytes.as_slice();
+        let mut out = Vec::new();
         for BatchEntry { kind, position, length } in batch.entries {
             let Some((entry, after)) = rest.split_at_checked(length) else { break };
             rest = after;
             let is_own = Cell::new(false);
             let wanted = |namespace: Namespace<'_>, class, command: &[u8]| {
-                is_own.set(namespace.database == own::DATABASE);
+                let can_be_internal = matches!(class, CommandClass::Unknown | CommandClass::RenameCollection);
+                let is_internal = kind != EntryKind::Capture && can_be_internal && is_between_servers(command);
+                is_own.set(namespace.database == own::DATABASE || is_internal);
                 !is_own.get() && consumer.is_relevant(namespace, class, command)
             };
             let read = match kind {
@@ -175,11 +200,31 @@ fn work<W: TrafficConsumer>(mut consumer: W, batches: &Receiver<EntryBatch>, sou
                 }
             }
             counts.own += u64::from(is_own.get());
-            out.drain(..).for_each(|recorded| consumer.add_command(&recorded));
+            // A capture has them in the order of their replies.
+            match kind {
+                EntryKind::Capture => ready.extend(out.drain(..)),
+                EntryKind::Log | EntryKind::Profile => out.drain(..).for_each(|command| order.add(command, ready)),
+            }
         }
     }
-    logs.finish(&mut out);
-    captures.finish(&mut out);
-    out.iter().for_each(|recorded| consumer.add_command(recorded));
-    (consumer, counts)
+
+    fn finish(&mut self) {
+        let mut out = Vec::new();
+        self.logs.finish(&mut out);
+        out.drain(..).for_each(|command| self.order.add(command, &mut self.ready));
+        self.order.finish(&mut self.ready);
+        self.captures.finish(&mut out);
+        self.ready.extend(out);
+        self.counts.order = self.order.flaw();
+    }
+}
+
+/// Runs the consumer until the traffic ends.
+fn work<W: TrafficConsumer>(mut consumer: W, mut sources: Vec<TrafficSource>) -> (W, Vec<EntryCounts>) {
+    loop {
+        let times = sources.iter_mut().filter_map(|source| Some((source.next_time(&consumer)?, source)));
+        let Some((_, earliest)) = times.min_by_key(|(time, _)| *time) else { break };
+        earliest.ready.pop_front().iter().for_each(|recorded| consumer.add_command(recorded));
+    }
+    (consumer, sources.into_iter().map(|source| source.counts).collect())
 }

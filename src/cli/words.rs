@@ -179,6 +179,14 @@ fn upserts(command: &CowDocument<'static>) -> bool {
     is_upsert(command) || lists.flat_map(Document::values).filter_map(Value::as_document).any(is_upsert)
 }
 
+/// The collection that a command names, if no rule applies to it.
+pub(super) fn elsewhere(command: Document<'_>, rules: &RuleSet) -> Option<String> {
+    let (database, first) = (command.get("$db")?.as_str()?, command.first()?);
+    let collection = first.value.as_str().filter(|_| !matches!(classify(first.key), CommandClass::Harmless))?;
+    let applies = rules.rules_for(database, collection).is_some() || rules.rules_naming(database, collection).is_some();
+    (!applies).then(|| format!("{database}.{collection}"))
+}
+
 /// What explains the forwarding of a command that docward does not know.
 pub(super) fn unknown_command(command: &CowDocument<'_>, dry_run: &DryRun) -> Option<String> {
     let name = command.as_document().first()?.key;

@@ -55,6 +55,12 @@ pub fn classify(name: &[u8]) -> CommandClass {
     find(name).map_or(CommandClass::Unknown, |(_, class)| class)
 }
 
+/// Returns whether only servers send the command, to each other. A client that sends it anyway sends an unknown command.
+pub fn is_internal(name: &[u8]) -> bool {
+    let is_listed = |name: &[u8]| INTERNAL.iter().any(|internal| internal.as_bytes() == name);
+    (name.starts_with(b"_") && find(name).is_none()) || is_listed(name)
+}
+
 /// Returns the listed name and the class of a command, or `None` if the name is not listed.
 pub(super) fn find(name: &[u8]) -> Option<(&'static str, CommandClass)> {
     KNOWN.get(name).copied()
@@ -121,6 +127,31 @@ impl CommandClass {
         }
     }
 }
+
+/// Commands between servers whose names do not begin with `_`, sorted.
+const INTERNAL: &[&str] = &[
+    "clusterAbortTransaction",
+    "clusterAggregate",
+    "clusterCommitTransaction",
+    "clusterCount",
+    "clusterDelete",
+    "clusterFind",
+    "clusterGetMore",
+    "clusterInsert",
+    "clusterUpdate",
+    "coordinateCommitTransaction",
+    "donorAbortMigration",
+    "donorForgetMigration",
+    "donorStartMigration",
+    "internalRenameIfOptionsAndIndexesMatch",
+    "prepareTransaction",
+    "recipientForgetMigration",
+    "recipientSyncData",
+    "recipientVoteImportedFiles",
+    "setShardVersion",
+    "voteAbortIndexBuild",
+    "voteCommitIndexBuild",
+];
 
 /// The commands that docward inspects, sorted.
 const INSPECTED: &[(&str, CommandClass)] = &[

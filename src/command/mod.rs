@@ -22,12 +22,15 @@ mod statement;
 mod statement_reader;
 
 pub use batch::{MAX_STATEMENTS, WriteBatch};
-pub use catalogue::{CommandClass, classify};
+pub use catalogue::{CommandClass, classify, is_internal};
 pub use encode::{EncodeOptions, OwnTransaction, StatementPart, is_unacknowledged};
 pub use form::{StatementKind, WriteForm};
 pub use name::{CommandName, command_names};
 pub use operators::operators;
-pub use pipeline::{InputStage, OutputTarget, indirect_write_targets, input_collections, input_stages, output_targets};
+pub use pipeline::{
+    InputStage, OutputTarget, indirect_write_targets, input_collections, input_stages, may_name_database,
+    output_targets,
+};
 pub use repeated_names::{
     StageOrigin, has_repeated_name, repeated_name_check, repeated_name_in, without_repeated_name_checks,
 };

@@ -203,8 +203,8 @@ fn named_targets(command: &Command<'_>) -> Vec<OutputTarget> {
     targets
 }
 
-/// Whether the server accepts it as the name of a database (`DatabaseName` on Linux).
-fn may_name_database(text: &str) -> bool {
+/// Returns whether the server accepts it as the name of a database (`DatabaseName` on Linux).
+pub fn may_name_database(text: &str) -> bool {
     !text.is_empty() && !text.contains(['/', '\\', '.', ' ', '"', '$'])
 }
 

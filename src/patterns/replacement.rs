@@ -141,7 +141,7 @@ impl Pattern for Replacement {
                 "sets the fields of a replacement, so other fields are kept, and increments the version if there is one"
             }
             ReplacementPolicy::Reject | ReplacementPolicy::CheckVersion => {
-                "requires the stored version to be the one that was read, and increments it"
+                "requires the stored version to be the one that was read, and increments it if it is a number"
             }
         }
     }

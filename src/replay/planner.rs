@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use super::{Action, SessionId};
 use crate::audit::ReplySummary;
 use crate::audit::capture::is_recorded;
-use crate::command::{CommandClass, CommandName, classify, own};
+use crate::command::{CommandClass, CommandName, classify, is_internal, own};
 use crate::document::{CowDocument, Document, Element, Value, Writer};
 
 /// The most collections whose documents are compared after a replay.
@@ -201,7 +201,7 @@ impl ReplayPlanner {
         let database = command.get("$db").and_then(Value::as_str).ok_or(NotSent::Incomplete)?;
         let class = classify(first.key);
         if class == CommandClass::Unknown {
-            return Err(NotSent::Unknown);
+            return Err(if is_internal(first.key) { NotSent::Server } else { NotSent::Unknown });
         }
         if database == own::DATABASE {
             return Err(NotSent::Own);

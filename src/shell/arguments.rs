@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::ShellError;
 use super::error::did_you_mean;
 use super::term::{Term, TermContent, TermField};
+use crate::command::may_name_database;
 
 /// The name of a method and its arguments.
 #[derive(Debug)]
@@ -84,6 +85,14 @@ impl MethodArguments {
     pub(super) fn required_text(&mut self, what: &str) -> Result<String, ShellError> {
         let term = self.required(what)?;
         term.as_str().map(str::to_owned).ok_or_else(|| self.wrong(&term, what))
+    }
+
+    /// Returns the next argument, the name of a database.
+    pub(super) fn database(&mut self) -> Result<String, ShellError> {
+        const WHAT: &str = "the name of a database";
+        let term = self.required(WHAT)?;
+        let name = term.as_str().filter(|name| may_name_database(name));
+        name.map(str::to_owned).ok_or_else(|| self.wrong(&term, WHAT))
     }
 
     /// Returns the next argument as a flag; `None` if it is missing.

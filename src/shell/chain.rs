@@ -8,8 +8,8 @@ use super::error::did_you_mean;
 use super::lexer::{Lexer, Token};
 use super::term::{Term, TermContent, TermField, to_document};
 use super::value::{Objects, Values};
-use super::{ShellContext, ShellError, admin, from_extended_json, reads, writes};
-use crate::command::{CommandClass, classify, command_names};
+use super::{ShellContext, ShellError, admin, from_extended_json, not_a_database, reads, writes};
+use crate::command::{CommandClass, classify, command_names, may_name_database};
 use crate::document::CowDocument;
 
 /// A command under construction.
@@ -111,6 +111,9 @@ impl<'t> Parser<'t> {
             let error = ShellError::new(start..start + "use ".len() + line.len(), "`use` needs the name of a database");
             return Err(error.help("write the command on the next line"));
         }
+        if !may_name_database(name) {
+            return Err(ShellError::new(start..start + "use ".len() + line.len(), not_a_database(name)));
+        }
         self.database = name.to_owned();
         self.values.lexer.take_while(|c| c != '\n');
         Ok(())
@@ -154,8 +157,10 @@ impl<'t> Parser<'t> {
         let is_message = position.is_some();
         if let Some(position) = position {
             let field = fields.remove(position);
-            let name = field.term.as_str().map(str::to_owned);
-            database = name.ok_or_else(|| ShellError::new(field.term.span, "`$db` must be the name of a database"))?;
+            let name = field.term.as_str().filter(|name| may_name_database(name));
+            database = name
+                .map(str::to_owned)
+                .ok_or_else(|| ShellError::new(field.term.span, "`$db` must be the name of a database"))?;
         }
         match fields.first() {
             None => Err(ShellError::new(span, "the command is empty").help(FIRST_FIELD)),
@@ -178,8 +183,7 @@ impl<'t> Parser<'t> {
             let method = self.call(name, span)?;
             match method.name.as_str() {
                 "getSiblingDB" | "getDB" => {
-                    self.database =
-                        method.read_call(|method| method.arguments.required_text("the name of a database"))?;
+                    self.database = method.read_call(|method| method.arguments.database())?;
                 }
                 "getMongo" => method.read_call(|_| Ok(()))?,
                 "getCollection" => {

@@ -33,6 +33,7 @@ mod value;
 mod write_text;
 mod writes;
 
+use crate::command::may_name_database;
 use crate::document::CowDocument;
 use chain::Parser;
 use term::{TermField, to_document};
@@ -64,6 +65,10 @@ impl<'s> From<&'s str> for ShellContext<'s> {
     fn from(database: &'s str) -> Self {
         Self { database, now: 0 }
     }
+}
+
+fn not_a_database(name: &str) -> String {
+    format!("'{name}' cannot be the name of a database: it is empty, or has one of / \\ . \" $ or a space")
 }
 
 /// The commands of a text.
@@ -109,6 +114,10 @@ pub fn parse<'s>(text: &'s str, context: impl Into<ShellContext<'s>>) -> Result<
     if text.len() > MAX_TEXT_BYTES {
         return Err(ShellError::new(0..0, format!("the text has more than {MAX_TEXT_BYTES} bytes")));
     }
-    let commands = Parser::new(text, context.into()).parse()?;
+    let context = context.into();
+    if !may_name_database(context.database) {
+        return Err(ShellError::new(0..0, not_a_database(context.database)));
+    }
+    let commands = Parser::new(text, context).parse()?;
     Ok(Parsed { commands: commands.into_iter().map(|command| command.into_document()).collect() })
 }

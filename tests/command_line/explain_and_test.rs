@@ -74,6 +74,8 @@ fn notes_show_what_depends_on_stored_documents() {
         "docward does not know the command `newCommand`, and forwards it because it names no protected collection";
     assert_eq!(notes("db.runCommand({newCommand: 1})"), [json!(unknown)]);
     assert!(notes("db.orders.updateOne({_id: 1}, {$set: {a: 1}})").is_empty());
+    assert_eq!(notes("db.order.updateOne({_id: 1}, {$set: {a: 1}})"), [json!("no rule applies to shop.order")]);
+    assert!(notes("db.adminCommand({createRole: 'order', privileges: [], roles: []})").is_empty());
 }
 
 #[test]
@@ -160,6 +162,11 @@ fn explain_reports_errors_in_its_arguments() {
         (vec!["--rules", "nowhere", "db.orders.find()"], 64, "no such file"),
         (vec!["--rules", rules, "--at", "noon", "db.orders.find()"], 64, "2026-01-31T12:00:00Z"),
         (vec!["--rules", rules, "--as-user", "root", "db.orders.find()"], 64, "AUTHDB.USER"),
+        (vec!["--rules", rules, "--db", "library.books", "db.orders.find()"], 1, "'library.books' cannot be the name"),
+        (vec!["--rules", rules, "--db", "", "db.orders.find()"], 1, "'' cannot be the name of a database"),
+        (vec!["--rules", rules, "use a/b\ndb.orders.find()"], 1, "'a/b' cannot be the name of a database"),
+        (vec!["--rules", rules, "db.getSiblingDB('a.b').orders.find()"], 1, "the name of a database"),
+        (vec!["--rules", rules, "{find: 'orders', $db: 'a.b'}"], 1, "the name of a database"),
         (vec!["--config", config.to_str().unwrap(), "db.orders.find()"], 0, ""),
     ] {
         let done = docward(&[&["explain"][..], &arguments].concat(), "");

@@ -424,7 +424,9 @@ fn a_profile_is_played_as_far_as_it_contains_commands() {
     recorded.command("shop", doc! {"profile": 0});
     let folder = tempfile::tempdir().unwrap();
     let profile = folder.path().join("profile.json");
-    std::fs::write(&profile, exported(&recorded, "RELAXED")).unwrap();
+    // Exported with the newest entry first.
+    let entries = String::from_utf8(exported(&recorded, "RELAXED")).unwrap();
+    std::fs::write(&profile, entries.lines().rev().collect::<Vec<_>>().join("\n")).unwrap();
     // A profile has no inserted document.
     recorded.command("shop", doc! {"delete": "orders", "deletes": [{"q": {"_id": 10}, "limit": 1}]});
     let rules = "version: 1\nrules:\n  - { name: whole, namespace: shop.orders, except: { apps: [warehouse] }, replacement: {} }\n";

@@ -254,7 +254,7 @@ fn run_table(mongod: &Mongod, capture: &Path) -> Vec<Row> {
                 mongod.command(database, doc! {"insert": rule, "documents": [&stored]});
             }
             let before = live(rule);
-            let commands = shell::parse(&text, "").unwrap().commands;
+            let commands = shell::parse(&text, "d").unwrap().commands;
             for command in &commands {
                 let mut command = bson(command.as_document());
                 command.remove("$db");

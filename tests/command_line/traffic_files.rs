@@ -45,11 +45,105 @@ fn docwards_own_work_is_omitted() {
     assert_eq!((&report["commands"], &report["sources"][0]["own"]), (&1.into(), &2.into()), "{report}");
     let shown = docward(&["audit", "--rules", rules, path]);
     let shown = String::from_utf8(shown.stdout).unwrap();
-    assert!(shown.contains("2 entries of docward's own work were omitted"), "{shown}");
+    assert!(shown.contains("2 entries of docward's or the server's own work were omitted"), "{shown}");
     std::fs::write(&file, &lease).unwrap();
     let replayed = docward(&["replay", "--to", "mongodb://127.0.0.1:1/", path]);
     let shown = String::from_utf8(replayed.stderr).unwrap();
     assert!(shown.contains("1 command: docward sent it for its own work, in its database"), "{shown}");
+}
+
+/// The lines of one update in a log of mongod 6.0: the statement, then the command, with or without its statements.
+fn logged(connection: u64, milliseconds: u64, set: &str, with_statements: bool) -> [String; 2] {
+    let statement = format!(r#"{{"q":{{"_id":1}},"u":{{"$set":{{{set}}}}},"multi":false,"upsert":false}}"#);
+    let statements = if with_statements { format!(r#""updates":[{statement}],"#) } else { String::new() };
+    let command = format!(r#"{{"update":"devices",{statements}"ordered":true,"$db":"iot"}}"#);
+    [("update", "iot.devices", statement), ("command", "iot.$cmd", command)].map(|(kind, namespace, command)| {
+        format!(
+            r#"{{"t":{{"$date":"2026-11-28T20:00:0{}.{:03}Z"}},"s":"I","c":"COMMAND","id":51803,"ctx":"conn{connection}","msg":"Slow query","attr":{{"type":"{kind}","ns":"{namespace}","command":{command},"nMatched":1,"nModified":1,"durationMillis":0,"remote":"127.0.0.1:{connection}"}}}}"#,
+            milliseconds / 1000,
+            milliseconds % 1000
+        )
+    })
+}
+
+#[test]
+fn commands_are_evaluated_in_the_order_of_their_times() {
+    let folder = tempfile::tempdir().unwrap();
+    let suggest = |files: &[Vec<String>]| {
+        let paths = (0..files.len()).map(|number| folder.path().join(number.to_string()).display().to_string());
+        let paths: Vec<String> = paths.collect();
+        paths.iter().zip(files).for_each(|(path, lines)| std::fs::write(path, lines.join("\n")).unwrap());
+        let arguments: Vec<&str> = std::iter::once("suggest").chain(paths.iter().map(String::as_str)).collect();
+        String::from_utf8(docward(&arguments).stdout).unwrap()
+    };
+    let published = |second: u64| format!(r#""published_at":{{"$date":"2026-11-28T20:00:0{second}Z"}}"#);
+    for with_statements in [false, true] {
+        // The last update of each connection has no later line of its connection.
+        let writes: Vec<[String; 2]> =
+            (0..8).map(|n| logged(7 * n % 8, 300 * n, &published(n), with_statements)).collect();
+        let lines: Vec<String> = writes.concat();
+        let reversed: Vec<String> = lines.iter().rev().cloned().collect();
+        let halves = lines.split_at(8);
+        for files in [vec![lines.clone()], vec![reversed], vec![halves.1.to_vec(), halves.0.to_vec()]] {
+            let text = suggest(&files);
+            assert!(!text.contains("late"), "{with_statements} {}: {text}", files.len());
+        }
+        // The same with two older times.
+        let mut late = writes;
+        late.push(logged(8, 2500, &published(1), with_statements));
+        late.push(logged(9, 2600, &published(2), with_statements));
+        let text = suggest(&[late.concat()]);
+        assert!(text.contains("2 writes were late"), "{text}");
+    }
+}
+
+#[test]
+fn what_servers_send_each_other_and_the_writes_of_merge_are_no_statements() {
+    let folder = tempfile::tempdir().unwrap();
+    let [statement, command] = logged(1, 0, r#""a":1"#, true);
+    let sent = |name: &str| command.replace(r#""update":"devices""#, name).replace("updates", "x");
+    let merged = statement.replace(r#""upsert":false"#, r#""upsert":true,"upsertSupplied":false"#);
+    let merge =
+        command.replace(r#""update":"devices""#, r#""aggregate":"raw","pipeline":[{"$merge":{"into":"devices"}}]"#);
+    let lines = [
+        sent(r#""voteCommitIndexBuild":"devices""#),
+        sent(r#""_shardsvrMoveRange":"iot.devices""#),
+        sent(r#""internalRenameIfOptionsAndIndexesMatch":1,"from":"iot.tmp","to":"iot.devices""#),
+        merged.clone(),
+        merged,
+        merge,
+        statement,
+        command,
+    ];
+    let (rules, file) = (folder.path().join("rules.yaml"), folder.path().join("traffic"));
+    std::fs::write(&rules, RULES.replace("shop.orders", "'iot.*'")).unwrap();
+    std::fs::write(&file, lines.join("\n")).unwrap();
+    let [rules, path] = [&rules, &file].map(|path| path.to_str().unwrap());
+    let report = docward(&["audit", "--format", "json", "--rules", rules, path]);
+    let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+    assert_eq!((&report["commands"], &report["sources"][0]["own"]), (&2.into(), &3.into()), "{report}");
+}
+
+#[test]
+fn a_log_does_not_show_whether_a_rule_exempts_the_user() {
+    let folder = tempfile::tempdir().unwrap();
+    let (rules, file) = (folder.path().join("rules.yaml"), folder.path().join("traffic"));
+    std::fs::write(&file, logged(1, 0, r#""a":1"#, true).join("\n")).unwrap();
+    let counts = |except: &str| {
+        let rule = |name: &str, except: &str| {
+            format!("  - {{name: {name}, namespace: iot.devices{except}, deny: {{operations: [update]}}}}\n")
+        };
+        std::fs::write(&rules, format!("version: 1\nrules:\n{}{}", rule("a", except), rule("b", ""))).unwrap();
+        let [rules, path] = [&rules, &file].map(|path| path.to_str().unwrap());
+        let report = docward(&["audit", "--format", "json", "--rules", rules, path]);
+        let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+        [0, 1].map(|rule| {
+            ["reject", "cannot_tell", "forward"].map(|name| report["rules"][rule]["counts"][name].as_u64().unwrap())
+        })
+    };
+    // The second rule does not evaluate what the first one rejects.
+    assert_eq!(counts(""), [[1, 0, 0], [0, 0, 0]]);
+    assert_eq!(counts(", except: {users: [admin.root]}"), [[0, 1, 0], [0, 0, 0]]);
 }
 
 fn pretty(json: &str) -> String {

@@ -19,6 +19,7 @@ pub(super) use numbers::{CountedUpdates, NumberHabits, Numbered};
 pub(super) use paths::{Nodes, Paths};
 
 use self::field::purpose;
+use self::numbers::ComputedNumber;
 use super::evaluation::AuditedCommand;
 use super::known_documents::{FieldKnowledge, KnownDocument, KnownDocuments};
 use super::recorded::{RecordedCommand, RecordedContent};
@@ -57,6 +58,8 @@ pub(super) struct HabitCounts {
     pub(super) unknown: BTreeMap<&'static str, u64>,
     /// By application: the collection and field of which it last read the largest number.
     largest_reads: HashMap<u64, (String, String)>,
+    /// By application.
+    computed: HashMap<u64, ComputedNumber>,
 }
 
 /// The counts of one collection.
@@ -242,11 +245,19 @@ impl HabitCounts {
         match write.change {
             WriteAction::Insert(document) => {
                 let read = self.largest_reads.remove(&sender).filter(|(of, _)| *of == namespace);
-                habits.numbers.insert(document, read.as_ref().map(|(_, field)| field.as_str()), &seen);
+                let computed = habits.numbers.insert(document, read.as_ref().map(|(_, field)| field.as_str()), &seen);
                 habits.other_writes += 1;
                 if !failed {
                     habits.paths.insert(document, &seen);
                     self.copied.insert(document, &seen);
+                }
+                if let Some(computed) = computed {
+                    if self.computed.len() >= MAX_READERS {
+                        self.computed.clear();
+                    }
+                    self.computed.insert(sender, computed);
+                } else if let Some(computed) = self.computed.get_mut(&sender) {
+                    computed.insert(document, &namespace, &mut self.collections);
                 }
             }
             // A counter of its own gives the number.

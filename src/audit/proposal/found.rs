@@ -161,6 +161,11 @@ fn sequence(namespace: &str, field: &str, numbered: &Numbered, unread: u64) -> O
              (docs/patterns/sequence.md), or retry after E11000."
                 .to_owned(),
         );
+    } else if let Some((place, _)) = numbered.repeated.iter().find(|(_, count)| **count > total / 2) {
+        candidate.exclude(
+            &pattern,
+            format!("the application also stores the number in '{place}', and docward's can be another one"),
+        );
     } else if other + unread > 0 {
         let (other, total) = (other + unread, total + unread);
         candidate.exclude(

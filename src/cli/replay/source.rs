@@ -9,7 +9,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use crate::audit::capture::Record;
 use crate::audit::log::LogReader;
 use crate::audit::report::TrafficFile;
-use crate::audit::{RecordedCommand, RecordedContent, ReplySummary, Unreadable, log, profile};
+use crate::audit::{RecordedCommand, RecordedContent, ReplySummary, TimeOrder, Unreadable, log, profile};
 use crate::cli::traffic::entries::{CaptureDamage, EntryKind, TrafficEntries};
 use crate::command::{CommandClass, Namespace};
 use crate::document::{CowDocument, Document};
@@ -91,9 +91,10 @@ impl ActionReader {
             let opened =
                 TrafficEntries::open(path, |file| Box::new(file)).with_context(|| path.display().to_string())?;
             drop(opened);
-            let path = path.clone();
+            let (path, order) = (path.clone(), TimeOrder::for_one_of(files.len()));
             std::thread::spawn(move || {
-                let read = read_entries(&path, number as u64, &sender).with_context(|| path.display().to_string());
+                let read =
+                    read_entries(&path, number as u64, order, &sender).with_context(|| path.display().to_string());
                 if let Err(error) = read {
                     // An error means that the receiver is gone.
                     let _ = sender.blocking_send(Err(error));
@@ -195,10 +196,10 @@ impl Feed {
 }
 
 /// Reads one file to its end, or until the receiver is gone.
-fn read_entries(path: &Path, number: u64, out: &Sender<Result<RecordedEntry>>) -> Result<()> {
+fn read_entries(path: &Path, number: u64, mut order: TimeOrder, out: &Sender<Result<RecordedEntry>>) -> Result<()> {
     let entries = TrafficEntries::open(path, |file| Box::new(file))?;
     let mut logs = LogReader::default();
-    let mut commands = Vec::new();
+    let (mut commands, mut ordered) = (Vec::new(), Vec::new());
     let mut file = TrafficFile { name: path.display().to_string(), ..TrafficFile::default() };
     // `is_partly_unnamed`: a command came before the names of servers, or from a profile, which has none. The file may be
     // joined from several.
@@ -238,10 +239,16 @@ fn read_entries(path: &Path, number: u64, out: &Sender<Result<RecordedEntry>>) -
             file.unreadable += 1;
             file.note.get_or_insert_with(|| format!("the entry at byte {position}: {reason}"));
         }
-        give(&mut commands)
+        commands.drain(..).for_each(|command| order.add(command, &mut ordered));
+        give(&mut ordered)
     })?;
     logs.finish(&mut commands);
-    give(&mut commands)?;
+    commands.drain(..).for_each(|command| order.add(command, &mut ordered));
+    order.finish(&mut ordered);
+    give(&mut ordered)?;
+    if let Some(flaw) = order.flaw() {
+        bail!("{flaw}");
+    }
     let flaw = match read.flaw {
         Some(damage @ CaptureDamage::Damaged { .. }) => bail!("{damage}"),
         cut => cut.map(|cut| cut.to_string()),
