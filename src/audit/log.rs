@@ -30,7 +30,7 @@ const MAX_PENDING: usize = 16;
 /// The most bytes held in total.
 const MAX_HELD_BYTES: usize = 32 << 20;
 /// How long the lines of one command are waited for, in milliseconds of the log's time.
-const PATIENCE: u64 = 2000;
+const MAX_WAIT: u64 = 2000;
 
 #[derive(Deserialize)]
 struct LogLine<'a> {
@@ -208,7 +208,7 @@ impl LogReader {
         let key = read.client.connection;
         let same = |held: &PendingStatements| {
             let is_in_time = match held.command {
-                None => read.milliseconds.zip(held.last).is_none_or(|(now, last)| now.abs_diff(last) <= PATIENCE),
+                None => read.milliseconds.zip(held.last).is_none_or(|(now, last)| now.abs_diff(last) <= MAX_WAIT),
                 Some(_) => read.milliseconds <= held.milliseconds,
             };
             is_in_time && held.belongs_to(class, Some(read.namespace))
@@ -313,9 +313,9 @@ impl LogReader {
 
     /// Releases what has had no line for long: its connection may have none for hours.
     fn release_old(&mut self, milliseconds: Option<i64>, out: &mut Vec<RecordedCommand>) {
-        let Some(now) = milliseconds.filter(|now| now.abs_diff(self.released) > PATIENCE) else { return };
+        let Some(now) = milliseconds.filter(|now| now.abs_diff(self.released) > MAX_WAIT) else { return };
         self.released = now;
-        let is_old = |held: &mut PendingStatements| held.last.is_none_or(|last| last.abs_diff(now) > PATIENCE);
+        let is_old = |held: &mut PendingStatements| held.last.is_none_or(|last| last.abs_diff(now) > MAX_WAIT);
         let bytes = &mut self.held_bytes;
         self.held.retain(|_, held| {
             for old in held.extract_if(.., is_old) {

@@ -60,10 +60,7 @@ pub(super) fn skipped_rules(paths: &[PathBuf]) -> Option<String> {
     let names: Vec<String> = skipped.iter().map(|path| path.display().to_string()).collect();
     (!names.is_empty()).then(|| {
         let names = names.join(", ");
-        format!(
-            "not read: {names}: rule files end with .yaml or .yml, but not with .test.yaml or .test.yml, which are test \
-             files, and hidden files and folders are skipped"
-        )
+        format!("not read: {names}: rule files end with .yaml or .yml, and hidden files and folders are skipped")
     })
 }
 

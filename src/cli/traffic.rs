@@ -163,7 +163,7 @@ impl TrafficSource {
     fn next_time(&mut self, consumer: &impl TrafficConsumer) -> Option<i64> {
         while self.ready.is_empty() {
             match self.batches.recv() {
-                Ok(batch) => self.read(batch, consumer),
+                Ok(batch) => self.read_batch(batch, consumer),
                 Err(_) => {
                     self.finish();
                     break;
@@ -173,7 +173,7 @@ impl TrafficSource {
         self.ready.front().map(|next| next.milliseconds.unwrap_or(i64::MIN))
     }
 
-    fn read(&mut self, batch: EntryBatch, consumer: &impl TrafficConsumer) {
+    fn read_batch(&mut self, batch: EntryBatch, consumer: &impl TrafficConsumer) {
         let Self { logs, captures, order, ready, counts, .. } = self;
         let mut rest = batch.bytes.as_slice();
         let mut out = Vec::new();

@@ -61,14 +61,7 @@ pub fn skipped_rule_files(paths: &[PathBuf]) -> Vec<PathBuf> {
 
 fn is_like_rule_file(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_ascii_lowercase();
-    is_rule_file(Path::new(&name)) || (is_test_file(path) && has_rules(path))
-}
-
-/// Whether a file that has the name of a test file contains rules: rules have a list of mappings, and no `tests` beside it.
-fn has_rules(path: &Path) -> bool {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let has = |key: &str| text.lines().any(|line| line.starts_with(key));
-    has("rules:") && !has("tests:")
+    is_rule_file(Path::new(&name))
 }
 
 fn read_rules(paths: &[PathBuf]) -> (SourceFiles, Vec<Diagnostic>) {
@@ -131,11 +124,8 @@ mod tests {
         write("c/E.YAML", "skipped".to_owned());
         write(".old/f.yml", "skipped".to_owned());
         write(".old/F.test.YML", "not a rule file".to_owned());
-        write("c/orders.test.yml", rule("orders"));
-        write("c/both.test.yml", "version: 1\nrules: [../a.yaml]\ntests: []\n".to_owned());
         let skipped = skipped_rule_files(std::slice::from_ref(&whole));
-        let expected = [".hidden.yaml", ".old/f.yml", "c/E.YAML", "c/orders.test.yml"];
-        assert_eq!(skipped, expected.map(|name| whole.join(name)));
+        assert_eq!(skipped, [".hidden.yaml", ".old/f.yml", "c/E.YAML"].map(|name| whole.join(name)));
         let only = RuleSet::load(&[whole.join("a.test.yaml")]).unwrap_err();
         assert!(only.has_errors(), "an explicitly given file is read whatever its name");
     }

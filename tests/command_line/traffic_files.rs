@@ -88,10 +88,11 @@ fn commands_are_evaluated_in_the_order_of_their_times() {
             let text = suggest(&files);
             assert!(!text.contains("late"), "{with_statements} {}: {text}", files.len());
         }
-        // The same with two older times.
+        // The same with two older times, each after a newer one.
         let mut late = writes;
         late.push(logged(8, 2500, &published(1), with_statements));
-        late.push(logged(9, 2600, &published(2), with_statements));
+        late.push(logged(9, 2600, &published(7), with_statements));
+        late.push(logged(10, 2700, &published(2), with_statements));
         let text = suggest(&[late.concat()]);
         assert!(text.contains("2 writes were late"), "{text}");
     }

@@ -15,11 +15,10 @@ pub(super) use arrays::{Arrays, Pushes};
 pub(super) use copied::{Copied, CopiedValues, CopyKind};
 pub(super) use field::FieldPurpose;
 pub(super) use jobs::{Claims, Jobs};
-pub(super) use numbers::{CountedUpdates, NumberHabits, Numbered};
+pub(super) use numbers::{ComputedNumber, CountedUpdates, NumberHabits, Numbered};
 pub(super) use paths::{Nodes, Paths};
 
 use self::field::purpose;
-use self::numbers::ComputedNumber;
 use super::evaluation::AuditedCommand;
 use super::known_documents::{FieldKnowledge, KnownDocument, KnownDocuments};
 use super::recorded::{RecordedCommand, RecordedContent};

@@ -35,7 +35,7 @@ pub(in crate::audit) struct Numbered {
 
 /// The number that an application computed last.
 #[derive(Debug)]
-pub(super) struct ComputedNumber {
+pub(in crate::audit) struct ComputedNumber {
     namespace: String,
     field: String,
     number: i64,
