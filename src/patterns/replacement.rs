@@ -293,7 +293,9 @@ impl Pattern for Replacement {
         }
         let Some(version) = &self.version_field else { return Ok(()) };
         let (old, new) = (stored_version(before, version), stored_version(after, version));
-        let is_lower = old.kind.is_number() && !is_equal(old, new) && !versions::is_above(new, old);
+        // A version with a fraction cannot be counted any more.
+        let is_raised = versions::is_above(new, old) && next_version(new).is_some();
+        let is_lower = old.kind.is_number() && !is_equal(old, new) && !is_raised;
         if is_lower || old.kind != Kind::Null && new.kind == Kind::Null {
             let reason = format!("'{version}' would go from {} to {}", shown(&[old]), shown(&[new]));
             return Err(Rejection { reason, ..versions::set_back(version) }.into());

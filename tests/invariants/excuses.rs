@@ -24,9 +24,7 @@ pub(super) fn is_checked(rule: &Rule) -> bool {
 
 /// Whether docward executes statements in transactions of its own.
 pub(super) fn has_transactions(rule: &Rule) -> bool {
-    matches!(rule.name(), "tree" | "timestamps")
-        || is_checked(rule)
-        || matches!(rule, Rule::Copies(rule) if rule.on_delete == "reject")
+    matches!(rule.name(), "tree" | "timestamps" | "copies") || is_checked(rule)
 }
 
 /// Whether the reply to a retry may be an error, of which these are the codes and the reasons. docward does not know
