@@ -134,6 +134,13 @@ mod tests {
     }
 
     #[test]
+    fn frozen_fields_that_another_rule_changes_are_reported() {
+        let reports = |other: &str| found(&["frozen: [v.n, no]", other]).len() == 1;
+        assert!(reports("replacement: { version: v.n }") && reports("timestamps: { source: at, store: v }"));
+        assert!(!reports("replacement: { version: v.m }") && !reports("sequence: { field: no, counter: c }"));
+    }
+
+    #[test]
     fn nested_fields_of_two_rules_are_reported() {
         const NUMBERS: &str = "sequence: { field: a.n, counter: c, on_upsert: true }";
         let reports = |pattern: &str| found(&[pattern, NUMBERS]).iter().any(|found| found.contains("conflicts with"));

@@ -72,6 +72,14 @@ impl ReadText for ChangingField {
     }
 }
 
+/// Returns the first field that is an earlier one, inside it or around it, and the earlier one.
+pub(super) fn overlap(fields: &[Located<Path>]) -> Option<(&Located<Path>, &Located<Path>)> {
+    fields.iter().enumerate().find_map(|(index, field)| {
+        let mut earlier = fields.iter().take(index);
+        Some((field, earlier.find(|other| other.value.overlaps(field.value.as_str().as_bytes()))?))
+    })
+}
+
 /// What to write instead of the first part that no path of a rule has.
 fn wrong_part(text: &str) -> Option<String> {
     text.split('.').find_map(|part| match part {

@@ -15,6 +15,7 @@ mod defaults;
 mod deny;
 mod field_path;
 pub(crate) mod filter;
+mod frozen;
 pub mod history;
 mod input;
 mod limits;
@@ -165,6 +166,7 @@ patterns! {
     history: History,
     replacement: Replacement,
     together: Together,
+    frozen: Frozen,
     bounds: Bounds,
     schema_version: SchemaVersion,
     queue: Queue,

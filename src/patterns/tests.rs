@@ -159,6 +159,8 @@ fn good_settings_load() {
         "limits: { document: 64 KiB }",
         "schema_version: { field: meta.v, current: 3, minimum: 0, on_newer: ignore }",
         "together: [a, b.c]",
+        "frozen: [a, b.c]",
+        "frozen: a",
         "queue: { lease: 90s }",
         "bucket: { array: m, count: n, limit: 100 }",
         "deny: { operations: delete }",
@@ -222,6 +224,7 @@ fn invalid_settings_are_errors() {
         "bounds: { field: _id, min: 0 }",
         "limits: { items: { _id: 5 } }",
         "together: [_id, a]",
+        "frozen: _id.a",
     ] {
         check(id, &["R0013 `"]);
     }
@@ -278,6 +281,10 @@ fn invalid_settings_are_errors() {
     }
     check("together: [a, a]", &["R0013 `a` is listed twice"]);
     check("together: [a, a.b]", &["R0025 `a.b` overlaps `a`"]);
+    check("frozen: []", &["R0013 "]);
+    check("frozen: {}", &["R0011 "]);
+    check("frozen: [a, a]", &["R0013 `a` is listed twice"]);
+    check("frozen: [a.b, a]", &["R0025 `a` overlaps `a.b`"]);
     check("queue: { lease: 5 }", &["R0011 `lease` must be a duration above 0"]);
     check(
         "queue: { fields: { locked_at: locked }, lease: 5m }",

@@ -6,7 +6,7 @@
 use bson::doc;
 use smallvec::SmallVec;
 
-use super::field_path::ChangingField;
+use super::field_path::{ChangingField, overlap};
 use super::plain::{self, Form, NotPlain, PlainWrite};
 use super::promise::{Broken, Facts, held, shown, split_path};
 use super::stored_data::{DataCheck, all, any, has_type, is_one_of, not, value};
@@ -128,14 +128,10 @@ impl Together {
             return None;
         }
         let fields = TextOrList(ChangingField).read(context, "together", settings)?;
-        for (index, field) in fields.iter().enumerate() {
-            let overlaps =
-                |other: &&crate::config::Located<Path>| other.value.overlaps(field.value.as_str().as_bytes());
-            if let Some(other) = fields.iter().take(index).find(overlaps) {
-                let message = format!("`{}` overlaps `{}`: they always change together", field.value, other.value);
-                context.error(Code::ConflictingSettings, field.span, message);
-                return None;
-            }
+        if let Some((field, other)) = overlap(&fields) {
+            let message = format!("`{}` overlaps `{}`: they always change together", field.value, other.value);
+            context.error(Code::ConflictingSettings, field.span, message);
+            return None;
         }
         Some(Self { fields: fields.into_iter().map(|field| field.value).collect() })
     }

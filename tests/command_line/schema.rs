@@ -37,6 +37,7 @@ pub(crate) fn patterns() -> Vec<(&'static str, Value)> {
         ("limits", json!({ "items": { "a": 5, "b.c": 1000 }, "document": "1MiB" })),
         ("schema_version", json!({ "field": "v", "current": 3, "minimum": 2, "on_newer": "ignore" })),
         ("together", json!(["a", "b.c"])),
+        ("frozen", json!(["a", "b.c"])),
         (
             "queue",
             json!({ "fields": { "locked": "l", "locked_at": "s", "attempts": "n" }, "lease": "90s", "max_attempts": 3 }),
@@ -211,6 +212,8 @@ fn both_reject_errors_of_every_kind() {
         ("bounds", json!({ "field": "n" })),
         ("together", json!(["a"])),
         ("together", json!("a")),
+        ("frozen", json!([])),
+        ("frozen", json!(["a.0"])),
         ("queue", json!({ "lease": "5" })),
         ("queue", json!({ "lease": "0s" })),
         ("queue", json!({ "lease": "5m", "max_attempts": 0 })),

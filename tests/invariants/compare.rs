@@ -20,7 +20,7 @@ pub(super) fn difference(
         return Some(format!("the commit: through docward {:?}, directly {:?}", commits.0, commits.1));
     }
     // A checked statement counts the documents whose bytes have changed.
-    let may_be_checked = rules.iter().any(|rule| rule.name() == "together");
+    let may_be_checked = rules.iter().any(|rule| matches!(rule.name(), "together" | "frozen"));
     let modifies = may_be_checked || rules.iter().any(|rule| rule.modifies());
     let is_modified = modifies && reply.contains_key("nModified");
     if let Some(wrong) = is_modified.then(|| wrong_modified(rules, step, outcome, reply, direct)).flatten() {

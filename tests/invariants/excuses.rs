@@ -19,7 +19,9 @@ const SEVERAL_VALUES: i32 = 54;
 
 /// Whether statements that are not plain for the rule are checked: executed in a transaction and compared.
 pub(super) fn is_checked(rule: &Rule) -> bool {
-    matches!(rule.name(), "together" | "bounds" | "limits" | "schema_version" | "bucket" | "replacement" | "queue")
+    const CHECKED: [&str; 8] =
+        ["together", "frozen", "bounds", "limits", "schema_version", "bucket", "replacement", "queue"];
+    CHECKED.contains(&rule.name())
 }
 
 /// Whether docward executes statements in transactions of its own.

@@ -10,8 +10,8 @@ use super::case::Statement;
 use super::dice::Dice;
 use super::lab::PROTECTED;
 use super::patterns::{
-    Bounds, Bucket, Copies, Defaults, Deny, History, Limits, Queue, Replacement, SchemaVersion, Sequence, Throttle,
-    Timestamps, Together, Tree,
+    Bounds, Bucket, Copies, Defaults, Deny, Frozen, History, Limits, Queue, Replacement, SchemaVersion, Sequence,
+    Throttle, Timestamps, Together, Tree,
 };
 use super::values::as_number;
 
@@ -98,6 +98,7 @@ pub(super) trait Promise {
 pub(super) enum Rule {
     Replacement(Replacement),
     Together(Together),
+    Frozen(Frozen),
     Bounds(Bounds),
     Queue(Queue),
     Bucket(Bucket),
@@ -120,6 +121,7 @@ impl std::ops::Deref for Rule {
         match self {
             Rule::Replacement(rule) => rule,
             Rule::Together(rule) => rule,
+            Rule::Frozen(rule) => rule,
             Rule::Bounds(rule) => rule,
             Rule::Queue(rule) => rule,
             Rule::Bucket(rule) => rule,
@@ -147,7 +149,7 @@ impl Rule {
     pub(super) fn random(dice: &mut Dice) -> Rule {
         let chosen = chosen_pattern();
         loop {
-            let rule = match dice.below(116) {
+            let rule = match dice.below(126) {
                 0..10 => Rule::Bounds(Bounds::random(dice)),
                 10..20 => Rule::Together(Together::random(dice)),
                 20..32 => Rule::Replacement(Replacement::random(dice)),
@@ -163,6 +165,7 @@ impl Rule {
                 108..111 => Rule::Deny(Deny::random(dice)),
                 111 => Rule::Defaults(Defaults),
                 112..115 => Rule::Throttle(Throttle::random(dice)),
+                115..125 => Rule::Frozen(Frozen::random(dice)),
                 // Each has its own worker.
                 _ => Rule::History(History),
             };

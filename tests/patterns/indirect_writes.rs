@@ -32,6 +32,7 @@ rules:
   - { name: small, namespace: "*.small", limits: { items: { list: 2 }, document: 200B } }
   - { name: versioned, namespace: "*.versioned", schema_version: { field: v, current: 3, minimum: 2 } }
   - { name: pairs, namespace: "*.pairs", together: [a, b] }
+  - { name: invoices, namespace: "*.invoices", frozen: a }
   - { name: timestamped, namespace: "*.timestamped", timestamps: { source: at } }
   - { name: jobs, namespace: "*.jobs", queue: { fields: { locked: locked, locked_at: since, attempts: try }, lease: 5m } }
   - { name: buckets, namespace: "*.buckets", bucket: { array: list, count: n, limit: 5 } }

@@ -95,6 +95,7 @@ fn samples() -> Vec<Sample> {
         Sample::new("limits: { items: { m: 1 } }", doc! {"m": [1, 2]}, doc! {"$push": {"m": 1}}),
         Sample::new("schema_version: { field: v, current: 2, minimum: 1 }", doc! {"v": 3}, set("v", 3.into())),
         Sample::new("together: [a, b]", any.clone(), set("a", 1.into())),
+        Sample::new("frozen: a", any.clone(), set("a", 1.into())),
         Sample::new(
             "queue: { fields: { locked: l, locked_at: s, attempts: t }, lease: 5m }",
             any.clone(),

@@ -93,6 +93,7 @@ fn rule_on(pattern: &str, shapes: &[&SentStatement]) -> Option<String> {
         "limits items" => format!("limits: {{ items: {{ {}: 1000 }} }}", first(&arrays)?),
         "limits document" => "limits: { document: 1MiB }".to_owned(),
         // On fields that no statement names.
+        "frozen" => "frozen: creator_no".to_owned(),
         "bucket" => "bucket: { array: messages, count: message_count, limit: 9 }".to_owned(),
         "replacement" => "replacement: { policy: check_version, version: revision_no }".to_owned(),
         "schema_version" => "schema_version: { field: schema, current: 3, minimum: 2 }".to_owned(),
@@ -116,6 +117,7 @@ fn what_real_software_sends_is_plain() {
         "bounds",
         "bucket",
         "copies",
+        "frozen",
         "limits document",
         "limits items",
         "replacement",
@@ -157,6 +159,7 @@ const EXPECTED: &str = "\
 bounds: 606 plain, 4 checked, 1 rejected
 bucket: 739 plain, 0 checked, 0 rejected
 copies: 406 plain, 87 checked, 206 rejected
+frozen: 671 plain, 68 checked, 0 rejected
 limits document: 710 plain, 29 checked, 0 rejected
 limits items: 418 plain, 0 checked, 0 rejected
 replacement: 739 plain, 0 checked, 0 rejected

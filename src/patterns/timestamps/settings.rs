@@ -1,6 +1,6 @@
 //! Reads and checks the settings of `timestamps`; `timestamps.rs` uses them.
 
-use super::super::field_path::FieldPath;
+use super::super::field_path::{FieldPath, overlap};
 use super::pipeline::{FieldTimestamp, RegisterExpressions};
 use crate::config::keys::{
     Boolean, DeclaredScalar, DescribeSchema, Duration, Keys, Keywords, NamedSchema, ReadText, ReadValue as ValueKind,
@@ -350,16 +350,12 @@ impl ValueKind for ProtectedFields {
             let warning = Diagnostic::warning(Code::DoubtfulName, all.span, message);
             context.push(warning.help("write `fields: all` to protect all fields"));
         }
-        let mut paths: Vec<Path> = Vec::new();
-        for Located { value: path, span } in fields {
-            if let Some(other) = paths.iter().find(|other| other.overlaps(path.as_str().as_bytes())) {
-                let message = format!("`{path}` overlaps `{other}`: protected fields must not overlap");
-                context.error(Code::ConflictingSettings, span, message);
-                return None;
-            }
-            paths.push(path);
+        if let Some((field, other)) = overlap(&fields) {
+            let message = format!("`{}` overlaps `{}`: protected fields must not overlap", field.value, other.value);
+            context.error(Code::ConflictingSettings, field.span, message);
+            return None;
         }
-        Some(TimestampedFields::Listed(paths))
+        Some(TimestampedFields::Listed(fields.into_iter().map(|field| field.value).collect()))
     }
 }
 

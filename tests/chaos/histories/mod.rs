@@ -12,6 +12,7 @@ mod bounds;
 mod bucket;
 mod copies;
 mod everyday;
+mod frozen;
 mod history;
 mod limits;
 mod queue;
@@ -81,7 +82,7 @@ trait Workload: Sync {
     fn anomaly(&self) -> &'static str;
 }
 
-const WORKLOADS: [&dyn Workload; 20] = [
+const WORKLOADS: [&dyn Workload; 21] = [
     &replacement::Reject,
     &replacement::Merge,
     &replacement::CheckVersion,
@@ -91,6 +92,7 @@ const WORKLOADS: [&dyn Workload; 20] = [
     &sequence::Optimistic,
     &bounds::Bounds,
     &bounds::Together,
+    &frozen::Frozen,
     &limits::Limits,
     &schema_version::SchemaVersion,
     &queue::Queue,

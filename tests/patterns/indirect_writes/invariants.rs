@@ -24,6 +24,7 @@ fn violation(collection: &str, before: &[Document], after: &[Document]) -> Optio
         match collection {
             "bounded" => out_of_range(document),
             "pairs" => (document.get("a") != document.get("b")).then_some("a and b are not the same"),
+            "invoices" => rewritten(earlier, document),
             "timestamped" => wrongly_timestamped(earlier, document),
             "jobs" => completed_with_wrong_attempt(earlier, document),
             "buckets" => overfull(document),
@@ -53,6 +54,11 @@ fn out_of_range(document: &Document) -> Option<&'static str> {
         Some(_) => false,
     };
     (!fine).then_some("n is out of range")
+}
+
+fn rewritten(earlier: Option<&Document>, document: &Document) -> Option<&'static str> {
+    let stored = earlier.and_then(|earlier| earlier.get("a"));
+    (stored.is_some() && stored != document.get("a")).then_some("a was written again")
 }
 
 /// Every writer sets `a` to the number of its source time.

@@ -8,8 +8,8 @@ use support::frame::{MORE_TO_COME, Message};
 use support::random::Random;
 
 /// Protected collections whose stored documents show whether the rules held.
-pub(super) const COLLECTIONS: [&str; 8] =
-    ["blind", "bounded", "pairs", "timestamped", "jobs", "buckets", "nodes", "readonly"];
+pub(super) const COLLECTIONS: [&str; 9] =
+    ["blind", "bounded", "pairs", "invoices", "timestamped", "jobs", "buckets", "nodes", "readonly"];
 
 /// Collections whose verdict depends only on the message, so that broken bytes cannot turn a forbidden write into an
 /// allowed one.
@@ -29,6 +29,7 @@ pub(super) fn seeds(collection: &str) -> Vec<Document> {
     match collection {
         "blind" | "readonly" => ids.map(|id| doc! { "_id": id, "keep": id, "a": 1 }).collect(),
         "bounded" => ids.map(|id| doc! { "_id": id, "n": 5 }).collect(),
+        "invoices" => ids.map(|id| doc! { "_id": id, "a": 1 }).collect(),
         "pairs" => ids.map(|id| doc! { "_id": id, "a": 1, "b": 1 }).collect(),
         "timestamped" => ids
             .map(|id| doc! { "_id": id, "a": 0, "at": time(0), "last_modified": { "a": time(0), "at": time(0) } })

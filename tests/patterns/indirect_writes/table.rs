@@ -27,6 +27,7 @@ fn protected_collections() -> Vec<ProtectedCollection> {
         protected("small", doc! { "$set": { "list": [1, 2, 3] } }),
         protected("versioned", doc! { "$set": { "v": 1 } }),
         protected("pairs", doc! { "$set": { "a": 9 } }),
+        protected("invoices", doc! { "$set": { "a": 9 } }),
         protected("timestamped", doc! { "$set": { "a": 9 } }),
         protected("jobs", doc! { "$set": { "a": 9 } }),
         protected("buckets", doc! { "$set": { "list": [1, 2, 3, 4, 5, 6] } }),
