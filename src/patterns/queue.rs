@@ -209,9 +209,8 @@ impl Pattern for Queue {
         let fields = match before {
             None => new.into_iter().filter(|(field, _)| field.lookup(after) == PathLookup::Missing).collect(),
             Some(before) if self.is_claimed_by(before, after) => {
-                let next =
-                    self.held(before, &self.attempts).map_or(Some(1), |attempts| attempts.as_integer()?.checked_add(1));
-                vec![(&self.attempts, next.map(OwnedValue::integer)), (&self.locked_at, None)]
+                let next = attempts::next(self.held(before, &self.attempts));
+                next.map_or(Vec::new(), |next| vec![(&self.attempts, Some(next)), (&self.locked_at, None)])
             }
             Some(_) => Vec::new(),
         };
@@ -242,6 +241,10 @@ impl Pattern for Queue {
         match (self.is_claimed_by(before, after), old) {
             (true, Some(number)) => {
                 self.check_number(number)?;
+                if attempts::next(old).is_none() {
+                    let reason = format!("it would claim a job whose '{}' is {}", self.attempts, shown(&[number]));
+                    return Err(Rejection::new(reason, "Claim it with $set and nothing else.").into());
+                }
                 if self.max_attempts.is_some_and(|most| Bound::Integer(most).compare(number) != Some(Ordering::Less)) {
                     let reason = format!("it would claim a job with '{}' {}", self.attempts, shown(&[number]));
                     return Err(Rejection::new(reason, "No worker claims it again.").into());

@@ -296,6 +296,10 @@ impl Pattern for Replacement {
         // A version with a fraction cannot be counted any more.
         let is_raised = versions::is_above(new, old) && next_version(new).is_some();
         let is_lower = old.kind.is_number() && !is_equal(old, new) && !is_raised;
+        let is_first = old.kind == Kind::Null && new.kind != Kind::Null && sent.is_none();
+        if is_first && next_version(new).is_none() {
+            return Err(versions::cannot_be_counted(version).into());
+        }
         if is_lower || old.kind != Kind::Null && new.kind == Kind::Null {
             let reason = format!("'{version}' would go from {} to {}", shown(&[old]), shown(&[new]));
             return Err(Rejection { reason, ..versions::set_back(version) }.into());

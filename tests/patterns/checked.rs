@@ -15,12 +15,18 @@ version: 1
 rules:
   - { name: both, namespace: "*.both", together: [a, b] }
   - { name: lenient, namespace: "*.lenient", unsupported: allow, together: [a, b] }
+  - { name: jobs, namespace: "*.jobs", queue: { lease: 5m } }
+  - { name: inbox, namespace: "*.inbox", bucket: { array: m, count: n, limit: 5 } }
+  - { name: saves, namespace: "*.saves", replacement: { version: v } }
 "#;
 
-async fn views() -> Views {
+fn docward() -> &'static Docward {
     static DOCWARD: OnceLock<Docward> = OnceLock::new();
-    let docward = DOCWARD.get_or_init(|| Docward::start(Mongod::shared(), RULES));
-    Views::of(Mongod::shared(), docward).await
+    DOCWARD.get_or_init(|| Docward::start(Mongod::shared(), RULES))
+}
+
+async fn views() -> Views {
+    Views::of(Mongod::shared(), docward()).await
 }
 
 fn update(filter: Document, update: impl Into<Bson>) -> Document {
@@ -274,4 +280,84 @@ async fn without_transactions_it_is_rejected_or_forwarded_by_unsupported() {
     let error = views.collection("both").update_many(doc! {}, swap()).await.unwrap_err();
     assert!(message(&error).contains("one member is enough"), "{error}");
     assert_eq!(views.collection("lenient").update_many(doc! {}, swap()).await.unwrap().modified_count, 3);
+}
+
+/// A pipeline that makes another document, whose filter also matches the result.
+fn appending() -> Vec<Document> {
+    let document = doc! { "m": { "$concatArrays": [{ "$ifNull": ["$m", []] }, ["x"]] }, "locked": false };
+    vec![doc! { "$replaceWith": { "$mergeObjects": ["$$ROOT", document] } }]
+}
+
+#[tokio::test]
+async fn a_retried_statement_that_replaces_by_a_pipeline_is_executed_once() {
+    let views = views().await;
+    let before = doc! { "_id": 1, "a": 1, "b": 1, "v": 1, "m": ["a"], "n": 1, "locked": false, "try": 0 };
+    for collection in ["both", "jobs", "inbox", "saves"] {
+        views.store(collection, [before.clone()]).await;
+        let mut client = support::raw::Client::connect(&docward().address());
+        let session = doc! { "id": bson::Uuid::new() };
+        let command = doc! {
+            "update": collection, "updates": [update(doc! { "_id": 1 }, appending())],
+            "lsid": session, "txnNumber": 1_i64,
+        };
+        for send in ["first", "second"] {
+            let reply = client.command(views.through.name(), command.clone());
+            assert_eq!((reply.get_i32("n").ok(), reply.get_f64("ok").ok()), (Some(1), Some(1.0)), "{send}: {reply}");
+        }
+        let [stored] = &views.stored(collection).await[..] else { panic!("{collection}") };
+        assert_eq!(stored.get_array("m").unwrap().len(), 2, "{collection}: {stored}");
+    }
+}
+
+#[tokio::test]
+async fn the_document_after_a_checked_statement_is_the_settled_one() {
+    for (collection, stored, filter, settled) in [
+        ("inbox", doc! { "_id": 1, "m": [], "n": 0 }, doc! { "_id": 1 }, doc! { "n": 1 }),
+        ("saves", doc! { "_id": 1, "v": 3 }, doc! { "_id": 1 }, doc! { "v": 4 }),
+        ("jobs", doc! { "_id": 1, "locked": false, "try": 1 }, doc! { "_id": 1, "try": 1 }, doc! { "try": 2 }),
+    ] {
+        for fields in [doc! {}, doc! { "_id": 1, "n": 1, "v": 1, "try": 1 }] {
+            let views = views().await;
+            views.store(collection, [stored.clone()]).await;
+            let locks = vec![doc! { "$replaceWith": { "$mergeObjects": ["$$ROOT", { "m": ["x"], "locked": true }] } }];
+            let command =
+                doc! { "findAndModify": collection, "query": &filter, "update": locks, "new": true, "fields": &fields };
+            let reply = views.run(command).await.unwrap();
+            let value = reply.get_document("value").unwrap();
+            for (field, expected) in &settled {
+                assert_eq!(value.get(field), Some(expected), "{collection} {fields}: {value}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_checked_claim_counts_attempts_of_every_type() {
+    let decimal = |text: &str| Bson::Decimal128(text.parse().unwrap());
+    for (attempts, next) in [
+        (Bson::Int32(1), Some(Bson::Int32(2))),
+        (Bson::Double(2.5), Some(Bson::Double(3.5))),
+        (decimal("2"), Some(Bson::Int32(3))),
+        (decimal("2.5"), None),
+    ] {
+        let views = views().await;
+        views.store("jobs", [doc! { "_id": 1, "locked": false, "try": attempts.clone() }]).await;
+        let claim = with(update(doc! { "locked": false }, doc! { "$set": { "locked": true } }), "multi", true);
+        let reply = views.run(doc! { "update": "jobs", "updates": [claim] }).await.unwrap();
+        let stored = views.stored("jobs").await.swap_remove(0);
+        assert_eq!(stored.get("try"), Some(next.as_ref().unwrap_or(&attempts)), "{stored}");
+        assert_eq!(reply.contains_key("writeErrors"), next.is_none(), "{reply}");
+    }
+}
+
+#[tokio::test]
+async fn a_first_version_can_be_counted() {
+    for odd in [doc! { "$push": { "v": 1 } }, doc! { "$max": { "v": "a" } }, doc! { "$currentDate": { "v": true } }] {
+        let views = views().await;
+        views.store("saves", [doc! { "_id": 1, "x": 0 }]).await;
+        let command = doc! { "update": "saves", "updates": [update(doc! { "_id": 1 }, odd.clone())] };
+        let reply = views.run(command).await.unwrap();
+        assert!(reply.contains_key("writeErrors"), "{odd}: {reply}");
+        assert_eq!(views.stored("saves").await, [doc! { "_id": 1, "x": 0 }]);
+    }
 }

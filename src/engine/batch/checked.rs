@@ -96,6 +96,12 @@ impl<'f> BatchJob<'f> {
             .map_or(true, |reply| !reply.is_ok() || !merge::errors_of(&reply, self.batch.form).is_empty())
     }
 
+    /// Whether the statement has matched nothing. The reply to one that was committed before is another.
+    fn matches_nothing(&self, frame: &[u8]) -> bool {
+        let matched = |reply: Reply<'_>| merge::matched(&reply, self.batch.form);
+        !self.is_failure(frame) && Reply::parse(frame).is_ok_and(|reply| matched(reply) == 0)
+    }
+
     /// Adds the replies to pieces. Returns the number of documents that they changed.
     fn add_pieces(&mut self, index: usize, done: &[Vec<u8>]) -> i64 {
         let mut changed = 0;
@@ -141,7 +147,7 @@ impl<'f> BatchJob<'f> {
         let frame = match self.apply(transaction, &narrowed, port).await {
             // Another client has changed the selected document since.
             AttemptResult::Break(AttemptEnd::Reply(frame))
-                if is_own && !statement.is_multi() && !piece.0.is_empty() && !self.is_failure(&frame) =>
+                if is_own && !statement.is_multi() && !piece.0.is_empty() && self.matches_nothing(&frame) =>
             {
                 return AttemptResult::Break(AttemptEnd::Again(RestartReason::WriteConflict));
             }
@@ -172,7 +178,7 @@ impl<'f> BatchJob<'f> {
             changed += i64::from(differ(old, new));
             written.push((old, new));
         }
-        self.keep_promises(transaction, statement, &written, &reply, port).await?;
+        let settled = self.keep_promises(transaction, statement, &written, &reply, port).await?;
         let allowed = match self.batch.form {
             WriteForm::Update => reply.modified(),
             form => merge::matched(&reply, form),
@@ -182,7 +188,8 @@ impl<'f> BatchJob<'f> {
             // What differs was changed by another client, so it was not held.
             return self.again(transaction, port).await;
         }
-        AttemptResult::Continue(frame)
+        drop((before, after));
+        self.with_settled(transaction, statement, frame, &settled, port).await
     }
 
     /// Sends the statement as the first command of docward's own transaction.
@@ -305,9 +312,9 @@ impl<'f> BatchJob<'f> {
         let Some(after) = by_id(&found).into_values().next() else {
             return end("a document that a statement has just inserted is missing in its transaction");
         };
-        self.keep_promises(transaction, statement, &[(None, Some(after))], &reply, port).await?;
+        let settled = self.keep_promises(transaction, statement, &[(None, Some(after))], &reply, port).await?;
         drop(reply);
-        AttemptResult::Continue(frame)
+        self.with_settled(transaction, statement, frame, &settled, port).await
     }
 
     /// Selects the documents that the statement applies to, outside docward's own transactions. Returns their `_id`s and

@@ -7,7 +7,7 @@ use super::BatchJob;
 use super::checked::ReadIn;
 use super::checked_reply::{WrittenDocument, as_client_form};
 use super::selected::{SelectedDocuments, by_id};
-use super::transaction::{AttemptEnd, AttemptResult, TransactionAttempt};
+use super::transaction::{AttemptEnd, AttemptResult, SentCommands, TransactionAttempt};
 use crate::command::{Reply, Statement};
 use crate::document::{CowDocument, Document, OwnedValue, Value};
 use crate::patterns::collation::write_simple_collation;
@@ -73,6 +73,37 @@ impl<'f> BatchJob<'f> {
         }
         drop(settled);
         AttemptResult::Continue(frames)
+    }
+
+    /// Returns the reply to a statement with the document as it is after it was settled, if the client asks for that.
+    pub(super) async fn with_settled(
+        &mut self,
+        transaction: &mut TransactionAttempt<'f>,
+        statement: &Statement<'f>,
+        frame: Vec<u8>,
+        settled: &[Vec<u8>],
+        port: &Port,
+    ) -> AttemptResult<Vec<u8>> {
+        let returns_new = statement.option("new").and_then(Value::as_flag) == Some(true);
+        let id = by_id(settled).into_keys().next().filter(|_| returns_new);
+        let Some(id) = id else { return AttemptResult::Continue(frame) };
+        let filter = CowDocument::build(|w| w.nested("_id", |w| w.value("$eq", id.as_value())));
+        let fields = statement.returned_fields().unwrap_or(Document::EMPTY);
+        let find = self.commands(transaction.own).find(statement, filter.as_document(), 1, fields);
+        let found = self.exchange(transaction, find, port).await;
+        let Some(found) = transaction.accept(&found)? else {
+            return self.take_failure(transaction, SentCommands::Find, found, port).await;
+        };
+        let document = found.found().and_then(|documents| documents.first().copied());
+        let reply = super::transaction::parse(&frame)?;
+        AttemptResult::Continue(reply.with_body(self.command.message.header.request_id, |w| {
+            for element in reply.body.elements() {
+                match document.filter(|_| element.key == b"value") {
+                    Some(document) => w.value("value", Value::document(document)),
+                    None => w.element(element),
+                }
+            }
+        }))
     }
 
     async fn end_broken<T>(

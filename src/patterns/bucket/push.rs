@@ -28,7 +28,12 @@ impl Bucket {
             return Err("it selects a bucket by _id, and that bucket may be full".to_owned());
         }
         let stored = || self.push_to_stored(update, self.counting(update, operators, pushed, None), pushed);
-        let checks_version = || versions.iter().any(|version| equality(filter, version.as_str()).is_some());
+        // Such a push is about the document that was read.
+        let names = |version: &Path| {
+            let sets = |(operator, path, _)| operator == b"$set" && path == version.as_str().as_bytes();
+            equality(filter, version.as_str()).is_some() || touched(operators).any(sets)
+        };
+        let checks_version = || versions.iter().any(|version| names(version));
         match update.upsert {
             false if self.has_room_condition(update, pushed) || checks_version() => Ok(stored()),
             is_upsert => match self.opens(filter, operators) {

@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 use bson::{Bson, doc};
 
 use super::super::number::Bound;
-use crate::document::{Path, Value, Writer};
+use crate::document::{Kind, OwnedValue, Path, Value, Writer};
 use crate::patterns::stored_data::{all, value};
 
 /// Doubles between this number and its negative are exact to 1.
@@ -19,6 +19,17 @@ const LIMIT: i64 = 1 << 53;
 pub(super) fn is_countable(attempts: Value<'_>) -> bool {
     Bound::Integer(-LIMIT).compare(attempts) == Some(Ordering::Greater)
         && Bound::Integer(LIMIT).compare(attempts) == Some(Ordering::Less)
+}
+
+/// Returns the number of the next claim; `None` if only the server can add 1 to this one.
+pub(super) fn next(attempts: Option<Value<'_>>) -> Option<OwnedValue> {
+    let Some(attempts) = attempts else { return Some(OwnedValue::int32(1)) };
+    match attempts.as_whole() {
+        Some(whole) => whole.checked_add(1).map(OwnedValue::integer),
+        None => {
+            attempts.as_f64().filter(|_| attempts.kind == Kind::Double).map(|number| OwnedValue::double(number + 1.0))
+        }
+    }
 }
 
 /// Writes the condition of a claim: the job was never claimed, or less than `max` times. Expressions compare all types:

@@ -119,7 +119,7 @@ pub(super) fn is_above(version: Value<'_>, other: Value<'_>) -> bool {
     }
 }
 
-fn cannot_be_counted(version_field: &Path) -> Rejection {
+pub(super) fn cannot_be_counted(version_field: &Path) -> Rejection {
     Rejection::new(
         format!("it sets the version '{version_field}' to a value that cannot be incremented"),
         format!("Leave '{version_field}' out, or add the one that you read to the filter."),
