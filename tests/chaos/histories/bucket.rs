@@ -31,9 +31,10 @@ impl Workload for Bucket {
                 let pushed = doc! { "$push": { "messages": { "$each": tokens.clone().collect::<Vec<_>>() } } };
                 writer.record("three", tokens, doc! {}, |writer| writer.upsert(owner, pushed));
             }
+            // docward counts what is there.
             1 => {
-                let pulled = doc! { "$pull": { "messages": { "$exists": true } } };
-                writer.record("pull", [], doc! {}, |writer| writer.update(owner, pulled));
+                let miscounted = doc! { "$pull": { "messages": "none" }, "$set": { "count": 0 } };
+                writer.record("miscount", [], doc! {}, |writer| writer.update(owner, miscounted));
             }
             2 if writer.is_protected => {
                 let pushed = doc! { "$push": { "messages": &token } };
