@@ -87,7 +87,11 @@ fn completed_with_wrong_attempt(earlier: Option<&Document>, document: &Document)
         return Some("the attempt went back");
     }
     let done_again = earlier.is_some_and(|earlier| earlier.get("done_by") != document.get("done_by"));
-    (done_again && number(document, "done_by") != attempt).then_some("a worker without the lease did it")
+    // Nobody can lose a job that was never claimed: a checked statement may change it.
+    let was_claimed = earlier.is_some_and(|earlier| {
+        number(earlier, "try") > Some(0) || earlier.get("locked") != Some(&Bson::Boolean(false))
+    });
+    (done_again && was_claimed && number(document, "done_by") != attempt).then_some("a worker without the lease did it")
 }
 
 fn overfull(document: &Document) -> Option<&'static str> {
