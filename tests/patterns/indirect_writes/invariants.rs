@@ -87,7 +87,7 @@ fn completed_with_wrong_attempt(earlier: Option<&Document>, document: &Document)
         return Some("the attempt went back");
     }
     let done_again = earlier.is_some_and(|earlier| earlier.get("done_by") != document.get("done_by"));
-    // Nobody can lose a job that was never claimed: a checked statement may change it.
+    // No worker can lose a job that was never claimed: any statement may change it.
     let was_claimed = earlier.is_some_and(|earlier| {
         number(earlier, "try") > Some(0) || earlier.get("locked") != Some(&Bson::Boolean(false))
     });
