@@ -7,28 +7,12 @@ use crate::document::{Document, Element, Value, paths_overlap, rest_below};
 /// Filters can nest as deep as documents. Conditions below this depth may be on any array.
 const MAX_DEPTH: usize = 100;
 
-/// Returns the other fields of the filter that give `$` after `array` its position if they are arrays, or have one on
-/// their path. The position comes from the array that the filter matched (`MatchDetails::elemMatchKey`). If that is
-/// another array, the position may be beyond the end, and the server fills the array with nulls up to it. `None` if the
-/// fields are not known, or an expression cannot refer to them.
-pub fn other_selections<'f>(filter: Document<'f>, array: &[u8]) -> Option<Vec<&'f str>> {
-    let mut fields = Vec::new();
-    visit(filter, 0, &mut |condition| {
-        let key = condition.key;
-        if paths_overlap(key, array) && !is_below_element(key, array) {
-            return Some(());
-        }
-        let field = std::str::from_utf8(key).ok()?;
-        let is_reference = field.split('.').all(|part| !part.is_empty() && !part.starts_with('$'));
-        if !is_reference {
-            return None;
-        }
-        if !fields.contains(&field) {
-            fields.push(field);
-        }
-        Some(())
-    })?;
-    Some(fields)
+/// Returns whether only `array` can give `$` after it its position. The position comes from the array that the filter matched
+/// (`MatchDetails::elemMatchKey`). If that is another array, the position may be beyond the end, and the server fills the
+/// array with nulls up to it.
+pub fn selects_only(filter: Document<'_>, array: &[u8]) -> bool {
+    let is_own = |key: &[u8]| paths_overlap(key, array) && !is_below_element(key, array);
+    visit(filter, 0, &mut |condition| is_own(condition.key).then_some(())).is_some()
 }
 
 /// Returns the condition by which the server selects the array element for `$`, if the filter has only one that can

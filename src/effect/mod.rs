@@ -31,7 +31,7 @@ pub use length::{
     EMPTY_LENGTH, Growth, GrowthKind, IdLength, InsertedLength, added_by_stages, around_length, element_length,
     growths, inserted_length, stored_id_length, update_growths,
 };
-pub use matched::{only_selection, other_selections};
+pub use matched::{only_selection, selects_only};
 pub use node::ImageValue;
 pub use operators::{
     PathOverlap, TouchedPaths, Write, index, is_position, is_rename_source, is_rename_target, on_insert, on_stored,

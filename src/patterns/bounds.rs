@@ -183,7 +183,7 @@ impl Pattern for Bounds {
 
     fn evaluate<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
         match (self.plain(&statement.operation), &statement.operation) {
-            (Err(odd), _) => Verdict::Check(plain::reason_to_check(odd)),
+            (Err(odd), _) => Verdict::not_plain(odd),
             (Ok(Err(broken)), _) => Verdict::Reject(broken),
             (Ok(Ok(Some(added))), Operation::Update(update)) => self.evaluate_sum(update, added),
             _ => Verdict::Forward,

@@ -27,7 +27,7 @@ use crate::command::{Insert, Modification, Namespace, Operation, Statement, Stat
 use crate::config::keys::{Declaration, Keys, Setting, WholeNumber};
 use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, OwnedValue, Path, PathLookup, Value, edit, paths_overlap, rest_below};
-use crate::effect::{PathOverlap, other_selections, touch, touched};
+use crate::effect::{PathOverlap, selects_only, touch, touched};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -139,8 +139,7 @@ impl Pattern for Bucket {
     }
 
     fn evaluate<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
-        self.plain(statement, context.now, context.versions)
-            .unwrap_or_else(|part| Verdict::Check(plain::reason_to_check(part)))
+        self.plain(statement, context.now, context.versions).unwrap_or_else(Verdict::not_plain)
     }
 
     fn check_final(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
@@ -427,7 +426,7 @@ fn touches_with(operators: Document<'_>, operator: &[u8], field: &Path) -> bool 
 fn is_in_element(array: &Path, path: &[u8], filter: Document<'_>) -> bool {
     let part = rest_below(path, array.as_str().as_bytes()).and_then(|below| below.split(|byte| *byte == b'.').next());
     match part {
-        Some(b"$") => other_selections(filter, array.as_str().as_bytes()).is_some_and(|others| others.is_empty()),
+        Some(b"$") => selects_only(filter, array.as_str().as_bytes()),
         Some(part) => part.starts_with(b"$"),
         None => false,
     }

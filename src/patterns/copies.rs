@@ -23,7 +23,6 @@ mod writes;
 pub use references::{Reference, ReferringDocuments, is_reference};
 pub use settings::{CopiedField, Copies, CopiesEntry, OnOriginalDelete};
 
-use super::plain;
 use super::promise::{Broken, Facts};
 use super::stored_data::{Backfill, DataCheck, Search};
 use super::{
@@ -167,7 +166,7 @@ impl Pattern for Copies {
                 }
                 // Its keys must be known before, so that the originals cannot be deleted meanwhile.
                 Err(Fault::Unclear(rejection)) if self.rejects_deletes() => return Verdict::Unsupported(rejection),
-                Err(Fault::Unclear(unclear)) => return Verdict::Check(plain::reason_to_check(unclear.reason)),
+                Err(Fault::Unclear(unclear)) => return Verdict::not_plain(unclear.reason),
             }
         }
         match keys.is_empty() {

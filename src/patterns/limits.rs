@@ -111,7 +111,7 @@ impl Pattern for Limits {
         let conditions = match self.plain(&statement.operation) {
             Ok(Ok(conditions)) => conditions,
             Ok(Err(broken)) => return Verdict::Reject(broken),
-            Err(odd) => return Verdict::Check(plain::reason_to_check(odd)),
+            Err(odd) => return Verdict::not_plain(odd),
         };
         let Operation::Update(update) = &statement.operation else { return Verdict::Forward };
         let missing: Vec<_> = conditions.into_iter().filter(|condition| !has_condition(update, condition)).collect();

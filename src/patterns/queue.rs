@@ -204,10 +204,13 @@ impl Pattern for Queue {
 
     /// A new job has all fields of the lease, and a free one that is locked has its claim counted and timed.
     fn settle(&self, before: Option<Document<'_>>, after: Document<'_>, _: &Facts<'_, '_>) -> Vec<Settled<'_>> {
-        let zero = || Some(OwnedValue::int32(0));
-        let new = [(&self.locked, Some(OwnedValue::boolean(false))), (&self.locked_at, None), (&self.attempts, zero())];
         let fields = match before {
-            None => new.into_iter().filter(|(field, _)| field.lookup(after) == PathLookup::Missing).collect(),
+            None => {
+                let lacking =
+                    self.new_fields(0).into_iter().filter(|(field, _)| field.lookup(after) == PathLookup::Missing);
+                // The server knows the time.
+                lacking.map(|(field, value)| (field, Some(value).filter(|_| *field != self.locked_at))).collect()
+            }
             Some(before) if self.is_claimed_by(before, after) => {
                 let next = attempts::next(self.held(before, &self.attempts));
                 next.map_or(Vec::new(), |next| vec![(&self.attempts, Some(next)), (&self.locked_at, None)])
@@ -389,9 +392,7 @@ impl Queue {
             PathLookup::Found(value) => self.check_number(value).map(|()| false)?,
             PathLookup::Missing | PathLookup::Blocked(_) => false,
         };
-        if matches!(self.locked.lookup(document), PathLookup::Found(lock) if lock.kind == Kind::Array) {
-            return Err(self.array_as_lock());
-        }
+        self.check_lock(document)?;
         let lacks = |field: &Path| field.lookup(document) == PathLookup::Missing;
         if !uncounted && ![&self.locked, &self.locked_at, &self.attempts].into_iter().any(lacks) {
             return Ok(None);
@@ -437,14 +438,14 @@ impl Queue {
         if matches!(meaning, Modification::ClientPipeline(_)) {
             return match plain::is_apart(update, [&self.locked, &self.locked_at, &self.attempts]) {
                 true => self.fenced(target),
-                false => Ok(not_plain("it is a pipeline that may change the fields of the lease")),
+                false => Ok(Verdict::not_plain("it is a pipeline that may change the fields of the lease")),
             };
         }
         if let Modification::Operators(operators) = meaning
             && touched(operators.as_document()).all(|(operator, ..)| operator == b"$setOnInsert")
         {
             return Ok(match update.upsert {
-                true => self.enqueue(update, operators.as_document(), now).unwrap_or_else(not_plain),
+                true => self.enqueue(update, operators.as_document(), now).unwrap_or_else(Verdict::not_plain),
                 false => Verdict::Forward,
             });
         }
@@ -452,7 +453,7 @@ impl Queue {
             return self.first_save(update, document.as_document(), now);
         }
         match (self.lock(operation)?, self.attempt(operation, filter)) {
-            (Lock::Unclear(written), _) => Ok(not_plain(format!(
+            (Lock::Unclear(written), _) => Ok(Verdict::not_plain(format!(
                 "its {} of '{}' is neither a claim nor a release",
                 text(written.operator),
                 text(written.path)
@@ -620,11 +621,7 @@ impl Queue {
 }
 
 fn upsert_of_a_job<'a>() -> Verdict<'a> {
-    not_plain("as an upsert, it may insert a job without its lock")
-}
-
-fn not_plain<'a>(part: impl Into<String>) -> Verdict<'a> {
-    Verdict::Check(plain::reason_to_check(part.into()))
+    Verdict::not_plain("as an upsert, it may insert a job without its lock")
 }
 
 /// Returns whether two numbers of any types are integers, and `value` is `by` more than `than`.

@@ -213,7 +213,7 @@ impl Pattern for Replacement {
                     }
                     None => None,
                 };
-                return part.map_or(Verdict::Forward, |part| Verdict::Check(plain::reason_to_check(part)));
+                return part.map_or(Verdict::Forward, Verdict::not_plain);
             }
             (Modification::Operators(operators), Some(version_field)) => {
                 self.operators(statement, update, operators.as_document(), version_field)
@@ -406,9 +406,7 @@ impl Replacement {
             .and_then(|version_field| Some((version_field, equality(filter, version_field.as_str())?)));
         match (pinned, self.policy, &self.version_field) {
             (Some((version_field, version)), _, _) => checked(update, document, version_field, version),
-            (None, ReplacementPolicy::Merge, _) => {
-                Ok(self.merged(update, document).unwrap_or_else(|part| Verdict::Check(plain::reason_to_check(part))))
-            }
+            (None, ReplacementPolicy::Merge, _) => Ok(self.merged(update, document).unwrap_or_else(Verdict::not_plain)),
             (None, ReplacementPolicy::CheckVersion, Some(version_field)) => {
                 self.checked_by_document(statement, update, document, version_field)
             }
@@ -460,9 +458,9 @@ impl Replacement {
         version: Value<'_>,
     ) -> Verdict<'a> {
         if statement.option("collation").is_some() && contains_text(version) {
-            return Verdict::Check(plain::reason_to_check(format!(
+            return Verdict::not_plain(format!(
                 "its collation can take another version in '{version_field}' for the one that it names"
-            )));
+            ));
         }
         update.conditions.push(has_version(version_field, version, selection::selects_element(statement)));
         Verdict::conditional(Operation::Update(update), self.on_conflict == OnConflict::Error, OTHER_VERSION)

@@ -149,7 +149,7 @@ impl Pattern for SchemaVersion {
         let version = match self.plain(&statement.operation) {
             Ok(Ok(version)) => version,
             Ok(Err(broken)) => return Verdict::Reject(broken),
-            Err(odd) => return Verdict::Check(plain::reason_to_check(odd)),
+            Err(odd) => return Verdict::not_plain(odd),
         };
         let Operation::Update(update) = &statement.operation else { return Verdict::Forward };
         if self.keeps(update, version) {

@@ -43,7 +43,7 @@ impl Pattern for Together {
         match self.plain(&statement.operation) {
             Ok(Ok(())) => Verdict::Forward,
             Ok(Err(broken)) => Verdict::Reject(broken),
-            Err(odd) => Verdict::Check(plain::reason_to_check(odd)),
+            Err(odd) => Verdict::not_plain(odd),
         }
     }
 

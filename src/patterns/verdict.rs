@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::input::WholeCommand;
+use super::plain::{NotPlain, reason_to_check};
 use super::procedure::Procedure;
 use super::rejection::{NoEffect, Rejection};
 use crate::command::Operation;
@@ -89,6 +90,11 @@ pub enum Unmatched {
 impl<'a> Verdict<'a> {
     pub(super) fn reject(reason: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Reject(Rejection::new(reason, hint))
+    }
+
+    /// The verdict on a statement that is not plain because of this part.
+    pub(super) fn not_plain(part: impl Into<NotPlain>) -> Self {
+        Self::Check(reason_to_check(part.into()))
     }
 
     pub(super) fn procedure(procedure: impl Procedure + 'static) -> Self {

@@ -320,7 +320,7 @@ impl TextEntries<'_> {
     }
 }
 
-/// Whether a text that is no entry may have one in it, perhaps as a string: `{"log":"{\"t\":…}\n"}`.
+/// Whether a text, which is not an entry itself, can contain one: also as a string, as in `{"log":"{\"t\":…}\n"}`.
 fn has_entry(text: &[u8]) -> bool {
     memchr::memmem::find(text, b"\\\"ctx\\\":").is_some() || log::is_line(text) || profile::is_line(text)
 }

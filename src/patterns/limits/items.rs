@@ -4,7 +4,7 @@
 use crate::command::{Operation, Update};
 use crate::config::Located;
 use crate::document::{ArrayWriter, CowDocument, Document, Kind, OwnedValue, Path, Value, Writer, rest_below};
-use crate::effect::{AddedValues, item_count, other_selections, position};
+use crate::effect::{AddedValues, item_count, position, selects_only};
 use crate::patterns::plain::{self, Form, NotPlain, PlainWrite};
 use crate::patterns::promise::held;
 use crate::patterns::{Measured, Rejection};
@@ -93,7 +93,7 @@ impl ItemLimit {
             // The server fails them on arrays, and their results are not arrays.
             (b"$inc" | b"$mul" | b"$bit" | b"$currentDate", None) if path == array => return Ok(Ok(None)),
             (b"$min" | b"$max", None) if path == array && value.kind != Kind::Array => return Ok(Ok(None)),
-            (_, Some(b"$")) if other_selections(filter, array).is_some_and(|others| others.is_empty()) => {
+            (_, Some(b"$")) if selects_only(filter, array) => {
                 return Ok(Ok(None));
             }
             // The server fills the array with nulls up to a position.

@@ -8,7 +8,7 @@ use crate::command::{Modification, Operation, Update};
 use crate::document::{ArrayWriter, CowDocument, Document, Value, Writer};
 use crate::effect::{
     EMPTY_LENGTH, Growth, GrowthKind, IdLength, InsertedLength, added_by_stages, around_length, element_length,
-    growths, inserted_length, other_selections, position, stored_id_length, update_growths,
+    growths, inserted_length, position, selects_only, stored_id_length, update_growths,
 };
 use crate::patterns::Rejection;
 use crate::patterns::plain::NotPlain;
@@ -237,7 +237,7 @@ fn is_bounded(path: &[u8], filter: Document<'_>) -> bool {
         let array = path.get(..start).and_then(|around| around.strip_suffix(b".")).unwrap_or_default();
         start += part.len() + 1;
         match part {
-            b"$" => other_selections(filter, array).is_some_and(|others| others.is_empty()),
+            b"$" => selects_only(filter, array),
             _ => !part.starts_with(b"$[") && position(part).is_none_or(|position| position <= FURTHEST),
         }
     })

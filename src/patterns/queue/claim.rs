@@ -2,7 +2,7 @@
 
 use super::super::number::Bound;
 use super::super::{Rejection, Verdict};
-use super::{AttemptChange, LOST_CLAIM, NO_JOB, Queue, Target, attempts, lock, not_plain, upsert_of_a_job};
+use super::{AttemptChange, LOST_CLAIM, NO_JOB, Queue, Target, attempts, lock, upsert_of_a_job};
 use crate::command::{Conditions, Modification, Operation, Update};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Value, Writer, edit};
 use crate::effect::{Change, PathOverlap, change, touch, touched};
@@ -21,10 +21,10 @@ impl Queue {
         now: i64,
     ) -> Result<Verdict<'a>, Rejection> {
         if update.multi {
-            return Ok(not_plain("it claims several jobs at once"));
+            return Ok(Verdict::not_plain("it claims several jobs at once"));
         }
         if update.upsert {
-            return Ok(not_plain("as an upsert, it may insert a job that is already claimed"));
+            return Ok(Verdict::not_plain("as an upsert, it may insert a job that is already claimed"));
         }
         if update.modification.may_keep() && matches!(update.modification.meaning(), Modification::Replacement(_)) {
             return Err(Rejection::new(
@@ -39,7 +39,7 @@ impl Queue {
             Modification::Operators(operators) => {
                 let operators = operators.as_document();
                 if let Some(part) = self.odd_claim_field(operators) {
-                    return Ok(not_plain(part));
+                    return Ok(Verdict::not_plain(part));
                 }
                 let own_time = self.own_time(written_time(operators, self.locked_at.as_str()), now)?;
                 Modification::Operators(CowDocument::build(|w| self.write_operators(w, operators, own_time)))

@@ -24,7 +24,7 @@ pub(super) fn counted<'a>(update: &Update<'a>, version_field: &Path) -> Verdict<
         }
         Modification::Operators(operators) => match with_increment(update, operators.as_document(), version_field) {
             Ok(counted) => counted,
-            Err(part) => return Verdict::Check(plain::reason_to_check(part)),
+            Err(part) => return Verdict::not_plain(part),
         },
         Modification::Pipeline(pipeline) => match &pipeline.meaning {
             Modification::Operators(operators) if is_counted(operators.as_document(), version_field) => {

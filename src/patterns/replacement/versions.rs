@@ -8,7 +8,7 @@ use crate::command::{Modification, Operation, Statement, Update, code};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, Value, compare_numbers, edit};
 use crate::effect::{Change, change, equality, is_equal};
 use crate::patterns::number::sign;
-use crate::patterns::{Rejection, Verdict, plain};
+use crate::patterns::{Rejection, Verdict};
 
 impl Replacement {
     /// Evaluates an update by operators. An application that writes all fields in each save (TypeORM, Beanie) also sets
@@ -33,7 +33,7 @@ impl Replacement {
             Change::Removed | Change::Incremented(_) => Err(set_back(version_field)),
             Change::Either(_) | Change::Now | Change::Inside(_) | Change::Unclear(_) => {
                 let part = format!("it changes '{version_field}' with an operator other than $set and $inc");
-                Ok(Verdict::Check(plain::reason_to_check(part)))
+                Ok(Verdict::not_plain(part))
             }
         }
     }
