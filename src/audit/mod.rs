@@ -20,6 +20,7 @@ pub mod objects;
 pub mod profile;
 mod proposal;
 mod recorded;
+mod repeats;
 pub mod report;
 mod tally;
 mod target;
@@ -35,6 +36,7 @@ pub use proposal::{CandidateEvaluation, CandidateRules, EvaluatedCandidates, Pro
 pub use recorded::{
     Client, CommandFilter, RecordedCommand, RecordedContent, UnknownStatements, Unreadable, is_between_servers,
 };
+pub use repeats::RepeatedStatements;
 pub use reply_summary::ReplySummary;
 pub use tally::{AuditTally, CountedOutcome, Example, ExampleText, OutcomeCounts, ReportedOutcome, RuleTally};
 pub use time_order::TimeOrder;

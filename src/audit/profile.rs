@@ -9,8 +9,8 @@ use serde_json::value::RawValue;
 
 use super::log::milliseconds;
 use super::recorded::{
-    Client, CommandFilter, MASKED, RecordedCommand, RecordedContent, TRUNCATED, Unreadable, comment, content_of, head,
-    is_masked, is_of_merge, joined, namespace_of, statement, unknown_statements,
+    Client, CommandFilter, MASKED, RecordedCommand, RecordedContent, TRUNCATED, UNTYPED, Unreadable, comment,
+    content_of, head, is_masked, is_of_merge, joined, namespace_of, statement, unknown_statements,
 };
 use super::reply_summary::{ExtendedNumber, ReplySummary};
 use crate::command::{CommandClass, Namespace, WriteForm, classify};
@@ -72,8 +72,12 @@ pub fn parse_line(line: &[u8], wanted: &CommandFilter<'_>, out: &mut Vec<Recorde
         return Ok(());
     }
     let inserted = entry.ninserted.and_then(ExtendedNumber::unsigned);
+    let date = entry.ts.as_ref().and_then(date);
     let content = if truncated_name(json).is_some() {
         unknown_statements(namespace, class, inserted, TRUNCATED)
+    } else if entry.ts.is_some() && date.is_none() {
+        // The server gives the time as a date.
+        unknown_statements(namespace, class, inserted, UNTYPED)
     } else {
         let shown = shell::document(json).map_err(|error| Unreadable(error.to_string()))?;
         match form {
@@ -89,7 +93,7 @@ pub fn parse_line(line: &[u8], wanted: &CommandFilter<'_>, out: &mut Vec<Recorde
     let client = Client { app: entry.app, users, connection: hash_of(entry.client.unwrap_or_default().as_bytes()) };
     out.push(RecordedCommand {
         client,
-        milliseconds: entry.ts.as_ref().and_then(date),
+        milliseconds: date.or_else(|| milliseconds(entry.ts?.as_str()?)),
         line: 0,
         took: entry.millis.and_then(ExtendedNumber::unsigned),
         content,

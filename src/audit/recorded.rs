@@ -73,6 +73,8 @@ pub type CommandFilter<'w> = dyn Fn(Namespace<'_>, CommandClass, &[u8]) -> bool 
 pub(super) const TRUNCATED: &str = "the source truncated it";
 /// The reason if the source masked its values.
 pub(super) const MASKED: &str = "the source masks its values";
+/// The reason if dates, numbers and identifiers have become texts.
+pub(super) const UNTYPED: &str = "the export lost the types of its values, which mongoexport and EJSON.stringify keep";
 /// What `redactClientLogData` logs instead of a value.
 pub(super) const MASK: &str = "###";
 /// The reason if a rule needs a field that a [`RecordedCommand::partial`] command lacks.
@@ -81,6 +83,8 @@ pub(super) const REST_UNKNOWN: &str = "the source has only the statements of the
 pub(super) const USER_UNKNOWN: &str = "the source does not contain the user, and the rule exempts users";
 /// The reason if the source never contains it.
 const OMITTED: &str = "the source does not contain its documents or statements";
+/// The reason if it may have had several statements.
+const OMITTED_WITH_NUMBER: &str = "the source contains neither its documents or statements nor their number";
 
 /// Whether a value of a logged command is not what the client sent: the source masked or shortened it.
 pub(super) fn is_masked(logged: Document<'_>) -> bool {
@@ -144,8 +148,9 @@ pub(super) fn content_of(
     if let Some(list) = WriteForm::for_class(class).and_then(WriteForm::list)
         && shown.get(list).and_then(Value::as_array).is_none()
     {
-        let count = shown.get(list).and_then(Value::as_integer).map(i64::unsigned_abs);
-        return unknown_statements(namespace, class, count.or(inserted), OMITTED);
+        let count = shown.get(list).and_then(Value::as_integer).map(i64::unsigned_abs).or(inserted);
+        let reason = if count.is_some() { OMITTED } else { OMITTED_WITH_NUMBER };
+        return unknown_statements(namespace, class, count, reason);
     }
     let database = shown.get("$db").and_then(|database| database.as_str());
     RecordedContent::Command(without_session_fields(shown, database.unwrap_or(namespace.database)))
@@ -186,8 +191,8 @@ pub(super) fn statement(form: WriteForm, logged: Document<'_>) -> CowDocument<'s
         |element: &Element<'_>| matches!(element.key, b"multi" | b"upsert") && element.value.as_flag() == Some(false);
     let fields: &[&[u8]] = if form == WriteForm::Delete { &DELETE } else { &UPDATE };
     CowDocument::build(|w| {
-        let kept = logged.elements().filter(|element| fields.contains(&element.key) && !is_default(element));
-        kept.for_each(|element| w.element(element));
+        let kept = fields.iter().filter_map(|field| logged.elements().find(|element| element.key == *field));
+        kept.filter(|element| !is_default(element)).for_each(|element| w.element(element));
     })
 }
 

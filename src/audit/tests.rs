@@ -71,7 +71,10 @@ fn statements_and_their_command_are_joined_by_connection() {
         (vec![write("a"), rest("a")], vec![WHOLE]),
         // Lines of another connection are in between.
         (vec![write("a"), write("b"), rest("b"), rest("a")], vec![WHOLE, WHOLE]),
-        (vec![rest("a")], vec!["Update of 1 on c: the source does not contain its documents or statements"]),
+        (
+            vec![rest("a")],
+            vec!["Update of 1 on c: the source contains neither its documents or statements nor their number"],
+        ),
         (vec![write("a")], vec![PART]),
         (vec![write("a"), find.clone()], vec![PART, "db.c.find({})"]),
         (vec![write("a"), remove.clone()], vec![PART, "db.c.deleteMany({x: {$gt: 2}}) (partial)"]),
@@ -104,7 +107,8 @@ fn a_command_line_can_come_before_its_statements() {
     let delete = || line("a", "remove", "d.c", r#"{"q":{"x":2},"limit":1}"#, "");
     let delete_rest = || line("a", "command", "d.$cmd", r#"{"delete":"c","ordered":true,"$db":"d"}"#, "");
     let deleted = "db.c.deleteOne({x: 2})".to_owned();
-    let unknown = "Update of 1 on c: the source does not contain its documents or statements".to_owned();
+    let unknown =
+        "Update of 1 on c: the source contains neither its documents or statements nor their number".to_owned();
     let whole = &read_commands(&[write(), rest()])[0];
     let plain = &read_commands(&[body()])[0];
     let part = &read_commands(&[write()])[0];

@@ -18,7 +18,7 @@ use self::entries::{CaptureDamage, EntryKind, TrafficEntries};
 use crate::audit::capture::CaptureReader;
 use crate::audit::log::LogReader;
 use crate::audit::report::TrafficFile;
-use crate::audit::{RecordedCommand, TimeOrder, Unreadable, is_between_servers, log, profile};
+use crate::audit::{RecordedCommand, RepeatedStatements, TimeOrder, Unreadable, is_between_servers, log, profile};
 use crate::command::{CommandClass, Namespace, own};
 
 /// The size of a batch in bytes.
@@ -221,10 +221,13 @@ impl TrafficSource {
 
 /// Runs the consumer until the traffic ends.
 fn work<W: TrafficConsumer>(mut consumer: W, mut sources: Vec<TrafficSource>) -> (W, Vec<EntryCounts>) {
+    let mut repeated = RepeatedStatements::default();
     loop {
         let times = sources.iter_mut().filter_map(|source| Some((source.next_time(&consumer)?, source)));
         let Some((_, earliest)) = times.min_by_key(|(time, _)| *time) else { break };
-        earliest.ready.pop_front().iter().for_each(|recorded| consumer.add_command(recorded));
+        let Some(next) = earliest.ready.pop_front() else { continue };
+        repeated.add(next, &mut |recorded| consumer.add_command(&recorded));
     }
+    repeated.finish(&mut |recorded| consumer.add_command(&recorded));
     (consumer, sources.into_iter().map(|source| source.counts).collect())
 }

@@ -160,11 +160,12 @@ fn an_audit_of_rules_in_shadow_mode_shows_what_they_would_send() {
 /// `system.profile` of shop as JSON lines, written by MongoDB's Python library.
 pub(crate) fn exported(mongod: &Mongod, form: &str) -> Vec<u8> {
     const SCRIPT: &str = "\
-import sys, pymongo
+import json, sys, pymongo
 from bson import json_util
 profile = pymongo.MongoClient(sys.argv[1]).shop['system.profile']
 for entry in profile.find():
-    print(json_util.dumps(entry, json_options=getattr(json_util, sys.argv[2] + '_JSON_OPTIONS')))
+    options = {'json_options': getattr(json_util, sys.argv[2] + '_JSON_OPTIONS')} if sys.argv[2] != 'UNTYPED' else {}
+    print(json_util.dumps(entry, **options) if options else json.dumps(entry, default=str))
 ";
     let python = Command::new(support::process::repository("scripts/python-env.sh")).output().unwrap();
     let python = String::from_utf8(python.stdout).unwrap();
@@ -194,6 +195,52 @@ async fn an_audit_reads_profiler_documents() {
     assert_eq!(row("stock"), [0, 1, 3, 0, 4]);
     // Updates without a comment: a profile omits the other fields of their command.
     assert_eq!(row("source-time")[1..], [1, 6, 0, 0]);
+
+    // Dates and identifiers as texts.
+    let file = folder.path().join("UNTYPED");
+    std::fs::write(&file, exported(&mongod, "UNTYPED")).unwrap();
+    let report = audit(&rules, &[&file]);
+    for (rule, [reject, rewrite, cannot_tell, ..]) in counts(&report) {
+        assert_eq!((reject, rewrite, cannot_tell > 0), (0, 0, true), "{rule}: {report:#}");
+    }
+    let proposed = docward(&["suggest", file.to_str().unwrap()]);
+    let text = String::from_utf8(proposed.stdout).unwrap();
+    assert!(text.contains("No rule proposed") && text.contains("the export lost the types of its values"), "{text}");
+}
+
+/// Without `whenNotMatched: insert` the entries of the inner writes look like those of a client.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_writes_of_merge_are_no_statements_of_clients() {
+    let mut mongod = Mongod::start_with(Kind::ReplicaSet, &["--slowms", "-1"]);
+    let shop = client(&mongod.address(), "").await.database("shop");
+    shop.run_command(doc! {"profile": 2, "slowms": -1}).await.unwrap();
+    let documents = || (0..3).map(|id| doc! {"_id": id, "at": id});
+    shop.collection("daily").insert_many(documents()).await.unwrap();
+    shop.collection("total").insert_many(documents()).await.unwrap();
+    let merge = |matched: bson::Bson, other: &str| {
+        let stage = doc! {"into": "total", "on": "_id", "whenMatched": matched, "whenNotMatched": other};
+        doc! {"aggregate": "daily", "pipeline": [{"$merge": stage}], "cursor": {}}
+    };
+    let pipeline = || bson::bson!([{"$set": {"at": "$$new.at"}}]);
+    for matched in ["merge".into(), "replace".into(), pipeline()] {
+        for other in ["insert", "discard", "fail"] {
+            shop.run_command(merge(matched.clone(), other)).await.unwrap();
+        }
+    }
+    shop.run_command(merge("keepExisting".into(), "insert")).await.unwrap();
+    // Those of the client itself.
+    let total = shop.collection::<Document>("total");
+    total.replace_one(doc! {"_id": 1}, doc! {"_id": 1, "at": 5}).await.unwrap();
+    shop.run_command(doc! {"profile": 0}).await.unwrap();
+    let rule = "version: 1\nrules:\n  - { name: r, namespace: shop.total, replacement: { policy: reject } }\n";
+    let (folder, rules) = folder_with("rules.yaml", rule);
+    let profile = folder.path().join("profile");
+    std::fs::write(&profile, exported(&mongod, "RELAXED")).unwrap();
+    mongod.stop();
+    for file in [profile, mongod.log_file()] {
+        let report = audit(&rules, &[&file]);
+        assert_eq!(counts(&report), expected(&[("r", [11, 0, 0, 0, 0])]), "{report:#}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

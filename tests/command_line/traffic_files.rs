@@ -125,6 +125,30 @@ fn what_servers_send_each_other_and_the_writes_of_merge_are_no_statements() {
     assert_eq!((&report["commands"], &report["sources"][0]["own"]), (&2.into(), &3.into()), "{report}");
 }
 
+/// As by a rotation of the log between them, or by grep for each component.
+#[test]
+fn a_command_in_another_file_than_its_statements_counts_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (rules, [first, second]) = (folder.path().join("rules.yaml"), ["1", "2"].map(|name| folder.path().join(name)));
+    std::fs::write(&rules, RULES.replace("shop.orders", "iot.*")).unwrap();
+    for with_statements in [false, true] {
+        let pairs = [0, 1, 2, 5, 5000].map(|n| logged(n % 2, n, &format!(r#""a":{n}"#), with_statements));
+        let [statements, commands] = [0, 1].map(|part| pairs.each_ref().map(|pair| pair[part].clone()).join("\n"));
+        for (one, other) in [(&statements, &commands), (&commands, &statements)] {
+            std::fs::write(&first, one).unwrap();
+            std::fs::write(&second, other).unwrap();
+            let [rules, first, second] = [&rules, &first, &second].map(|path| path.to_str().unwrap());
+            let report = docward(&["audit", "--format", "json", "--rules", rules, first, second]);
+            let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+            assert_eq!(
+                (&report["commands"], &report["rules"][0]["counts"]["cannot_tell"]),
+                (&5.into(), &0.into()),
+                "{report}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_log_does_not_show_whether_a_rule_exempts_the_user() {
     let folder = tempfile::tempdir().unwrap();
@@ -155,6 +179,7 @@ fn pretty(json: &str) -> String {
 fn files_are_read_as_people_have_them() {
     let folder = tempfile::tempdir().unwrap();
     let log = std::fs::read_to_string(repository("docs/examples/mongod.log")).unwrap();
+    let log = log.replace(r#""status":"paid""#, r#""status":"it's \"paid\"""#);
     let lines: Vec<&str> = log.lines().collect();
     let each = |change: &dyn Fn(&str) -> String| lines.iter().map(|line| change(line) + "\n").collect::<String>();
     let (expected, ..) = audit(folder.path(), log.as_bytes()).unwrap();
@@ -184,7 +209,14 @@ fn files_are_read_as_people_have_them() {
     // serde_json sorts fields, and their order matters.
     let collected = |line: &str| format!("{{\"insertId\": \"1\", \"resource\": {{}}, \"jsonPayload\": {line}}}");
     let reply = serde_json::json!({"totalLinesWritten": 5, "log": lines, "ok": 1});
-    let shown = format!("{{\n  totalLinesWritten: 5,\n  log: [\n    '{}'\n  ],\n  ok: 1\n}}", lines.join("',\n    '"));
+    let printed: Vec<String> =
+        lines.iter().map(|line| format!("'{}'", line.replace('\\', "\\\\").replace('\'', "\\'"))).collect();
+    let shown = |more: &str| {
+        format!("{{\n  totalLinesWritten: 5,\n  log: [\n    {}{more}\n  ],\n  ok: 1\n}}", printed.join(",\n    "))
+    };
+    let coloured = |line: &str| pretty(line).replace('"', "\u{1b}[0;32m\"").replace('{', "\u{1b}[1;39m{\u{1b}[0m");
+    let csv = |line: &str| format!("1795905120,\"{}\",mongo-0", line.replace('"', "\"\""));
+    let unindented = |line: &str| pretty(line).lines().map(str::trim_start).collect::<Vec<_>>().join("\n");
     for (name, content, counts) in [
         ("as it is", log.clone().into_bytes(), [0, 0]),
         ("after what a container prints", format!("{{ ok: 1 }}\n{{\n  ok: 1\n}}\n{log}").into(), [0, 3]),
@@ -203,7 +235,18 @@ fn files_are_read_as_people_have_them() {
         ("a collector of logs, indented", each(&|line| collected(line).replace(": {", ":\n {")).into(), [0, 0]),
         ("getLog", reply.to_string().into(), [0, 0]),
         ("getLog, indented", format!("{reply:#}").into(), [0, 0]),
-        ("getLog in mongosh", shown.into(), [0, 4]),
+        ("getLog in mongosh", shown("").into(), [0, 4]),
+        ("getLog in mongosh, only the first entries", shown(",\n    ... 924 more items").into(), [924, 4]),
+        ("a list in Python", format!("[{}]", printed.join(", ")).into(), [0, 0]),
+        ("CSV", format!("timestamp,message,host\n{}", each(&csv)).into(), [0, 1]),
+        ("CSV without a last line end", csv(&lines.join("")).into(), [0, 0]),
+        ("json.dumps with indent=0", each(&unindented).into(), [0, 0]),
+        ("jq with colours", each(&coloured).into(), [0, 0]),
+        (
+            "grep with colours",
+            log.replace("Slow query", "\u{1b}[01;31m\u{1b}[KSlow query\u{1b}[m\u{1b}[K").into(),
+            [0, 0],
+        ),
         ("the list of getLog", reply["log"].to_string().into(), [0, 0]),
         ("the list of getLog, indented", format!("{:#}", reply["log"]).into(), [0, 0]),
         (

@@ -9,7 +9,9 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use crate::audit::capture::Record;
 use crate::audit::log::LogReader;
 use crate::audit::report::TrafficFile;
-use crate::audit::{RecordedCommand, RecordedContent, ReplySummary, TimeOrder, Unreadable, log, profile};
+use crate::audit::{
+    RecordedCommand, RecordedContent, RepeatedStatements, ReplySummary, TimeOrder, Unreadable, log, profile,
+};
 use crate::cli::traffic::entries::{CaptureDamage, EntryKind, TrafficEntries};
 use crate::command::{CommandClass, Namespace};
 use crate::document::{CowDocument, Document};
@@ -199,15 +201,16 @@ impl Feed {
 fn read_entries(path: &Path, number: u64, mut order: TimeOrder, out: &Sender<Result<RecordedEntry>>) -> Result<()> {
     let entries = TrafficEntries::open(path, |file| Box::new(file))?;
     let mut logs = LogReader::default();
-    let (mut commands, mut ordered) = (Vec::new(), Vec::new());
+    let (mut commands, mut ordered, mut repeated) = (Vec::new(), Vec::new(), RepeatedStatements::default());
+    let mut due = Vec::new();
     let mut file = TrafficFile { name: path.display().to_string(), ..TrafficFile::default() };
     // `is_partly_unnamed`: a command came before the names of servers, or from a profile, which has none. The file may be
     // joined from several.
     let (mut names_servers, mut is_log, mut is_partly_unnamed) = (false, false, false);
     // Connections of different servers may have the same number.
     let stream_of = |connection: u64| connection ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let give = |commands: &mut Vec<RecordedCommand>| {
-        commands.drain(..).map(|command| entry_of(command, &stream_of)).try_for_each(|entry| send(out, entry))
+    let give = |due: &mut Vec<RecordedCommand>| {
+        due.drain(..).map(|command| entry_of(command, &stream_of)).try_for_each(|entry| send(out, entry))
     };
     let wanted = |_: Namespace<'_>, class: CommandClass, _: &[u8]| class != CommandClass::Hello;
     let read = entries.read_all(&mut |kind, position, entry| {
@@ -240,12 +243,15 @@ fn read_entries(path: &Path, number: u64, mut order: TimeOrder, out: &Sender<Res
             file.note.get_or_insert_with(|| format!("the entry at byte {position}: {reason}"));
         }
         commands.drain(..).for_each(|command| order.add(command, &mut ordered));
-        give(&mut ordered)
+        ordered.drain(..).for_each(|command| repeated.add(command, &mut |command| due.push(command)));
+        give(&mut due)
     })?;
     logs.finish(&mut commands);
     commands.drain(..).for_each(|command| order.add(command, &mut ordered));
     order.finish(&mut ordered);
-    give(&mut ordered)?;
+    ordered.drain(..).for_each(|command| repeated.add(command, &mut |command| due.push(command)));
+    repeated.finish(&mut |command| due.push(command));
+    give(&mut due)?;
     if let Some(flaw) = order.flaw() {
         bail!("{flaw}");
     }

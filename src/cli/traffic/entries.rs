@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::{BufReader, Cursor, Read};
 use std::path::Path;
 
+use anstream::adapter::StripBytes;
 use anyhow::{Context, Result, bail};
 use encoding_rs_io::DecodeReaderBytesBuilder;
 use flate2::read::MultiGzDecoder;
@@ -223,6 +224,7 @@ fn objects(reader: &mut impl Read, read: &mut FileRead, receive: &mut ReceiveEnt
     let mut text = TextEntries { read, receive, has_entry: false, has_other: false, streams: Default::default() };
     let mut scanner = ObjectScanner::default();
     let mut block = vec![0; BLOCK];
+    let (mut colours, mut has_colours) = (StripBytes::new(), false);
     let mut taken = 0;
     loop {
         let length = reader.read(&mut block).context(Position(taken))?;
@@ -233,7 +235,15 @@ fn objects(reader: &mut impl Read, read: &mut FileRead, receive: &mut ReceiveEnt
             }
             return Ok(taken);
         }
-        scanner.scan(block.get(..length).unwrap_or_default(), &mut |position, found| text.add(position, found))?;
+        let read = block.get(..length).unwrap_or_default();
+        // JSON has no escape character.
+        has_colours = has_colours || memchr::memchr(b'\x1b', read).is_some();
+        let mut scan = |part: &[u8]| scanner.scan(part, &mut |position, found| text.add(position, found));
+        if has_colours {
+            colours.strip_next(read).try_for_each(scan)?
+        } else {
+            scan(read)?
+        }
         taken += length as u64;
     }
 }
@@ -278,11 +288,17 @@ impl TextEntries<'_> {
                     Err(_) => self.has_other = true,
                 },
             },
-            Found::Quoted(text) => match serde_json::from_slice::<String>(&[b"\"", text].concat()) {
-                Ok(text) => return self.text(position, text.as_bytes()),
-                Err(_) if has_entry(text) => return self.add(position, Found::Cut),
-                Err(_) => self.has_other = true,
+            Found::Quoted(quoting, text) => match quoting.content(text) {
+                Some(content) => return self.text(position, content.as_bytes()),
+                None if has_entry(text) => return self.add(position, Found::Cut),
+                None => self.has_other = true,
             },
+            Found::Omitted(count) => {
+                self.has_entry = true;
+                self.read.unreadable += count;
+                let reason = format!("the list was printed without {count} of its entries; EJSON.stringify prints all");
+                self.read.first.get_or_insert(reason);
+            }
             Found::Cut | Found::TooLong => {
                 self.has_entry = true;
                 self.read.unreadable += 1;
