@@ -272,9 +272,10 @@ impl KnownCollection {
                 }
                 self.insert(key, document);
             }
-            (_, WriteAction::Delete | WriteAction::Other | WriteAction::Replacement(_) | WriteAction::Insert(_)) => {
-                _ = self.remove(key)
-            }
+            (
+                _,
+                WriteAction::Delete | WriteAction::Pipeline(_) | WriteAction::Replacement(_) | WriteAction::Insert(_),
+            ) => _ = self.remove(key),
         }
     }
 
@@ -303,7 +304,7 @@ impl KnownCollection {
             WriteAction::Operators(_) => {
                 write.paths().for_each(|path| _ = self.possibly_changed.insert(root(path).to_vec(), now.tick));
             }
-            WriteAction::Replacement(_) | WriteAction::Other | WriteAction::Delete => *self = Self::default(),
+            WriteAction::Replacement(_) | WriteAction::Pipeline(_) | WriteAction::Delete => *self = Self::default(),
         }
         const MAX_POSSIBLY_CHANGED: usize = 1000;
         if self.possibly_changed.len() > MAX_POSSIBLY_CHANGED {

@@ -154,7 +154,7 @@ fn can_be_of_merge(command: Document<'_>, statement: Document<'_>) -> bool {
     let written = match write.change {
         WriteAction::Replacement(document) => Some(document),
         WriteAction::Operators(operators) => operators.get("$set").and_then(Value::as_document),
-        WriteAction::Other => {
+        WriteAction::Pipeline(_) => {
             statement.get("c").and_then(Value::as_document).and_then(|constants| constants.get("new")?.as_document())
         }
         WriteAction::Insert(_) | WriteAction::Delete => None,

@@ -508,6 +508,11 @@ fn numbers_of_groups_and_numbers_stored_elsewhere_get_no_sequence() {
 fn habits_become_rules_that_load() {
     let pushes = vec!["db.c.updateOne({o: 1}, {$push: {l: 1}})"; 25];
     let upserts = vec!["db.c.updateOne({o: 1}, {$push: {l: 1}}, {upsert: true})"; 25];
+    let filtered =
+        [&pushes[..], &["db.c.updateOne({o: 1}, [{$set: {l: {$filter: {input: '$l', cond: {$gt: ['$$this', 1]}}}}}])"]]
+            .concat();
+    let counted = [&pushes[..], &["db.c.updateOne({o: 1}, [{$set: {n: {$size: '$l'}}}])"]].concat();
+    let renamed = [&pushes[..], &["db.c.updateOne({o: 1}, {$rename: {l: 'old'}})"]].concat();
     let sliced = [&pushes[..], &["db.c.updateOne({o: 1}, {$push: {l: {$each: [1], $slice: 5}}})"]].concat();
     for (commands, expected, absent) in [
         (
@@ -530,6 +535,9 @@ fn habits_become_rules_that_load() {
         (pushes, "limits: { items: { l: 1000 } }", "bucket:"),
         (upserts, "bucket: { array: l, count: l_count, limit: 100 }", "limits:"),
         (sliced, "No rule proposed", "bucket:"),
+        (filtered, "No rule proposed", "limits:"),
+        (renamed, "No rule proposed", "limits:"),
+        (counted, "limits: { items: { l: 1000 } }", "bucket:"),
         (vec!["db.c.deleteMany({})"], "deny: { operations: [delete], when: { filter: empty } }", "update,"),
         (
             vec!["db.c.updateMany({}, {$set: {a: 1}})", "db.c.deleteMany({})"],

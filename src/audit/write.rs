@@ -9,8 +9,8 @@ pub(super) enum WriteAction<'c> {
     Insert(Document<'c>),
     Operators(Document<'c>),
     Replacement(Document<'c>),
-    /// An aggregation pipeline, or a change in a form that is not known.
-    Other,
+    /// The stages of an aggregation pipeline; none if the form of the change is not known.
+    Pipeline(Document<'c>),
     Delete,
 }
 
@@ -55,7 +55,7 @@ impl<'c> AuditedWrite<'c> {
             WriteAction::Insert(_) => StatementKind::Insert,
             WriteAction::Operators(_) => StatementKind::Operators,
             WriteAction::Replacement(_) => StatementKind::Replacement,
-            WriteAction::Other => StatementKind::Pipeline,
+            WriteAction::Pipeline(_) => StatementKind::Pipeline,
             WriteAction::Delete => StatementKind::Delete,
         }
     }
@@ -93,7 +93,7 @@ impl<'c> AuditedWrite<'c> {
                 let value = operator.value.as_document()?.get(field)?;
                 Some((operator.key, value))
             }),
-            WriteAction::Other | WriteAction::Delete => None,
+            WriteAction::Pipeline(_) | WriteAction::Delete => None,
         }
     }
 
@@ -119,7 +119,7 @@ pub(super) fn has_operators(document: Document<'_>) -> bool {
 
 fn change_of(change: Value<'_>) -> WriteAction<'_> {
     match change.as_document() {
-        None => WriteAction::Other,
+        None => WriteAction::Pipeline(change.as_array().unwrap_or(Document::EMPTY)),
         Some(document) if has_operators(document) => WriteAction::Operators(document),
         Some(document) => WriteAction::Replacement(document),
     }

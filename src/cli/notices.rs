@@ -54,13 +54,16 @@ pub(super) fn notices(settings: &ConfigFile, rules: &RuleSet, config: Option<&Pa
     found
 }
 
-/// One sentence about files in these folders that look like rule files, and that docward does not read.
+/// One sentence about files in these folders that look like rule or test files, and that docward does not read.
 pub(super) fn skipped_rules(paths: &[PathBuf]) -> Option<String> {
     let skipped = skipped_rule_files(paths);
     let names: Vec<String> = skipped.iter().map(|path| path.display().to_string()).collect();
     (!names.is_empty()).then(|| {
         let names = names.join(", ");
-        format!("not read: {names}: rule files end with .yaml or .yml, and hidden files and folders are skipped")
+        format!(
+            "not read: {names}: rule files end with .yaml or .yml and test files with .test.yaml or .test.yml, in small \
+             letters, and hidden files and folders are skipped"
+        )
     })
 }
 

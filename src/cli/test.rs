@@ -11,6 +11,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::difference::difference;
+use super::notices::skipped_rules;
 use super::output::print_line;
 use super::{EXIT_USAGE, Format, load_rules, logging, words};
 use crate::config::{Location, Report, SourceFiles};
@@ -54,6 +55,9 @@ struct TestFailure {
 
 /// Exits with 0 if every test passes, else with 1.
 pub(super) fn run(arguments: &Arguments) -> ExitCode {
+    if let Some(notice) = skipped_rules(&arguments.paths) {
+        logging::print_progress(&format!("warning: {notice}"));
+    }
     let ran = match run_all(&arguments.paths) {
         Ok(ran) => ran,
         Err(code) => return code,

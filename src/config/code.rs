@@ -86,7 +86,7 @@ codes! {
     InvalidCommand = "R0026",
     /// A rule, or a part of it, has no effect.
     NeverActs = "R0027",
-    /// A rule has no effect because an earlier one rejects every statement that it matches.
+    /// A rule has no effect because another one rejects everything that it would reject or change.
     NoEffect = "R0028",
     /// A rule applies instead of a less specific one and is weaker.
     Weaker = "R0029",

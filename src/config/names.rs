@@ -28,6 +28,9 @@ pub struct NameDoubt {
 /// Quotes of YAML and of word processors.
 const QUOTES: [char; 7] = ['"', '\'', '`', '“', '”', '‘', '’'];
 
+/// How the names of the server's own collections begin.
+const SYSTEM: &str = "system.";
+
 impl NameKind {
     const fn noun(self) -> &'static str {
         match self {
@@ -91,6 +94,10 @@ pub(crate) fn doubt(text: &str, kind: NameKind) -> Option<NameDoubt> {
         _ => "; in a name that contains such a character, write `*` for it",
     };
     let (message, help) = match meant.as_slice() {
+        [one] if one == text && kind == NameKind::Namespace && text.starts_with(SYSTEM) => (
+            format!("`{shown}` is read as a collection of the database `system`"),
+            "no rule uses the collections `system.*`, which belong to the server; write another one".to_owned(),
+        ),
         [one] if one == text => {
             let unexpected = text
                 .chars()

@@ -105,7 +105,7 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
     pub fn declared_node<S>(&mut self, setting: &Setting<S>) -> Option<&'n Node> {
         debug_assert!(self.allowed.contains(&setting.name), "{} is not declared for its mapping", setting.name);
         let node = self.node(setting.name);
-        if node.is_none() && matches!(setting.presence, Presence::Required) {
+        if node.is_none() && matches!(setting.presence, Presence::Required) && !self.is_misspelled(setting.name) {
             let mut mistake = missing(setting.name, self.span);
             if let Some(example) = setting.examples.first() {
                 mistake = mistake.help(format!("for example `{}: {example}`", setting.name));
@@ -113,6 +113,12 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
             self.context.push(mistake);
         }
         node
+    }
+
+    /// Whether an unknown key is probably this one; [`Self::finish`] reports it.
+    fn is_misspelled(&self, key: &str) -> bool {
+        let nearest = |written: &str| suggest::nearest(written, self.allowed.iter().copied());
+        unknown(self.entries, &self.allowed).any(|unknown| nearest(&unknown.text) == Some(key))
     }
 
     /// Whether a declared key is written.
@@ -157,11 +163,11 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
         self.entry(key).map(|(_, node)| node)
     }
 
-    /// Warns of each of these keys that the mapping has: it has no effect beside `setting`.
-    pub fn warn_without_effect(&mut self, keys: &[&'static str], setting: &str) {
+    /// Warns of each of these keys that the mapping has. `because`: with or without which setting they have no effect.
+    pub fn warn_without_effect(&mut self, keys: &[&'static str], because: &str) {
         for key in keys {
             if let Some((found, _)) = self.entry(key) {
-                let message = format!("`{key}` has no effect with `{setting}`");
+                let message = format!("`{key}` has no effect {because}");
                 self.context.push(Diagnostic::warning(Code::NeverActs, found.span, message).help("remove it"));
             }
         }

@@ -198,8 +198,12 @@ impl Converter<'_> {
                     self.slice(span).to_owned()
                 }
                 RawValue::Leaf(NodeValue::Null) => {
-                    let mistake = Diagnostic::error(Code::UnknownKey, span, "a key must be text, not `null`");
-                    self.found.push(mistake.help("write the key before the colon"));
+                    let written = self.slice(span).trim();
+                    let (message, help) = match written {
+                        "" | ":" | "?" => ("a key is missing".to_owned(), "write the key before the colon"),
+                        _ => (format!("`{written}` is not a text in YAML"), "put it in quotes to make it text"),
+                    };
+                    self.found.push(Diagnostic::error(Code::UnknownKey, span, message).help(help));
                     continue;
                 }
                 _ => {

@@ -59,6 +59,15 @@ impl Pattern for Limits {
         "adds the condition that keeps arrays and documents within their limits to the filter"
     }
 
+    fn makes_ineffective(&self, later: &AnyPattern) -> bool {
+        let AnyPattern::Limits(later) = later else { return false };
+        let has = |limit: &ItemLimit| {
+            self.items.iter().any(|own| own.array.value == limit.array.value && own.most <= limit.most)
+        };
+        let document = later.document.is_none_or(|most| self.document.is_some_and(|own| own <= most));
+        document && later.items.iter().all(has)
+    }
+
     fn exclusive_fields(&self) -> Vec<ExclusiveField> {
         let field = |limit: &ItemLimit| limit.array.clone().map(|path| path.as_str().to_owned());
         self.items.iter().map(|limit| ExclusiveField { kind: "limits", field: field(limit) }).collect()

@@ -62,7 +62,7 @@ pub use mode::Mode;
 use numbering::Numbering;
 pub use plain::may_have_checked;
 pub use procedure::{PlainField, Procedures};
-pub use promise::{Broken, Facts, Settled, replaces_by_pipeline};
+pub use promise::{Broken, Facts, Settled, replaces_by_pipeline, stage_targets};
 pub use rejection::{MAX_REASON_LENGTH, NoEffect, NoEffectKind, Rejection};
 pub use requirement::Requirement;
 pub use stored_data::{Backfill, DataCheck, Search};

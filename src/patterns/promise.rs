@@ -144,7 +144,8 @@ pub fn replaces_by_pipeline(operation: &Operation<'_>) -> bool {
 }
 
 /// Returns the fields that the stages of a pipeline name; `None` if one names the whole document.
-pub(super) fn stage_targets(stages: Document<'_>) -> Option<SmallVec<[&[u8]; 8]>> {
+#[must_use]
+pub fn stage_targets(stages: Document<'_>) -> Option<SmallVec<[&[u8]; 8]>> {
     let mut targets = SmallVec::new();
     for stage in stages.values() {
         let stage = stage.as_document()?.first()?;

@@ -339,6 +339,9 @@ impl Replacement {
         let on_conflict = reader.get_or_default(&ON_CONFLICT);
         let count_given = reader.has(&COUNT_UPDATES);
         let count_updates = reader.get_or_default(&COUNT_UPDATES);
+        if !version_given {
+            reader.warn_without_effect(&[ON_CONFLICT.name], "without `version`");
+        }
         if let Some(count) = count_updates.as_ref().filter(|_| count_given && !version_given) {
             let message = "`count_updates` needs `version`, the field that holds the version";
             reader.context().error(Code::ConflictingSettings, count.span, message);

@@ -52,16 +52,16 @@ impl TestFiles {
     }
 }
 
-/// The files in these folders that look like rule files, and that [`RuleSet::load`] does not read.
+/// The files in these folders that look like rule or test files, and that are not read.
 #[must_use]
 pub fn skipped_rule_files(paths: &[PathBuf]) -> Vec<PathBuf> {
     let folders = paths.iter().filter(|path| path.is_dir());
-    folders.flat_map(|folder| skipped_files(folder, is_like_rule_file, is_rule_file)).collect()
+    folders.flat_map(|folder| skipped_files(folder, is_like_yaml, |path| yaml_stem(path).is_some())).collect()
 }
 
-fn is_like_rule_file(path: &Path) -> bool {
+fn is_like_yaml(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_ascii_lowercase();
-    is_rule_file(Path::new(&name))
+    yaml_stem(Path::new(&name)).is_some()
 }
 
 fn read_rules(paths: &[PathBuf]) -> (SourceFiles, Vec<Diagnostic>) {
@@ -123,9 +123,10 @@ mod tests {
         assert_eq!(names(&rules), ["a", "b", "d"]);
         write("c/E.YAML", "skipped".to_owned());
         write(".old/f.yml", "skipped".to_owned());
-        write(".old/F.test.YML", "not a rule file".to_owned());
+        write("F.test.YML", "skipped".to_owned());
+        write("G.Test.yaml", "read as a rule file, because of its name".to_owned());
         let skipped = skipped_rule_files(std::slice::from_ref(&whole));
-        assert_eq!(skipped, [".hidden.yaml", ".old/f.yml", "c/E.YAML"].map(|name| whole.join(name)));
+        assert_eq!(skipped, [".hidden.yaml", ".old/f.yml", "F.test.YML", "c/E.YAML"].map(|name| whole.join(name)));
         let only = RuleSet::load(&[whole.join("a.test.yaml")]).unwrap_err();
         assert!(only.has_errors(), "an explicitly given file is read whatever its name");
     }

@@ -1,6 +1,6 @@
 //! Warnings about rules that load but probably do not have the intended effect.
 //!
-//! Three cases: another rule rejects every statement first; a rule applies instead of a less specific one and is
+//! Three cases: another rule rejects everything that a rule would; a rule applies instead of a less specific one and is
 //! weaker; a rule has no effect in its mode. Errors between rules: `conflict.rs`.
 
 use std::cmp::Ordering;
@@ -67,8 +67,10 @@ fn ineffective(rules: &[&Rule], budget: &Budget) -> Vec<Diagnostic> {
     found
 }
 
+/// Whether a rule comes before one that it makes ineffective. Of two rules of a pattern, the one that does more.
 fn comes_before(one: &Rule, other: &Rule) -> bool {
-    (one.pattern.evaluation_order(), one.id) < (other.pattern.evaluation_order(), other.id)
+    let is_stronger = one.pattern.name() == other.pattern.name() && !makes_ineffective(other, one);
+    is_stronger || (one.pattern.evaluation_order(), one.id) < (other.pattern.evaluation_order(), other.id)
 }
 
 fn makes_ineffective(one: &Rule, other: &Rule) -> bool {
@@ -78,9 +80,7 @@ fn makes_ineffective(one: &Rule, other: &Rule) -> bool {
 
 fn ineffective_because_of(rule: &Rule, by: &RuleNamespace<'_>) -> Diagnostic {
     let (name, other) = (&rule.name.value, &by.rule.name.value);
-    let message = format!(
-        "`{name}` has no effect: `{other}` is evaluated first and rejects all statements that `{name}` matches"
-    );
+    let message = format!("`{name}` has no effect: `{other}` rejects everything that `{name}` would reject or change");
     Diagnostic::warning(Code::NoEffect, rule.name.span, message)
         .label(by.namespace.span, format!("`{other}`, for `{}`", by.namespace.value))
         .help(format!("remove `{name}`, or limit the namespaces of `{other}`"))

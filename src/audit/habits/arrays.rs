@@ -6,6 +6,10 @@ use super::{Evidence, MAX_DOCUMENTS, MAX_FIELDS, SeenWrite};
 use crate::audit::write::{AuditedWrite, WriteAction};
 use crate::document::{Document, Kind};
 use crate::fnv::hash_of;
+use crate::patterns::stage_targets;
+
+/// The most fields of a collection that are known to shrink.
+const MAX_SHRINKING: usize = 1000;
 
 /// The arrays of one collection.
 #[derive(Debug, Default)]
@@ -13,6 +17,8 @@ pub(in crate::audit) struct Arrays {
     pub(in crate::audit) pushes: BTreeMap<String, Pushes>,
     /// Fields that are overwritten or unset, and arrays from which elements are removed.
     shrinking: HashSet<String>,
+    /// Any array can lose elements: a pipeline makes the document, or there are too many such fields.
+    all_shrink: bool,
 }
 
 /// `$push` without `$slice`, and `$addToSet`.
@@ -30,7 +36,9 @@ pub(in crate::audit) struct Pushes {
 impl Arrays {
     /// Whether elements are never removed from an array.
     pub(in crate::audit) fn only_grows(&self, array: &str) -> bool {
-        !self.shrinking.contains(array)
+        let is_within =
+            |field: &String| array.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        !self.all_shrink && !self.shrinking.iter().any(is_within)
     }
 
     pub(super) fn write(&mut self, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
@@ -41,7 +49,13 @@ impl Arrays {
             let arrays = document.elements().filter(|element| element.value.kind == Kind::Array);
             return arrays.for_each(|element| self.shrink(element.key));
         }
-        for operator in ["$set", "$pull", "$pullAll", "$pop", "$unset"] {
+        if let WriteAction::Pipeline(stages) = write.change {
+            match stage_targets(stages) {
+                Some(fields) => fields.iter().for_each(|field| self.shrink(field)),
+                None => self.all_shrink = true,
+            }
+        }
+        for operator in ["$set", "$pull", "$pullAll", "$pop", "$unset", "$rename"] {
             write.operator(operator).for_each(|element| self.shrink(element.key));
         }
         for element in write.operator("$push").chain(write.operator("$addToSet")) {
@@ -57,7 +71,8 @@ impl Arrays {
     }
 
     fn shrink(&mut self, field: &[u8]) {
-        if self.shrinking.len() < MAX_FIELDS {
+        self.all_shrink |= self.shrinking.len() >= MAX_SHRINKING;
+        if !self.all_shrink {
             self.shrinking.insert(String::from_utf8_lossy(field).into_owned());
         }
     }

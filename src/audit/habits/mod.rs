@@ -299,7 +299,7 @@ impl CollectionCounts {
                 self.replacement(document, write, seen);
             }
             WriteAction::Delete => self.paths.delete(write, seen),
-            WriteAction::Insert(_) | WriteAction::Other => {}
+            WriteAction::Insert(_) | WriteAction::Pipeline(_) => {}
         }
     }
 

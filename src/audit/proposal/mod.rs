@@ -76,7 +76,8 @@ impl CandidateRule {
     /// Returns whether its pattern tolerates `unsupported: allow`.
     fn add_variant(&mut self, what: &'static str, pattern: String, note: String, allows: bool) -> bool {
         let rules = load(&rule("candidate", &self.namespace, &pattern, "enforce"));
-        let excluded = rules.is_none().then(|| "it does not load".to_owned());
+        let excluded = rules.as_ref().err().map(|mistake| format!("it does not load: {mistake}"));
+        let rules = rules.ok();
         let tolerates = rules.iter().flat_map(RuleSet::rules).any(|rule| rule.pattern.tolerates_unsupported());
         self.variants.push(Variant { what, pattern, note, needs_confirmation: false, excluded, allows, rules });
         tolerates
@@ -293,7 +294,7 @@ impl Proposal {
         }
         // Rarely do any contradict each other. Loading them one after the other takes quadratic time.
         let all: String = self.proposed.iter().map(ProposedRule::enforced).collect();
-        self.rules = load(&all);
+        self.rules = load(&all).ok();
         if self.rules.is_some() {
             return;
         }
@@ -301,12 +302,15 @@ impl Proposal {
         let mut kept = Vec::new();
         for proposed in std::mem::take(&mut self.proposed) {
             let rule = proposed.enforced();
-            if let Some(rules) = load(&format!("{body}{rule}")) {
-                body.push_str(&rule);
-                self.rules = Some(rules);
-                kept.push(proposed);
-            } else {
-                self.declined.push(proposed.decline("it contradicts the rules above".to_owned()));
+            match load(&format!("{body}{rule}")) {
+                Ok(rules) => {
+                    body.push_str(&rule);
+                    self.rules = Some(rules);
+                    kept.push(proposed);
+                }
+                Err(mistake) => {
+                    self.declined.push(proposed.decline(format!("it contradicts the rules above: {mistake}")));
+                }
             }
         }
         self.proposed = kept;
@@ -361,9 +365,12 @@ fn comment(out: &mut String, indentation: &str, line: &str) {
     let _ = writeln!(out, "{indentation}# {}", one_line(line));
 }
 
-fn load(rules: &str) -> Option<RuleSet> {
+/// # Errors
+/// The first mistake, as a clause.
+fn load(rules: &str) -> Result<RuleSet, String> {
     let text = format!("{OPENING}{rules}");
-    RuleSet::from_sources(vec![SourceFile { name: "suggest".to_owned(), text }]).ok()
+    RuleSet::from_sources(vec![SourceFile { name: "suggest".to_owned(), text }])
+        .map_err(|report| report.diagnostics.first().map_or_else(String::new, |first| first.message.clone()))
 }
 
 /// `orders-replacement`

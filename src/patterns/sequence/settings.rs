@@ -130,7 +130,7 @@ impl Sequence {
         let replace_generated = reader.get_or_default(&REPLACE_GENERATED);
         let provided = reader.get_or_default(&PROVIDED);
         if strategy.is_some_and(|strategy| strategy.value == Strategy::Optimistic) {
-            reader.warn_without_effect(&[COUNTER.name, COLLECTION.name, BLOCK.name], "strategy: optimistic");
+            reader.warn_without_effect(&[COUNTER.name, COLLECTION.name, BLOCK.name], "with `strategy: optimistic`");
         }
         let field = field?;
         if let Some(replace) = &replace_generated

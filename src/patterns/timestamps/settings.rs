@@ -140,7 +140,7 @@ impl Timestamps {
         let hide = reader.get_or_default(&HIDE);
         let (source, fields, store) = (source?, fields?, store?);
         if matches!(source, TimeSource::Clock) {
-            reader.warn_without_effect(&[WITHOUT_SOURCE.name], "source: $clock");
+            reader.warn_without_effect(&[WITHOUT_SOURCE.name], "with `source: $clock`");
         }
         check_own_fields(reader, &source, &fields, &store)?;
         let (timestamp_type, per) = (timestamp_type?.value, per?.value);
