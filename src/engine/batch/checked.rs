@@ -14,7 +14,7 @@ use super::super::port::{CommandPurpose, Flow, Port};
 use super::super::rejection_text::RejectedBy;
 use super::super::server_errors;
 use super::checked_reply::{WrittenDocument, as_client_form, differ};
-use super::selected::{MAX_SELECTED_LENGTH, SelectedDocuments, by_id, divided, sized_ids};
+use super::selected::{MAX_SELECTED_LENGTH, SelectedDocuments, by_id, divided, sized_ids, with_id};
 use super::transaction::{AttemptEnd, AttemptResult, RestartReason, SentCommands, TransactionAttempt, end, last};
 use super::{BatchJob, Group, conflicts};
 use crate::command::{EncodeOptions, Operation, OwnTransaction, Reply, Statement, StatementPart, WriteForm};
@@ -165,7 +165,7 @@ impl<'f> BatchJob<'f> {
         let (mut changed, mut written) = (0, Vec::with_capacity(piece.0.len()));
         let reply = super::transaction::parse(&frame)?;
         for id in &piece.0 {
-            let (old, new) = (before.get(id).copied(), after.get(id).copied());
+            let (old, new) = (with_id(&before, id), with_id(&after, id));
             let is_gone = new.is_none() && !matches!(statement.operation, Operation::Delete(_));
             match (old, new) {
                 (None, None) => continue,

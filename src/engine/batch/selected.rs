@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::command::Reply;
 use crate::document::{CowDocument, Document, OwnedValue, Value};
+use crate::effect::is_equal;
 
 /// Bytes of the server's replies with the `_id`s for one statement at most: about a million documents.
 pub(super) const MAX_SELECTED_LENGTH: usize = 64 << 20;
@@ -55,4 +56,10 @@ pub(super) fn by_id(frames: &[Vec<u8>]) -> HashMap<OwnedValue, Document<'_>> {
     let documents = replies.flat_map(|reply| reply.batch().unwrap_or(Document::EMPTY).values());
     let documents = documents.filter_map(Value::as_document);
     documents.filter_map(|document| Some((document.get("_id")?.into(), document))).collect()
+}
+
+/// Returns one of these documents. A statement may have replaced its `_id` by an equal number of another type.
+pub(super) fn with_id<'d>(documents: &HashMap<OwnedValue, Document<'d>>, id: &OwnedValue) -> Option<Document<'d>> {
+    let is_it = |found: &&Document<'d>| found.get("_id").is_some_and(|found| is_equal(found, id.as_value()));
+    documents.get(id).or_else(|| documents.values().find(is_it)).copied()
 }
