@@ -31,11 +31,6 @@ impl<'s> Inserted<'s> {
         images.next().map(|first| Self { first, others: images.collect() })
     }
 
-    /// Returns all possible documents.
-    pub fn images(&self) -> impl Iterator<Item = &Image<'s>> {
-        std::iter::once(&self.first).chain(&self.others)
-    }
-
     /// Returns whether there is only one possible document.
     pub fn is_certain(&self) -> bool {
         self.others.is_empty()
@@ -90,16 +85,7 @@ impl<'s> Image<'s> {
         }
     }
 
-    /// Returns whether the model covers all effects of the statement. The server may fail the others.
-    pub fn is_predictable(&self) -> bool {
-        !self.unpredictable
-    }
-
     /// Returns the value of the document at `path`.
-    pub fn at(&self, path: &Path) -> ImageValue<'_> {
-        self.at_bytes(path.as_str().as_bytes())
-    }
-
     fn at_bytes(&self, path: &[u8]) -> ImageValue<'_> {
         if self.unpredictable {
             return ImageValue::Unknown;

@@ -18,7 +18,6 @@ mod node;
 mod operators;
 mod pins;
 mod upsert;
-mod write_values;
 
 use std::cmp::Ordering;
 
@@ -41,7 +40,6 @@ pub use pins::{
     equality, id_pins_agree, is_equal, may_match_nothing, never_matching, pins_agree, pins_inside, uses_expr,
 };
 pub use upsert::Equalities;
-pub use write_values::{pinned_values, written_values};
 
 /// The effect of a statement on one field of a stored document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

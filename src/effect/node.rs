@@ -20,11 +20,6 @@ pub enum ImageValue<'i> {
 }
 
 impl ImageValue<'_> {
-    /// Returns whether the field may have a value.
-    pub fn may_be_there(self) -> bool {
-        matches!(self, Self::Value(_) | Self::Some(_) | Self::Unknown)
-    }
-
     /// Returns whether the field may be missing.
     pub fn may_be_missing(self) -> bool {
         matches!(self, Self::Missing | Self::Blocked(_) | Self::Unknown)

@@ -105,19 +105,9 @@ impl<'s> Equalities<'s> {
         self.pins.iter().map(PinnedPath::root)
     }
 
-    /// Returns the paths whose values are known, with the values.
-    pub fn values(&self) -> impl Iterator<Item = (&'s [u8], Value<'s>)> {
-        self.pins.iter().filter_map(|pin| Some((pin.path, pin.value?)))
-    }
-
     /// Returns whether every version of the server fails to build a document from them.
     pub fn conflict(&self) -> bool {
         !agree(self.pins.iter().filter(|pin| pin.certain)) && !self.may_match_nothing
-    }
-
-    /// Returns the document that they make, before any operator; `None` if the server cannot build one.
-    pub fn document(&self) -> Option<Inserted<'s>> {
-        Inserted::of_images(self.images())
     }
 
     /// Returns the documents that the server may build; first that of the certain equalities.

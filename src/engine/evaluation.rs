@@ -39,7 +39,7 @@ pub(super) struct Evaluated<'r, 'a> {
     pub(super) rejected_later: Option<Box<RejectedBy<'r>>>,
     /// What rules require before it is sent.
     pub(super) prerequisites: Prerequisites<'r>,
-    /// The numbers that the statement gets only when it inserts.
+    /// The numbers that the statement gets only when it inserts; those of rules for which it is checked are settled.
     pub(super) numbers_on_insert: Vec<(NumberRule<'r>, i64)>,
     /// The rules for which it is not plain: it is executed in a transaction and compared.
     pub(super) checked: Vec<&'r Rule>,
@@ -211,7 +211,11 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         match verdict {
             Verdict::Forward => {}
             Verdict::ForwardConditional(no_effect) => self.watch(rule, Some(no_effect), None),
-            Verdict::Check(_) => self.checked.push(rule),
+            Verdict::Check(_) => {
+                self.checked.push(rule);
+                let numbers = NumberRule::new(rule).map(|one| one.numbers.needs_of_checked(&self.statement.operation));
+                numbers.into_iter().flatten().for_each(|needed| self.prerequisites.add(rule, needed));
+            }
             Verdict::Require(prerequisite, operation) => {
                 if let Some(operation) = operation {
                     self.change(rule, self.statement.with(operation));
@@ -275,15 +279,11 @@ impl<'r, 'a> Evaluated<'r, 'a> {
     /// Notes what a rule requires before the statement, as the rule has changed it, is sent.
     fn require(&mut self, rule: &'r Rule, prerequisite: Prerequisite, outcomes: &mut StatementOutcomes<'_>) {
         match &prerequisite {
-            Prerequisite::ProvidedNumbers | Prerequisite::Incrementable => {}
+            Prerequisite::ProvidedNumbers | Prerequisite::ReservedNumber | Prerequisite::Incrementable => {}
             Prerequisite::Number => {
                 self.changed_by = Some(rule);
                 // Without a number the statement is rejected.
                 outcomes.message.keep_open(rule);
-                // A stored document may get the client's own number.
-                if NumberRule::new(rule).is_some_and(|one| one.numbers.inserts_apart(&self.statement.operation)) {
-                    self.prerequisites.add(rule, Prerequisite::ProvidedNumbers);
-                }
             }
             // With the condition docward also queries the server's record of an earlier send, by the write's number.
             Prerequisite::NoMatch(_) => self.statement = self.statement.insert_only(),
@@ -453,7 +453,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
 
     /// Assigns a number to the statement, or only to its insert.
     pub(super) fn assign(&mut self, rule: NumberRule<'r>, number: i64) {
-        if rule.numbers.inserts_apart(&self.statement.operation) {
+        if self.is_checked(rule.rule) || rule.numbers.inserts_apart(&self.statement.operation) {
             self.numbers_on_insert.push((rule, number));
         } else {
             self.statement = rule.with_number(&self.statement, number);
@@ -465,7 +465,8 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         let assigned = |statement: Cow<'_, Statement<'a>>, (rule, number): &(NumberRule<'_>, i64)| {
             Cow::Owned(rule.with_number(&statement, *number))
         };
-        self.numbers_on_insert.iter().fold(Cow::Borrowed(&self.statement), assigned)
+        let is_assigned = |(rule, _): &&(NumberRule<'_>, i64)| !self.is_checked(rule.rule);
+        self.numbers_on_insert.iter().filter(is_assigned).fold(Cow::Borrowed(&self.statement), assigned)
     }
 
     /// Checks the statement with the assigned number against the rules that it satisfied without.

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::rejection_text::RejectedBy;
 use crate::command::Statement;
-use crate::patterns::numbering::{Numbering, ProvidedNumbers};
+use crate::patterns::numbering::Numbering;
 use crate::patterns::procedure::Procedure;
 use crate::patterns::{Prerequisite, Rejection};
 use crate::rules::Rule;
@@ -33,15 +33,6 @@ pub(super) struct NumberRule<'r> {
 impl<'r> NumberRule<'r> {
     pub(super) fn new(rule: &'r Rule) -> Option<Self> {
         rule.pattern.numbering().map(|numbers| Self { rule, numbers })
-    }
-
-    /// Returns the whole numbers that the statement may store, besides those that the rule assigns. A client's pipeline
-    /// that only sets constants is sent as it is, and read as operators.
-    pub(super) fn provided_numbers(&self, statement: &Statement<'_>) -> ProvidedNumbers {
-        match statement.as_operators() {
-            Some(read) => self.numbers.provided_numbers(&read.operation),
-            None => self.numbers.provided_numbers(&statement.operation),
-        }
     }
 
     /// Returns the statement with this number.
@@ -74,6 +65,14 @@ impl<'r> Prerequisites<'r> {
         })
     }
 
+    /// The same rules, and those that reserve one for the document that it may insert.
+    pub(super) fn all_numbers(&self) -> impl Iterator<Item = NumberRule<'r>> {
+        self.0.iter().filter_map(|one| match one.prerequisite {
+            Prerequisite::Number | Prerequisite::ReservedNumber => NumberRule::new(one.rule),
+            _ => None,
+        })
+    }
+
     pub(super) fn assigns_number(&self) -> bool {
         self.0.iter().any(|one| matches!(one.prerequisite, Prerequisite::Number))
     }
@@ -88,7 +87,7 @@ impl<'r> Prerequisites<'r> {
 
     /// Whether a rule assigns or observes numbers.
     pub(super) fn has_numbers(&self) -> bool {
-        self.0.iter().any(|one| matches!(one.prerequisite, Prerequisite::Number | Prerequisite::ProvidedNumbers))
+        self.all_numbers().chain(self.provided_numbers()).next().is_some()
     }
 
     /// The rule that increments a stored value whose type is unknown.

@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::Prerequisite;
 use super::sequence::SharedStart;
-use crate::command::{Namespace, Operation};
+use crate::command::{Namespace, Operation, Statement};
 use crate::document::Path;
 
 /// Whole numbers that a statement contains.
@@ -40,11 +41,14 @@ pub trait Numbering: Debug + Sync {
     /// possible number.
     fn after(&self, largest: Option<i64>) -> Option<i64>;
 
-    /// Returns the whole numbers that the statement may store, besides those that the rule assigns.
-    fn provided_numbers(&self, operation: &Operation<'_>) -> ProvidedNumbers;
+    /// Returns the whole numbers that the statement shows and may store, besides those that the rule assigns.
+    fn provided_numbers(&self, statement: &Statement<'_>) -> ProvidedNumbers;
 
-    /// Returns whether only the insert of an upsert may get the number: the operation writes the field of a stored
-    /// document itself, and [`assign`](Self::assign) would drop that, or `assign` would also number a stored document.
+    /// Returns what a checked statement needs.
+    fn needs_of_checked(&self, operation: &Operation<'_>) -> SmallVec<[Prerequisite; 2]>;
+
+    /// Returns whether only the insert of an upsert may get the number: [`assign`](Self::assign) would also number a
+    /// stored document.
     fn inserts_apart(&self, operation: &Operation<'_>) -> bool;
 
     /// Returns the operation with `number` in the field.

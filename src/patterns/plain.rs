@@ -145,25 +145,38 @@ pub(super) fn stored<'s>(update: &'s Update<'_>, field: &Path) -> Result<PlainWr
 /// # Errors
 /// The update is not plain for this field: for example, its filter may give the field a value.
 pub(super) fn inserted<'s>(update: &'s Update<'_>, field: &Path) -> Result<PlainWrite<'s>, NotPlain> {
-    let may_give = || format!("as an upsert, its filter may give '{field}' a value");
+    let taken = taken(update.filter.as_document(), field)?;
+    match (inserted_by(update, field)?, taken) {
+        (write, None) => Ok(write),
+        // With a condition that matches nothing, the server takes no field from the filter.
+        (PlainWrite::Untouched, Some((value, true))) => Ok(PlainWrite::Set(value)),
+        _ => Err(may_give(field)),
+    }
+}
+
+/// Returns the value that the filter of an upsert gives the field by an equality, and whether all its conditions are
+/// equalities.
+///
+/// # Errors
+/// The filter is not plain for this field: it may give the field a value or not.
+pub(super) fn taken<'f>(filter: Document<'f>, field: &Path) -> Result<Option<(Value<'f>, bool)>, NotPlain> {
     let (mut equal, mut is_certain) = (None, true);
-    for condition in conditions(update.filter.as_document()).ok_or_else(may_give)? {
+    for condition in conditions(filter).ok_or_else(|| may_give(field))? {
         is_certain &= is_equality(condition.value);
         match condition.key {
             key if key == field.as_str().as_bytes() && is_equality(condition.value) && equal.is_none() => {
                 equal = Some(condition.value);
             }
-            b"$or" if !is_apart_from(condition.value, field) => return Err(may_give()),
-            key if is_related(field, key) => return Err(may_give()),
+            b"$or" if !is_apart_from(condition.value, field) => return Err(may_give(field)),
+            key if is_related(field, key) => return Err(may_give(field)),
             _ => {}
         }
     }
-    match (inserted_by(update, field)?, equal) {
-        (write, None) => Ok(write),
-        // With a condition that matches nothing, the server takes no field from the filter.
-        (PlainWrite::Untouched, Some(value)) if is_certain => Ok(PlainWrite::Set(value)),
-        _ => Err(may_give()),
-    }
+    Ok(equal.map(|value| (value, is_certain)))
+}
+
+fn may_give(field: &Path) -> NotPlain {
+    format!("as an upsert, its filter may give '{field}' a value")
 }
 
 /// Returns whether no branch of an `$or` has a condition on the field: servers make one equality of equal branches.
@@ -238,12 +251,12 @@ fn inserted_by<'s>(update: &'s Update<'_>, field: &Path) -> Result<PlainWrite<'s
     }
 }
 
-/// Returns each write of these operators to a field of a stored document, or to a part of it.
-pub(super) fn each_stored<'s>(
-    operators: Document<'s>,
+/// Returns each of these writes to a field, or to a part of it.
+pub(super) fn each_write<'s>(
+    writes: impl Iterator<Item = Write<'s>>,
     field: &Path,
 ) -> impl Iterator<Item = Result<PlainWrite<'s>, NotPlain>> {
-    on_stored(operators).filter(|(_, path, _)| is_related(field, path)).map(|write| of_write(write, field))
+    writes.filter(|(_, path, _)| is_related(field, path)).map(|write| of_write(write, field))
 }
 
 fn of_writes<'s>(writes: impl Iterator<Item = Write<'s>>, field: &Path) -> Result<PlainWrite<'s>, NotPlain> {

@@ -40,8 +40,10 @@ pub struct Facts<'s, 'o> {
     pub(super) namespace: Namespace<'s>,
     /// Whether the statement has a collation.
     pub(super) folds: bool,
-    operation: &'s Operation<'o>,
+    statement: &'s Statement<'o>,
     targets: Targets<'s>,
+    /// Numbers that are reserved for the inserted document, each with its field.
+    reserved: SmallVec<[(&'s Path, i64); 1]>,
 }
 
 /// The paths that a statement names as targets, whether or not it changes them.
@@ -54,10 +56,13 @@ enum Targets<'s> {
 
 impl<'s, 'o> Facts<'s, 'o> {
     /// Returns the facts of a statement. Operators and the stages `$set`, `$addFields` and `$unset` name their fields; other
-    /// stages and replacements name all.
-    pub fn new(statement: &'s Statement<'o>, namespace: Namespace<'s>) -> Self {
-        let operation = &statement.operation;
-        let targets = match operation {
+    /// stages and replacements name all. `reserved`: numbers for the inserted document, each with its field.
+    pub fn new(
+        statement: &'s Statement<'o>,
+        namespace: Namespace<'s>,
+        reserved: impl Iterator<Item = (&'s Path, i64)>,
+    ) -> Self {
+        let targets = match &statement.operation {
             Operation::Insert(_) | Operation::Delete(_) => Targets::All,
             Operation::Update(update) => match update.modification.meaning() {
                 Modification::Replacement(_) | Modification::Pipeline(_) => Targets::All,
@@ -67,12 +72,22 @@ impl<'s, 'o> Facts<'s, 'o> {
                 Modification::ClientPipeline(stages) => stage_targets(*stages).map_or(Targets::All, Targets::Paths),
             },
         };
-        Self { namespace, folds: statement.option("collation").is_some(), operation, targets }
+        let folds = statement.option("collation").is_some();
+        Self { namespace, folds, statement, targets, reserved: reserved.collect() }
     }
 
     /// Returns the statement, for what its filter names by equality and which operator names a field.
     pub(super) fn operation(&self) -> &'s Operation<'o> {
-        self.operation
+        &self.statement.operation
+    }
+
+    pub(super) fn statement(&self) -> &'s Statement<'o> {
+        self.statement
+    }
+
+    /// Returns the number that is reserved for this field of the inserted document.
+    pub(super) fn reserved(&self, field: &Path) -> Option<i64> {
+        self.reserved.iter().find(|(of, _)| *of == field).map(|(_, number)| *number)
     }
 
     /// Returns whether the statement names the document as a whole: it is a replacement, or a pipeline that makes another one.

@@ -15,18 +15,21 @@ mod settings;
 mod shared;
 mod start;
 
-use super::numbering::Numbering;
 pub use super::numbering::Strategy;
+use super::numbering::{Numbering, ProvidedNumbers};
+use super::plain::{self, NotPlain, PlainWrite};
+use super::promise::{held, shown};
 use super::stored_data::{Backfill, DataCheck, Search, any, is_absent, is_number, not};
 use super::{
-    Applicability, Context, ExclusiveField, IndexPurpose, NeededIndex, Pattern, Prerequisite, Privilege, Rejection,
-    Requirement, RuleView, Unmatched, Verdict,
+    Applicability, Broken, Context, ExclusiveField, Facts, IndexPurpose, NeededIndex, Pattern, Prerequisite, Privilege,
+    Procedures, Rejection, Requirement, RuleView, Settled, Unmatched, Verdict, applicability_for_content,
 };
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
 use crate::config::{Diagnostic, Located, NamespaceGlob, Node, ReadContext};
-use crate::document::{Document, Kind, Path, PathLookup, Value};
-use crate::effect::{self, ImageValue, PathOverlap, is_rename_source, is_rename_target, pins_inside, touch, touched};
+use crate::document::{Document, Kind, OwnedValue, Path, PathLookup, Value};
+use crate::effect::{equality, on_insert};
+use numbers::whole_numbers;
 use settings::Provided;
 pub use settings::Sequence;
 pub use start::{Origin, SequenceStart, SharedStart};
@@ -150,25 +153,56 @@ impl Pattern for Sequence {
     }
 
     fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {
-        match kind {
-            StatementKind::Insert | StatementKind::Replacement => Applicability::Each,
-            // It may set the field to a number that the counter has not reached yet.
-            StatementKind::Operators => Applicability::Each,
-            StatementKind::Pipeline if self.on_upsert || self.provided != Provided::Keep => Applicability::Each,
-            StatementKind::Pipeline | StatementKind::Delete => Applicability::None,
-        }
+        applicability_for_content(kind)
     }
 
     fn evaluate<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
-        match &statement.operation {
-            Operation::Insert(insert) => self.evaluate_document(insert.document.as_document()),
-            Operation::Update(update) => match Self::replacement_of(update) {
-                Some(document) => self.evaluate_replacement(update, document),
-                None if statement.sent_replacement().is_some() => self.evaluate_merged(&statement.operation, update),
-                None => self.evaluate_update(&statement.operation, update),
-            },
-            Operation::Delete(_) => Verdict::Forward,
+        self.plain(statement).unwrap_or_else(Verdict::not_plain)
+    }
+
+    fn procedures(&self) -> Procedures {
+        Procedures::NotPlain(vec![(self.field().clone(), &[])])
+    }
+
+    /// A stored number stays. Only a replacement may bring another one, with `provided: keep`.
+    fn promise(
+        &self,
+        before: Option<Document<'_>>,
+        after: Option<Document<'_>>,
+        facts: &Facts<'_, '_>,
+    ) -> Result<(), Broken> {
+        let Some(after) = after else { return Ok(()) };
+        let (path, statement) = (self.field().as_str().as_bytes(), facts.statement());
+        let stored = before.map(|before| self.field().lookup(before));
+        let is_numbered = matches!(stored, Some(PathLookup::Found(value)) if value.kind.is_number());
+        let (old, new) = (before.map(|before| held(before, path)).unwrap_or_default(), held(after, path));
+        let brings = self.provided == Provided::Keep && statement.sent_replacement().is_some() && !new.is_empty();
+        if before.is_none() && self.on_upsert && !matches!(self.field().lookup(after), PathLookup::Found(_)) {
+            return Err(self.missing_number().into());
         }
+        match old != new && is_numbered && !brings {
+            true => Err(self.changed_number(&old, &new).into()),
+            false => Ok(self.check_new(before.is_none(), &old, &new, facts)?),
+        }
+    }
+
+    /// An inserted document gets the number that is reserved for it, and a replacement keeps the stored one.
+    fn settle(&self, before: Option<Document<'_>>, after: Document<'_>, facts: &Facts<'_, '_>) -> Vec<Settled<'_>> {
+        let (field, replaces) = (self.field(), self.provided == Provided::Replace);
+        let kept = match before {
+            None => facts.reserved(field).map(OwnedValue::integer),
+            Some(_) if facts.statement().sent_replacement().is_none() => None,
+            Some(before) => match field.lookup(before) {
+                PathLookup::Found(value) if !self.is_no_number(value) => Some(value.into()),
+                _ => None,
+            },
+        };
+        let lacks = match field.lookup(after) {
+            PathLookup::Found(value) => self.is_no_number(value) || replaces,
+            PathLookup::Missing => true,
+            PathLookup::Blocked(_) => false,
+        };
+        kept.filter(|_| lacks).map(|value| Settled { field, value: Some(value) }).into_iter().collect()
     }
 
     fn numbering(&self) -> Option<&dyn Numbering> {
@@ -179,8 +213,7 @@ impl Pattern for Sequence {
     fn unmatched(&self, statement: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
         match stored {
             None if !statement.came_as_upsert() => Unmatched::Nothing,
-            Some(_) => Unmatched::Reject(self.provided_number_rejection()),
-            None => Unmatched::Reject(self.inserted_number_rejection()),
+            _ => Unmatched::Reject(self.provided_number_rejection()),
         }
     }
 }
@@ -211,125 +244,82 @@ impl Sequence {
         value.kind == Kind::Null && !self.is_id()
     }
 
-    fn evaluate_update<'a>(&self, operation: &Operation<'a>, update: &Update<'a>) -> Verdict<'a> {
-        let writes = || match self.provided_numbers(operation).is_empty() {
-            true => Verdict::Forward,
-            false => Verdict::Require(Prerequisite::ProvidedNumbers, None),
+    /// Evaluates a statement of a plain form.
+    ///
+    /// # Errors
+    /// The part for which it is not plain.
+    fn plain<'a>(&self, statement: &Statement<'a>) -> Result<Verdict<'a>, NotPlain> {
+        let update = match &statement.operation {
+            Operation::Insert(insert) => return Ok(self.evaluate_document(insert.document.as_document())),
+            Operation::Delete(_) => return Ok(Verdict::Forward),
+            Operation::Update(update) => update,
         };
+        if let Modification::Replacement(document) = update.modification.meaning() {
+            return self.plain_replacement(update, document.as_document());
+        }
+        match plain::stored(update, self.field())? {
+            PlainWrite::Untouched => self.plain_upsert(update),
+            PlainWrite::Set(value) if statement.sent_replacement().is_some() => self.plain_merged(update, value),
+            _ => Err(format!("it writes '{}', which may have a number already", self.field())),
+        }
+    }
+
+    /// Evaluates an update that leaves the number of stored documents as it is.
+    fn plain_upsert<'a>(&self, update: &Update<'a>) -> Result<Verdict<'a>, NotPlain> {
         if !update.upsert {
-            return writes();
+            return Ok(Verdict::Forward);
         }
-        if matches!(update.modification, Modification::ClientPipeline(_)) {
-            return match self.on_upsert || self.provided != Provided::Keep {
-                true => Verdict::client_pipeline(),
-                false => Verdict::Forward,
-            };
-        }
-        let Some(inserted) = effect::inserted(operation) else { return writes() };
-        let held = inserted.at(self.field());
-        let number = match held {
-            ImageValue::Value(value) => Some(value),
-            _ => None,
-        };
-        match held {
-            ImageValue::Missing if self.on_upsert => self.upsert_verdict(update),
-            ImageValue::Blocked(kind) if self.on_upsert => self.no_room(kind),
-            // The numbers of array elements.
-            ImageValue::Blocked(Kind::Array)
-                if self.provided != Provided::Keep && !self.provided_numbers(operation).is_empty() =>
+        let field = self.field();
+        let is_named = self.is_id() && equality(update.filter.as_document(), "_id").is_some();
+        let is_set_around = |operators: Document<'_>| on_insert(operators).any(|(_, path, _)| field.is_below(path));
+        match plain::inserted(update, field)? {
+            PlainWrite::Untouched | PlainWrite::Removed if !self.on_upsert => Ok(Verdict::Forward),
+            PlainWrite::Untouched if update.operators().is_some() => Ok(Verdict::Require(Prerequisite::Number, None)),
+            // No driver generates an `_id` that the filter names.
+            PlainWrite::Set(value) if self.provided == Provided::Keep && (is_named || !self.is_replaced(value)) => {
+                Ok(provides(value))
+            }
+            PlainWrite::Set(value)
+                if !is_named && self.is_replaced(value) && !update.operators().is_none_or(is_set_around) =>
             {
-                self.only_stored(update, None)
+                Ok(Verdict::Require(Prerequisite::Number, None))
             }
-            ImageValue::Missing | ImageValue::Blocked(_) => writes(),
-            _ if self.on_upsert
-                && inserted.images().any(|image| matches!(image.at(self.field()), ImageValue::Missing)) =>
-            {
-                Verdict::reject(
-                    format!(
-                        "as an upsert, depending on the server, it could insert a document without '{}'",
-                        self.field()
-                    ),
-                    format!("Leave '{}' out of the filter, or write the filter without alternatives.", self.field()),
-                )
-            }
-            _ if self.provided == Provided::Keep && number.is_none() && self.is_computed(update) => {
-                self.only_stored(update, None)
-            }
-            _ if self.provided == Provided::Keep
-                && (self.is_pinned_id(update) || !number.is_some_and(|value| self.is_replaced(value))) =>
-            {
-                writes()
-            }
-            _ if number.is_some_and(|value| self.is_replaced(value)) && self.is_replaceable(update) => {
-                self.upsert_verdict(update)
-            }
-            _ => self.only_stored(update, None),
+            PlainWrite::Set(_) => Ok(self.only_stored(update, None)),
+            _ => Err(format!("as an upsert, it may insert a document without '{field}'")),
         }
     }
 
-    /// Returns whether the server computes the number from another one.
-    fn is_computed(&self, update: &Update<'_>) -> bool {
-        let computes = |(operator, path, _): (&[u8], &[u8], Value<'_>)| {
-            matches!(operator, b"$inc" | b"$mul" | b"$bit") && touch(self.field(), path) != PathOverlap::Apart
-        };
-        update.operators().is_some_and(|operators| touched(operators).any(computes))
-    }
-
-    /// Returns whether a number can replace the one in the update: it is written by an operator that can be removed. The
-    /// server fails an update with two of them. A number in the filter stays there; for `_id` it is then the only
-    /// possible one.
-    fn is_replaceable(&self, update: &Update<'_>) -> bool {
-        let Modification::Operators(operators) = &update.modification else { return false };
-        let mut writes = 0;
-        let is_removable = touched(operators.as_document()).all(|write| match touch(self.field(), write.1) {
-            PathOverlap::Apart => true,
-            // The target of a `$rename` cannot be removed without its source.
-            PathOverlap::Exact => {
-                writes += 1;
-                writes == 1 && !is_rename_target(write)
-            }
-            PathOverlap::Inside | PathOverlap::Around | PathOverlap::Positional => false,
-        });
-        is_removable && !self.is_pinned_id(update)
-    }
-
-    /// Returns whether the client itself names the `_id` that the upsert inserts. No driver generates such an id.
-    fn is_pinned_id(&self, update: &Update<'_>) -> bool {
-        self.is_id() && effect::equality(update.filter.as_document(), "_id").is_some()
-    }
-
-    fn upsert_verdict<'a>(&self, update: &Update<'a>) -> Verdict<'a> {
-        let operators = match &update.modification {
-            Modification::Operators(operators) => operators.as_document(),
-            Modification::Pipeline(pipeline) => match &pipeline.meaning {
-                Modification::Operators(operators) => operators.as_document(),
-                _ => return self.unclear(),
-            },
-            _ => return self.unclear(),
-        };
-        let filter = update.filter.as_document();
-        let pins = || effect::equality(filter, self.field().as_str()).is_some() || pins_inside(filter, self.field());
-        let around = |write: (&[u8], &[u8], Value<'_>)| match touch(self.field(), write.1) {
-            PathOverlap::Apart => false,
-            // An operator on the field itself changes a stored document, and is omitted of the insert. Without a
-            // `$rename` the insert would lose the value that the filter gives to the field.
-            PathOverlap::Exact => is_rename_source(write) && pins(),
-            PathOverlap::Inside | PathOverlap::Around | PathOverlap::Positional => true,
-        };
-        if !touched(operators).any(around) {
-            return Verdict::Require(Prerequisite::Number, None);
+    /// Checks what a document gets in the field: the sequence has reserved the number, or knows that it is used.
+    fn check_new(
+        &self,
+        is_inserted: bool,
+        old: &[Value<'_>],
+        new: &[Value<'_>],
+        facts: &Facts<'_, '_>,
+    ) -> Result<(), Rejection> {
+        if old == new {
+            return Ok(());
         }
-        // The pipeline would keep a number of the filter as if it were stored.
-        if update.array_filters || self.may_take_from(update.filter.as_document()) {
-            return self.unclear();
+        let mut known: ProvidedNumbers = whole_numbers(old);
+        known.extend(facts.reserved(self.field()));
+        let numbers = whole_numbers(new);
+        let are_known = |known: &[i64]| numbers.iter().all(|number| known.contains(number));
+        if !numbers.is_empty() && are_known(&known) {
+            return Ok(());
         }
-        // A rule that finishes the statement can add operators, beside which the number cannot be kept.
-        match kept::setting_around(&update.modification, self.field()) {
-            Some(modification) => Verdict::Require(
-                Prerequisite::Number,
-                Some(Operation::Update(Update { modification, ..update.clone() })),
-            ),
-            None => self.unclear(),
+        let may_be_sent = match self.provided {
+            Provided::Keep => true,
+            Provided::Reject => false,
+            Provided::Replace => !is_inserted,
+        };
+        // In a plain statement it is docward's own number.
+        if !new.is_empty() && !may_be_sent && self.plain(facts.statement()).is_err() {
+            return Err(self.provided_number_rejection());
+        }
+        known.extend(self.provided_numbers(facts.statement()));
+        match self.strategy == Strategy::Optimistic || are_known(&known) {
+            true => Ok(()),
+            false => Err(self.unknown_number(new)),
         }
     }
 
@@ -341,26 +331,26 @@ impl Sequence {
         Verdict::Reject(Rejection::no_room(self.field(), kind))
     }
 
-    fn unclear<'a>(&self) -> Verdict<'a> {
-        Verdict::reject(
-            format!("it writes a field around or inside '{}', so docward cannot set the number", self.field()),
-            "Set the other fields one by one, with their full paths.",
+    fn changed_number(&self, old: &[Value<'_>], new: &[Value<'_>]) -> Rejection {
+        let field = self.field();
+        Rejection::new(
+            format!("a stored number stays, and '{field}' would go from {} to {}", shown(old), shown(new)),
+            format!("Leave '{field}' out of the statement, or send the value and type that are stored."),
         )
     }
 
-    /// Returns the rejection of an upsert that would insert a document with a number that the client may not send, or that
-    /// docward does not know.
-    fn inserted_number_rejection(&self) -> Rejection {
-        match self.provided {
-            Provided::Reject => self.provided_number_rejection(),
-            Provided::Keep | Provided::Replace => Rejection::new(
-                format!(
-                    "no document matches, and it would insert one with a '{}' that the sequence does not know",
-                    self.field()
-                ),
-                "Set the number with $set or $setOnInsert, or insert the document.",
-            ),
-        }
+    fn missing_number(&self) -> Rejection {
+        Rejection::new(
+            format!("it would insert a document without '{}'", self.field()),
+            "Use update operators that write neither the field nor one around it.",
+        )
+    }
+
+    fn unknown_number(&self, new: &[Value<'_>]) -> Rejection {
+        Rejection::new(
+            format!("it would store {} in '{}', which the sequence does not know", shown(new), self.field()),
+            "Set the number with $set or $setOnInsert, or insert the document.",
+        )
     }
 
     /// Returns the rejection of a statement in which the client provides a number.
@@ -374,10 +364,8 @@ impl Sequence {
 
 /// Returns the verdict for a client's value: it passes, and the sequence does not assign its whole numbers again.
 fn provides<'a>(value: Value<'_>) -> Verdict<'a> {
-    let is_number = |value: Value<'_>| value.as_whole().is_some();
-    let any = match value.as_array() {
-        Some(elements) => elements.values().any(is_number),
-        None => is_number(value),
-    };
-    if any { Verdict::Require(Prerequisite::ProvidedNumbers, None) } else { Verdict::Forward }
+    match whole_numbers(&[value]).is_empty() {
+        true => Verdict::Forward,
+        false => Verdict::Require(Prerequisite::ProvidedNumbers, None),
+    }
 }

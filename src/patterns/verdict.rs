@@ -38,6 +38,8 @@ pub enum Prerequisite {
     Number,
     /// The sequence must not assign the numbers again that the statement contains.
     ProvidedNumbers,
+    /// A number for the document that the statement inserts, if it has none: the rule settles it.
+    ReservedNumber,
     /// A stored value that can be incremented. Whether it can is not known yet;
     /// [`Pattern::counting`](super::Pattern::counting) returns the statement for each case.
     Incrementable,

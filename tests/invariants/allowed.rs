@@ -1,10 +1,9 @@
 //! Documented rejections and deviations of docward for statements that would have been harmless. All other such cases
 //! are findings, unless `OPEN` lists them as known and undecided.
 
-use super::case::{Statement, Step};
+use super::case::Statement;
 use super::check::Finding;
 use super::rules::Rule;
-use super::values::related;
 
 /// The pattern, and a constant part of the reason.
 const REJECTIONS: &[(&str, &str)] = &[
@@ -22,7 +21,6 @@ const REJECTIONS: &[(&str, &str)] = &[
     // A replacement has all of the fields or none, also where the stored document has only some.
     ("together", "it has '"),
     // Limits: an upsert by an `$or` of equal branches, which some servers treat as one equality.
-    ("sequence", "as an upsert, depending on the server, it could insert"),
     ("timestamps", "as an upsert, depending on the server, it could insert"),
     // Limits: only the attempt or `locked: false` shows that no worker has a job that was claimed before.
     ("queue", "its filter has neither"),
@@ -65,8 +63,8 @@ const REJECTIONS: &[(&str, &str)] = &[
     ("sequence", "is at its end"),
     ("sequence", "the largest possible number is already used"),
     ("sequence", "begins with $"),
-    // Limits of `on_upsert` with a nested field: operators other than $set on the enclosing document.
-    ("sequence", "so docward cannot set the number"),
+    // Limits: the result of an operator such as $inc, in a document without a number.
+    ("sequence", "which the sequence does not know"),
     // Limits: one node per move; _ids of one type, without the separator; no collation.
     ("tree", "it could move many nodes at once"),
     ("tree", "docward cannot predict"),
@@ -104,21 +102,6 @@ pub(super) fn is_open(finding: &Finding, rules: &[Rule]) -> bool {
         *kind == finding.kind && first && names.all(takes_part) && finding.what.contains(piece)
     });
     known && !strict
-}
-
-/// Whether a number was assigned twice because an earlier command of the case computed one: documented for `sequence`.
-pub(super) fn is_computed(finding: &Finding, rules: &[Rule], earlier: &[Step]) -> bool {
-    let computes = |rule: &Rule, statement: &Statement| {
-        let is_known =
-            |operator: &str| matches!(operator, "$set" | "$setOnInsert" | "$min" | "$max" | "$push" | "$addToSet");
-        let writes = statement.writes();
-        let computed = writes.iter().any(|(operator, path, _)| !is_known(operator) && related(path, &rule.fields()[0]));
-        statement.computes() || computed
-    };
-    let sequences = || rules.iter().filter(|rule| rule.name() == "sequence");
-    let statements = || earlier.iter().flat_map(Step::statements);
-    finding.what == "inserted with the number of another"
-        && sequences().any(|rule| statements().any(|statement| computes(rule, &statement)))
 }
 
 /// Whether it is documented that a rule of this pattern rejects this statement for this reason.
@@ -162,13 +145,6 @@ pub(super) fn rejects(rules: &[Rule], statement: &Statement, pattern: &str, reas
     let moves = |rule: &Rule| rule.name() == "tree" && rule.fields().iter().any(|field| statement.touches(field));
     if pattern == "tree" && reason.contains("move many nodes") && !rules.iter().any(moves) {
         return false;
-    }
-    // Documented for `sequence`: a replacement that an upsert inserts gets the value of its filter, and other rules
-    // apply to it.
-    let fills = |rule: &Rule| rule.name() == "sequence" && rule.fields().iter().any(|field| statement.queries(field));
-    let is_filled = statement.upsert && statement.replacement().is_some();
-    if is_filled && pattern != "sequence" && rules.iter().any(|rule| is_of(rule) && fills(rule)) {
-        return true;
     }
     let applies = |rule: &Rule| {
         let queries = rule.fields().iter().any(|field| statement.queries(field));

@@ -321,7 +321,7 @@ fn fails_so_on_fewer(
 
 /// Whether docward sets fields of the rule after a checked statement.
 pub(super) fn settles(rule: &Rule) -> bool {
-    matches!(rule.name(), "bucket" | "replacement" | "queue")
+    matches!(rule.name(), "bucket" | "replacement" | "queue" | "sequence")
 }
 
 /// The writes that a statement may need that fails on a duplicate key.

@@ -19,8 +19,8 @@ const SEVERAL_VALUES: i32 = 54;
 
 /// Whether statements that are not plain for the rule are checked: executed in a transaction and compared.
 pub(super) fn is_checked(rule: &Rule) -> bool {
-    const CHECKED: [&str; 8] =
-        ["together", "frozen", "bounds", "limits", "schema_version", "bucket", "replacement", "queue"];
+    const CHECKED: [&str; 9] =
+        ["together", "frozen", "bounds", "limits", "schema_version", "bucket", "replacement", "queue", "sequence"];
     CHECKED.contains(&rule.name())
 }
 
@@ -68,11 +68,6 @@ const OTHER_FIRST: &[(&str, (i32, i32), IsAbout)] = &[
     // It would open a bucket whose count docward cannot increment, and another document has its unique value.
     ("bucket", (14, DUPLICATE_KEY), |rule, statement| {
         statement.upsert && names_messages(statement) && rule.fields().iter().any(|field| statement.queries(field))
-    }),
-    // The insert has no operator on the number, and another document has its `_id`.
-    ("sequence", (DUPLICATE_KEY, 2), |rule, statement| {
-        statement.upsert
-            && matches!(rule, Rule::Sequence(rule) if rule.provided != "keep" && statement.names(rule.field))
     }),
     // A claim's own time replaces the client's invalid write of it, and another document has its unique value.
     ("queue", (DUPLICATE_KEY, 14), |rule, statement| {
@@ -189,13 +184,10 @@ impl Errors<'_> {
             (Rule::Timestamps(_), Some(241), Some(direct)) => {
                 statement.replacement().is_none() && ARGUMENTS.contains(&direct)
             }
-            // A replacing upsert inserts the number of its filter, which another document may have: the unique index
-            // rejects it.
+            // Inside a transaction docward cannot try another number if an array contains this one.
             (Rule::Sequence(rule), Some(DUPLICATE_KEY), None) => {
-                let replaces = statement.replacement().is_some() && statement.queries(rule.field);
-                // Inside a transaction docward cannot try another number if an array contains this one.
                 let is_array = |stored: &Document| matches!(at(stored, rule.field), Some(Bson::Array(_)));
-                rule.optimistic && (replaces || self.before.iter().any(is_array))
+                rule.optimistic && self.before.iter().any(is_array)
             }
             // Documented for `merge`: a document whose `_id` equals the stored number but has another type.
             (Rule::Replacement(rule), Some(66), None) => {
@@ -243,10 +235,6 @@ impl Errors<'_> {
 
     /// Whether a statement that fails directly may succeed because of the rule.
     fn does_not_fail(&self, rule: &Rule, statement: &Statement, direct: i32) -> bool {
-        // docward removes the operator that writes the number, or the upsert becomes an update.
-        if matches!(rule, Rule::Sequence(rule) if rule.provided != "keep") {
-            return ARGUMENTS.contains(&direct) || direct == DUPLICATE_KEY;
-        }
         // A late write of one field leaves the others; a push goes to another bucket, and a claim sets its own time.
         let may_have_effect = match rule {
             Rule::Timestamps(rule) => !rule.per_document,

@@ -78,14 +78,13 @@ impl Run<'_> {
                 self.both_sides.store(self.collection, &stored);
             }
             let outcome = self.both_sides.run(self.collection, &stored, &step);
-            let mut found = if is_aborted {
+            let found = if is_aborted {
                 check::findings_after_abort(&outcome)
             } else if outcome.is_raced {
                 check::findings_after_race(&case.rules, &step, &outcome, self.both_sides, self.collection)
             } else {
                 check::findings(&case.rules, &step, &outcome, self.both_sides, self.collection)
             };
-            found.retain(|finding| !allowed::is_computed(finding, &case.rules, &case.steps[..index]));
             if !found.is_empty() {
                 return found;
             }

@@ -33,11 +33,11 @@ impl<'f> BatchJob<'f> {
         for index in self.sendable() {
             let Some(evaluated) = self.evaluated.get(index) else { continue };
             let namespace = evaluated.statement.namespace;
-            for rule in evaluated.prerequisites.numbers().filter(is_counted) {
+            for rule in evaluated.prerequisites.all_numbers().filter(is_counted) {
                 demand_of(&mut demands, rule, namespace).statements.push(index);
             }
             for rule in evaluated.prerequisites.provided_numbers().filter(is_counted) {
-                let provided = rule.provided_numbers(&evaluated.statement);
+                let provided = rule.numbers.provided_numbers(&evaluated.statement);
                 if !provided.is_empty() {
                     demand_of(&mut demands, rule, namespace).provided.extend(provided);
                 }
@@ -53,7 +53,7 @@ impl<'f> BatchJob<'f> {
         for evaluated in self.sendable().filter_map(|index| self.evaluated.get(index)) {
             let namespace = evaluated.statement.namespace;
             for rule in evaluated.prerequisites.provided_numbers().filter(|rule| !is_counted(rule)) {
-                let numbers = rule.provided_numbers(&evaluated.statement);
+                let numbers = rule.numbers.provided_numbers(&evaluated.statement);
                 match provided.iter_mut().find(|known| known.is_of(rule.rule, namespace)) {
                     Some(known) => known.numbers.extend(numbers),
                     None => {
@@ -380,8 +380,8 @@ fn demand_of<'w, 'f>(
 
 /// Whether a counter assigns the statement a number, or must not assign one that it contains.
 fn asks_counter(evaluated: &Evaluated<'_, '_>) -> bool {
-    let provides = |rule: NumberRule<'_>| !rule.provided_numbers(&evaluated.statement).is_empty();
-    evaluated.prerequisites.numbers().any(|rule| is_counted(&rule))
+    let provides = |rule: NumberRule<'_>| !rule.numbers.provided_numbers(&evaluated.statement).is_empty();
+    evaluated.prerequisites.all_numbers().any(|rule| is_counted(&rule))
         || evaluated.prerequisites.provided_numbers().filter(is_counted).any(provides)
 }
 

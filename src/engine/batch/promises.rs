@@ -31,8 +31,10 @@ impl<'f> BatchJob<'f> {
         reply: &Reply<'_>,
         port: &Port,
     ) -> AttemptResult<Vec<Vec<u8>>> {
-        let facts = Facts::new(statement, self.batch.namespace(statement));
         let evaluated = self.evaluated.get(transaction.index);
+        let reserved = evaluated.map_or(&[][..], |evaluated| &evaluated.numbers_on_insert);
+        let reserved = reserved.iter().map(|(rule, number)| (rule.numbers.field(), *number));
+        let facts = Facts::new(statement, self.batch.namespace(statement), reserved);
         let checked = evaluated.map_or(&[][..], |evaluated| &evaluated.checked).to_vec();
         let beside = evaluated.map_or(&[][..], |evaluated| &evaluated.beside).to_vec();
         let (mut ids, mut changes, mut settling) = (Vec::new(), Vec::new(), None);

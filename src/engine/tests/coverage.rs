@@ -209,7 +209,7 @@ fn patterns_evaluate_different_statements() {
             "bulkWrite",
             CoverageOutcome::Evaluate,
         ),
-        ("sequence: { field: n, counter: n }", "update by pipeline", "update", CoverageOutcome::Forward),
+        ("sequence: { field: n, counter: n }", "update by pipeline", "update", CoverageOutcome::Evaluate),
         ("timestamps: { source: t, hide: true }", "read", "find", CoverageOutcome::Evaluate),
         ("timestamps: { source: t, hide: true }", "read", "count", CoverageOutcome::Forward),
         ("defaults: { maxTimeMS: 5 }", "insert", "bulkWrite", CoverageOutcome::Forward),

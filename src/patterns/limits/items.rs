@@ -4,7 +4,7 @@
 use crate::command::{Operation, Update};
 use crate::config::Located;
 use crate::document::{ArrayWriter, CowDocument, Document, Kind, OwnedValue, Path, Value, Writer, rest_below};
-use crate::effect::{AddedValues, item_count, position, selects_only};
+use crate::effect::{AddedValues, item_count, on_stored, position, selects_only};
 use crate::patterns::plain::{self, Form, NotPlain, PlainWrite};
 use crate::patterns::promise::held;
 use crate::patterns::{Measured, Rejection};
@@ -55,7 +55,7 @@ impl ItemLimit {
         operators: Document<'s>,
     ) -> Result<Result<Option<Growing<'s>>, Rejection>, NotPlain> {
         let mut growing = None;
-        for write in plain::each_stored(operators, &self.array.value) {
+        for write in plain::each_write(on_stored(operators), &self.array.value) {
             match self.plain_write(write?, update.filter.as_document())? {
                 Ok(None) => {}
                 Ok(found) => growing = found,

@@ -4,9 +4,7 @@
 //! which could change in between.
 
 use crate::command::Modification;
-use crate::document::{
-    ArrayWriter, CowDocument, Document, OwnedValue, Path, PathLookup, Value, ValueSlot, Writer, edit,
-};
+use crate::document::{ArrayWriter, CowDocument, Document, OwnedValue, Path, Value, ValueSlot, Writer, edit};
 use crate::patterns::literal;
 
 /// Returns the same replacement, except that the stored value at `path` stays and a document without it gets `number`.
@@ -37,13 +35,8 @@ pub(super) fn keeping<'a>(
 
 /// Returns the document that an upsert by replacement inserts, with `number`.
 fn inserting<'a>(document: CowDocument<'a>, path: &Path, number: i64) -> Modification<'a> {
-    let has_room = matches!(path.lookup(document.as_document()), PathLookup::Missing);
-    Modification::Replacement(match has_room {
-        true => {
-            CowDocument::from_writer(edit::set(document.as_document(), path, OwnedValue::integer(number).as_value()))
-        }
-        false => document,
-    })
+    let number = OwnedValue::integer(number);
+    Modification::Replacement(CowDocument::from_writer(edit::set(document.as_document(), path, number.as_value())))
 }
 
 /// Writes `{$replaceWith: ...}`: the new document with the kept number in it, if there is one.
@@ -176,67 +169,6 @@ fn with_missing(w: &mut Writer<'_>, path: &str, end: usize, number: i64) {
         });
         a.string(format!("${field}"));
     });
-}
-
-/// Returns an update by `$set` of whole fields, one of them around `path`, as a pipeline that keeps the stored number.
-/// Another rule may have made such a pipeline already. `None` if a pipeline would differ from the operators.
-pub(super) fn setting_around<'a>(modification: &Modification<'a>, path: &Path) -> Option<Modification<'a>> {
-    let (stage, meaning) = match modification {
-        Modification::Operators(operators) => {
-            let set = only_set(operators.as_document(), path)?;
-            (set_stage(set, path, |slot, value| slot.nested(|w| w.value("$literal", value)))?, modification.clone())
-        }
-        Modification::Pipeline(pipeline) => {
-            let ([only], Modification::Operators(operators)) = (pipeline.stages(), &pipeline.meaning) else {
-                return None;
-            };
-            only_set(operators.as_document(), path)?;
-            let set = only.as_document().get("$set").and_then(Value::as_document)?;
-            (set_stage(set, path, |slot, value| slot.value(value))?, pipeline.meaning.clone())
-        }
-        _ => return None,
-    };
-    Some(Modification::stage(stage, meaning, modification.may_keep()))
-}
-
-/// Writes `{$set: ...}` of these fields, which `write` writes as expressions, with the kept number at `path`.
-fn set_stage<'a>(set: Document<'_>, path: &Path, write: fn(ValueSlot<'_>, Value<'_>)) -> Option<CowDocument<'a>> {
-    let (name, below) = path.as_str().split_once('.')?;
-    set.get(name)?;
-    Some(CowDocument::build(|w| {
-        w.nested("$set", |w| {
-            for field in set.elements() {
-                if field.key != name.as_bytes() {
-                    write(w.slot(field.key), field.value);
-                    continue;
-                }
-                w.nested(name, |w| {
-                    w.nested("$let", |w| {
-                        w.nested("vars", |w| {
-                            write(w.slot("new"), field.value);
-                            w.nested("kept", |w| kept(w, path.as_str(), None));
-                        });
-                        w.nested("in", |w| new_with_kept(w, below));
-                    });
-                });
-            }
-        });
-    }))
-}
-
-/// Returns the value at `path` in an update by `$set` of whole fields only, one of them a document around `path`.
-pub(super) fn set_around<'d>(operators: Document<'d>, path: &Path) -> Option<PathLookup<'d>> {
-    only_set(operators, path).map(|set| path.lookup(set))
-}
-
-/// Returns the fields of such an update.
-fn only_set<'d>(operators: Document<'d>, path: &Path) -> Option<Document<'d>> {
-    let mut all = operators.elements();
-    let set = all.next().filter(|first| first.key == b"$set" && all.next().is_none())?;
-    let set = set.value.as_document()?;
-    let (name, _) = path.as_str().split_once('.')?;
-    let is_whole = set.elements().all(|field| !field.key.contains(&b'.') && !field.key.starts_with(b"$"));
-    (is_whole && set.get(name).is_some_and(|value| value.as_document().is_some())).then_some(set)
 }
 
 /// Returns the operators without `path` in their `$set`. `None` if `$set` does not name it.

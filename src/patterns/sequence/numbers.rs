@@ -1,12 +1,18 @@
 //! Where a sequence's numbers come from, and how a statement gets one.
 
+use smallvec::SmallVec;
+
 use super::kept;
+use super::settings::Provided;
 use super::{Sequence, SequenceStart};
-use crate::command::{Insert, Modification, Namespace, Operation, Pipeline};
-use crate::document::{CowDocument, Document, Element, OwnedValue, Path, Value, Writer, edit};
-use crate::effect::{self, Change, ImageValue, PathOverlap, is_rename_target, touch, touched};
+use crate::command::{Insert, Modification, Namespace, Operation, Pipeline, Statement};
+use crate::document::{CowDocument, Document, OwnedValue, Path, Value, edit};
+use crate::effect::{equality, on_insert};
+use crate::patterns::Prerequisite;
 use crate::patterns::filter::remade;
 use crate::patterns::numbering::{CounterId, NumberRequest, Numbering, ProvidedNumbers, Strategy};
+use crate::patterns::plain::{self, Form, PlainWrite};
+use crate::patterns::promise::held;
 
 impl Numbering for Sequence {
     fn field(&self) -> &Path {
@@ -35,45 +41,46 @@ impl Numbering for Sequence {
         }
     }
 
-    /// Elements of an array count too, because a unique index contains them.
-    fn provided_numbers(&self, operation: &Operation<'_>) -> ProvidedNumbers {
-        let mut numbers = ProvidedNumbers::new();
-        let mut add = |value: Value<'_>| match value.as_array() {
-            Some(elements) => numbers.extend(elements.values().filter_map(Value::as_whole)),
-            None => numbers.extend(value.as_whole()),
-        };
-        match operation {
-            Operation::Update(update) if let Some(operators) = update.operators() => {
-                effect::written_values(operators, self.field(), update.upsert, &mut add);
-            }
-            _ => {
-                if let Change::Set(value) = effect::change(operation, self.field()) {
-                    add(value);
+    /// A client's pipeline that only sets constants is read as operators.
+    fn provided_numbers(&self, statement: &Statement<'_>) -> ProvidedNumbers {
+        let read = statement.as_operators();
+        let (field, mut numbers) = (self.field(), ProvidedNumbers::new());
+        let mut add = |value: Value<'_>| numbers.extend(whole_numbers(&[value]));
+        let operation = read.as_ref().map_or(&statement.operation, |read| &read.operation);
+        match plain::form(operation) {
+            Form::Document(document) => held(document, field.as_str().as_bytes()).into_iter().for_each(&mut add),
+            Form::Update(update) => {
+                let operators = update.operators().unwrap_or(Document::EMPTY);
+                for write in plain::each_write(on_insert(operators), field) {
+                    if let Ok(PlainWrite::Set(value)) = write {
+                        add(value);
+                    }
                 }
             }
+            Form::Nothing => {}
         }
         if let Operation::Update(update) = operation
             && update.upsert
         {
-            if let Some(inserted) = effect::inserted(operation)
-                && let ImageValue::Value(value) = inserted.at(self.field())
-            {
-                add(value);
-            }
-            effect::pinned_values(update.filter.as_document(), self.field(), &mut add);
+            equality(update.filter.as_document(), field.as_str()).into_iter().for_each(&mut add);
         }
         numbers
     }
 
+    fn needs_of_checked(&self, operation: &Operation<'_>) -> SmallVec<[Prerequisite; 2]> {
+        let upserts = matches!(operation, Operation::Update(update) if update.upsert);
+        let settles = self.on_upsert || self.provided == Provided::Replace;
+        let reserves = upserts && settles && !self.is_id() && self.strategy == Strategy::Counter;
+        // What the rule rejects does not raise the counter.
+        let provides = self.provided != Provided::Reject;
+        let provided = provides.then_some(Prerequisite::ProvidedNumbers);
+        provided.into_iter().chain(reserves.then_some(Prerequisite::ReservedNumber)).collect()
+    }
+
     fn inserts_apart(&self, operation: &Operation<'_>) -> bool {
-        let Operation::Update(update) = operation else { return false };
-        let Some(operators) = update.operators() else { return false };
-        let on_stored = |(operator, path, _): (&[u8], &[u8], Value<'_>)| {
-            operator != b"$setOnInsert" && touch(self.field(), path) == PathOverlap::Exact
-        };
         // A pipeline cannot distinguish a new document from a stored one without a number.
-        let is_pipeline = matches!(update.modification, Modification::Pipeline(_));
-        update.upsert && (is_pipeline || touched(operators).any(on_stored))
+        matches!(operation, Operation::Update(update)
+            if update.upsert && matches!(update.modification, Modification::Pipeline(_)) && update.operators().is_some())
     }
 
     fn assign<'a>(&self, operation: &Operation<'a>, number: i64) -> Operation<'a> {
@@ -111,33 +118,25 @@ impl Sequence {
         }
     }
 
-    /// Returns the operators with `number` in `$setOnInsert` and without other operators on the field.
+    /// Returns the operators with `number` in `$setOnInsert`, also instead of the client's.
     fn with_set_on_insert<'a>(&self, operators: Document<'_>, number: i64) -> CowDocument<'a> {
         let path = self.field().as_str();
-        let is_other = |operator: &[u8], field: &Element<'_>| {
-            field.key != path.as_bytes() && !is_rename_target((operator, path.as_bytes(), field.value))
-        };
-        let others = |operator: &[u8], fields: Document<'_>, w: &mut Writer<'_>| {
-            fields.elements().filter(|field| is_other(operator, field)).for_each(|field| w.element(field));
-        };
-        let has_others = |operator: &[u8], fields: Document<'_>| {
-            fields.first().is_none() || fields.elements().any(|field| is_other(operator, &field))
-        };
+        let own = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
         CowDocument::build(|w| {
-            for operator in operators.elements().filter(|operator| operator.key != b"$setOnInsert") {
-                match operator.value.as_document() {
-                    Some(fields) if has_others(operator.key, fields) => {
-                        w.nested(operator.key, |w| others(operator.key, fields, w));
-                    }
-                    Some(_) => {}
-                    None => w.element(operator),
-                }
-            }
+            operators.elements().filter(|one| one.key != b"$setOnInsert").for_each(|one| w.element(one));
             w.nested("$setOnInsert", |w| {
-                let on_insert = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
-                others(b"$setOnInsert", on_insert, w);
+                own.elements().filter(|field| field.key != path.as_bytes()).for_each(|field| w.element(field));
                 w.integer(path, number);
             });
         })
     }
+}
+
+/// Returns the whole numbers among these values. Elements of an array count too, because a unique index contains them.
+pub(super) fn whole_numbers(values: &[Value<'_>]) -> ProvidedNumbers {
+    let whole = |value: &Value<'_>| {
+        let elements = value.as_array().unwrap_or(Document::EMPTY).values();
+        elements.chain(std::iter::once(*value)).filter_map(Value::as_whole).collect::<ProvidedNumbers>()
+    };
+    values.iter().flat_map(whole).collect()
 }

@@ -37,24 +37,18 @@ impl Sequence {
         Sequence { field, on_upsert: dice.percent(65), optimistic: dice.percent(25), provided }
     }
 
-    /// Whether the client itself sets the number, or may.
+    /// Whether the client itself may set the number: its statement names the field, or one around it.
     fn has_own_number(&self, statement: &Statement) -> bool {
         let outer = first(self.field);
-        let held = |document: &Document| {
-            at(document, self.field).is_some() || document.get(outer).is_some_and(|held| held.as_document().is_none())
-        };
-        let text = show::document(&statement.filter);
-        statement.inserted.as_ref().is_some_and(held)
-            || statement.replacement().is_some_and(held)
-            || statement.is_pipeline()
-            || (statement.replacement().is_none() && statement.kind == Kind::Update && statement.touches(self.field))
-            || text.contains(outer)
-            || statement
-                .update
-                .as_ref()
-                .and_then(Bson::as_document)
-                .and_then(|update| update.get_document("$setOnInsert").ok())
-                .is_some_and(|paths| paths.keys().any(|path| path.starts_with(outer)))
+        let update = statement.update.as_ref().map(show::value).unwrap_or_default();
+        let inserted = statement.inserted.as_ref().map(show::document).unwrap_or_default();
+        [update, inserted, show::document(&statement.filter)].iter().any(|text| text.contains(outer))
+    }
+
+    /// Whether a replacement brings its number, which is then kept.
+    fn brings_another(&self, statement: &Statement) -> bool {
+        let own = statement.replacement().and_then(|document| at(document, self.field));
+        self.provided == "keep" && own.is_some()
     }
 }
 
@@ -118,8 +112,7 @@ impl Promise for Sequence {
                     return (self.provided == "reject" || is_own && taken || number.is_none())
                         .then(|| format!("a number that the client sets is stored with provided: {}", self.provided));
                 }
-                let gives = inserts || self.on_upsert;
-                if gives && !has_own_number && number.and_then(as_number).is_none() {
+                if (inserts || self.on_upsert) && number.is_none() {
                     return Some("inserted without a number".to_owned());
                 }
                 let same = |other: &&Document| same_number(at(other, self.field), number);
@@ -129,17 +122,18 @@ impl Promise for Sequence {
             let stored = at(before, self.field).filter(|stored| as_number(stored).is_some())?;
             // Compared as text, because NaN is not equal to itself.
             let kept = number.is_some_and(|number| show::value(number) == show::value(stored));
-            (!kept && !has_own_number).then(|| "the number changed".to_owned())
+            let brings_another = change.statements.iter().any(|statement| self.brings_another(statement));
+            (!kept && !brings_another).then(|| "the number changed".to_owned())
         })
     }
 
     fn harmless(&self, direct: &Change<'_>) -> bool {
-        // Statements that use the number see another value, or a value where there was none.
-        let works_on_it = |statement: &Statement| statement.replacement().is_none() && statement.touches(self.field);
-        let queries_it = |statement: &Statement| statement.queries(self.field);
+        // Later statements that use the number see another value, or a value where there was none.
+        let uses_it = |statement: &Statement| statement.queries(self.field) || statement.touches(self.field);
         let brings = |statement: &Statement| self.provided != "keep" && self.has_own_number(statement);
-        !direct.statements.iter().any(|statement| works_on_it(statement) || brings(statement))
-            && !direct.statements.iter().skip(1).any(queries_it)
+        self.broken(direct).is_none()
+            && !direct.statements.iter().any(brings)
+            && !direct.statements.iter().skip(1).any(uses_it)
     }
 
     fn strip(&self, document: &mut Document) {

@@ -27,7 +27,7 @@ async fn a_replacement_keeps_the_stored_number() {
         let before = through.find_one_and_replace(doc! { "_id": 1 }, doc! { "_id": 1, "y": 1 }).await.unwrap().unwrap();
         assert_eq!(before, doc! { "_id": 1, "x": "$no", "no": 4 });
         through.replace_one(doc! { "_id": 1, "no": 4 }, doc! { "y": 2, "no": 4 }).await.unwrap();
-        // An upsert whose filter has the number stores nothing else than the same statement without `upsert`.
+        // An upsert whose filter has the number keeps it too.
         through.replace_one(doc! { "no": 4 }, doc! { "y": 2 }).upsert(true).await.unwrap();
         through.find_one_and_replace(doc! { "_id": 1, "no": 4 }, doc! { "y": 2 }).upsert(true).await.unwrap().unwrap();
         assert_eq!(views.stored(collection).await[0], doc! { "_id": 1, "y": 2, "no": 4 });
@@ -64,25 +64,33 @@ async fn a_replacement_keeps_a_nested_number_but_not_its_siblings() {
 #[tokio::test]
 async fn an_upsert_of_an_enclosing_document_gets_a_number() {
     let views = views().await;
-    let change = |x: i32| doc! { "$set": { "a": { "x": x, "b": { "$y": "$z" } }, "l": ["$a"] } };
-    update(&views, "nested", doc! { "_id": 2 }, change(1), true).await;
-    update(&views, "nested", doc! { "_id": 2 }, change(2), true).await;
-    let stored = views.stored("nested").await;
-    assert_eq!(stored, [doc! { "_id": 2, "a": { "x": 2, "b": { "$y": "$z" }, "n": 1 }, "l": ["$a"] }]);
-    update(&views, "nested", doc! { "_id": 3, "a": { "x": 1 } }, doc! { "$inc": { "c": 1 } }, true).await;
-    update(&views, "nested", doc! { "_id": 4 }, doc! { "$set": { "a.x": 1 }, "$push": { "l": 1 } }, true).await;
-    let stored = views.stored("nested").await;
-    let number = |place: usize| stored[place].get_document("a").unwrap().get_i32("n").unwrap();
-    assert!(number(1) < number(2), "{stored:?}");
-    for change in [
-        doc! { "$set": { "a": { "x": 1 } }, "$push": { "l": 1 } },
-        doc! { "$set": { "a": { "x": 1 }, "b.c": 1 } },
-        doc! { "$set": { "a": 5 } },
-        doc! { "$set": { "a": [] } },
-    ] {
-        let rejected = views.collection("nested").update_one(doc! { "_id": 5 }, change.clone()).upsert(true).await;
+    let change = |a: Document| doc! { "$set": { "a": a, "l": ["$a"] } };
+    let enclosing = || doc! { "x": 1, "b": { "$y": "$z" } };
+    update(&views, "nested", doc! { "_id": 2 }, change(enclosing()), true).await;
+    let stored = [doc! { "_id": 2, "a": { "x": 1, "b": { "$y": "$z" }, "n": 1 }, "l": ["$a"] }];
+    assert_eq!(views.stored("nested").await, stored);
+    let rejected = async |id: i32, change: Document| {
+        let rejected = views.collection("nested").update_one(doc! { "_id": id }, change.clone()).upsert(true).await;
         assert_eq!(code(&rejected.unwrap_err()), 121, "{change}");
+    };
+    rejected(2, change(enclosing())).await;
+    assert_eq!(views.stored("nested").await, stored, "the number would be removed");
+    update(&views, "nested", doc! { "_id": 2 }, change(doc! { "n": 1, "x": 2 }), true).await;
+    for (id, change) in [
+        (3, doc! { "$inc": { "c": 1 } }),
+        (4, doc! { "$set": { "a.x": 1 }, "$push": { "l": 1 } }),
+        (5, doc! { "$set": { "a": { "x": 1 } }, "$push": { "l": 1 } }),
+        (6, doc! { "$set": { "a": { "x": 1 }, "b.c": 1 } }),
+        (7, doc! { "$rename": { "x": "a.n" } }),
+        (8, doc! { "$unset": { "a": 1 } }),
+    ] {
+        update(&views, "nested", doc! { "_id": id }, change, true).await;
     }
+    let stored = views.stored("nested").await;
+    let number = |stored: &Document| i64::from(stored.get_document("a").unwrap().get_i32("n").unwrap());
+    assert!(stored.windows(2).all(|pair| number(&pair[0]) < number(&pair[1])), "{stored:?}");
+    rejected(9, doc! { "$set": { "a": 5 } }).await;
+    rejected(9, doc! { "$set": { "a": [] } }).await;
 }
 
 #[tokio::test]
@@ -108,19 +116,18 @@ async fn an_upsert_is_evaluated_by_what_it_inserts() {
     let nested = views.stored("nested").await;
     assert_eq!(nested[0].get_document("a").unwrap(), &doc! { "n": 50 });
     assert_eq!(nested[1].get_document("a").unwrap(), &doc! { "n": 51 });
-    // The filter's fields are not part of a replacement, except for the number.
-    update(&views, "upserting", doc! { "x": "pinned", "no": 500 }, doc! { "y": 1 }, true).await;
-    update(&views, "upserting", doc! { "x": "pinned" }, doc! { "y": 2 }, true).await;
-    let stored = views.stored("upserting").await;
-    unique(&stored);
-    assert!(
-        stored.iter().any(|stored| stored.get("no") == Some(&500.into()) && !stored.contains_key("x")),
-        "{stored:?}"
-    );
-    assert!(
-        stored.iter().any(|stored| stored.get("no") == Some(&501.into()) && !stored.contains_key("x")),
-        "{stored:?}"
-    );
+    // The filter's fields are not part of a replacement, nor is its number.
+    let [mut last, mut next] = [0, 0];
+    for (filter, y) in [(doc! { "x": "pinned", "no": 500 }, 1), (doc! { "x": "pinned" }, 2)] {
+        update(&views, "upserting", filter, doc! { "y": y }, true).await;
+        let stored = views.stored("upserting").await;
+        let new = stored.iter().find(|stored| stored.get("y") == Some(&y.into())).unwrap();
+        assert!(!new.contains_key("x"), "{new}");
+        (last, next) = (next, new.get_i32("no").unwrap());
+        assert!(last < next, "{new}");
+        unique(&stored);
+    }
+    assert!(last > 105, "{last}");
 }
 
 #[tokio::test]
