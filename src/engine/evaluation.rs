@@ -453,11 +453,16 @@ impl<'r, 'a> Evaluated<'r, 'a> {
 
     /// Assigns a number to the statement, or only to its insert.
     pub(super) fn assign(&mut self, rule: NumberRule<'r>, number: i64) {
-        if self.is_checked(rule.rule) || rule.numbers.inserts_apart(&self.statement.operation) {
+        if self.is_reserved(rule) || rule.numbers.inserts_apart(&self.statement.operation) {
             self.numbers_on_insert.push((rule, number));
         } else {
             self.statement = rule.with_number(&self.statement, number);
         }
+    }
+
+    /// Whether a number of the rule is settled, and never part of the statement.
+    fn is_reserved(&self, rule: NumberRule<'r>) -> bool {
+        !self.prerequisites.numbers().any(|one| one.rule.id == rule.rule.id)
     }
 
     /// The statement with all its numbers, as an upsert sends it to insert.
@@ -465,7 +470,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         let assigned = |statement: Cow<'_, Statement<'a>>, (rule, number): &(NumberRule<'_>, i64)| {
             Cow::Owned(rule.with_number(&statement, *number))
         };
-        let is_assigned = |(rule, _): &&(NumberRule<'_>, i64)| !self.is_checked(rule.rule);
+        let is_assigned = |(rule, _): &&(NumberRule<'r>, i64)| !self.is_reserved(*rule);
         self.numbers_on_insert.iter().filter(is_assigned).fold(Cow::Borrowed(&self.statement), assigned)
     }
 

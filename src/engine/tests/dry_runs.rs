@@ -31,6 +31,7 @@ fn outcome(rule: &str, command: &str) -> String {
 fn a_dry_run_has_a_result_for_every_kind_of_command() {
     const CHECK_VERSION: &str = "replacement: { policy: check_version, version: v }";
     const NUMBERS: &str = "sequence: { field: no, counter: no, start: 100 }";
+    const UPSERTS: &str = "sequence: { field: no, counter: no, on_upsert: true }";
     const OPTIMISTIC: &str = "sequence: { field: no, strategy: optimistic }";
     const TREE: &str = "tree: {}";
     const BOTH: &str = "together: [a, b]";
@@ -68,6 +69,12 @@ fn a_dry_run_has_a_result_for_every_kind_of_command() {
             NUMBERS,
             "db.c.insertMany([{_id: 1}, {_id: 2, no: 5}, {_id: 3}])",
             "db.c.insertMany([{_id: 1, no: 100}, {_id: 2, no: 5}, {_id: 3, no: 101}])",
+        ),
+        // A number that is reserved for the document that it may insert is settled.
+        (
+            UPSERTS,
+            "db.c.updateOne({_id: 1}, {$unset: {no: 1}}, {upsert: true})",
+            "checked: db.c.updateOne({_id: 1}, {$unset: {no: 1}}, {upsert: true})",
         ),
         (OPTIMISTIC, "db.c.insertOne({_id: 1})", "db.c.insertOne({_id: 1, no: 1})"),
         (OPTIMISTIC, "db.c.insertOne({_id: 1, no: 7})", "unchanged"),
