@@ -12,6 +12,9 @@ use crate::document::{CowDocument, Document, Path, PathLookup, Value};
 /// The most commands held: an aggregation comes after its writes.
 const MAX_HELD: usize = 10_000;
 
+/// How much later than its end a command is logged, in milliseconds.
+const MAX_DELAY: i64 = 100;
+
 /// Takes commands in the order of their times.
 #[derive(Debug, Default)]
 pub struct RepeatedStatements {
@@ -58,7 +61,7 @@ impl RepeatedStatements {
         self.given += 1;
         let Some(command) = first else { return };
         if let Some(numbers) = self.statements.get_mut(&command.client.connection).filter(|_| command.partial) {
-            numbers.pop_front();
+            numbers.pop_front_if(|number| *number < self.given);
             if numbers.is_empty() {
                 self.statements.remove(&command.client.connection);
             }
@@ -73,18 +76,18 @@ impl RepeatedStatements {
             let Some(command) = held(number) else { continue };
             let Some(numbers) = self.statements.get(&command.client.connection) else { continue };
             let Some(mut contained) = ContainedStatements::from_command(command) else { continue };
-            let start = command
-                .milliseconds
-                .map(|end| end - i64::try_from(command.took.unwrap_or_default() + 1).unwrap_or_default());
+            let took = i64::try_from(command.took.unwrap_or_default()).unwrap_or_default();
+            let start = command.milliseconds.map(|end| end - took - MAX_DELAY);
             let recent = numbers.iter().rev().map(|number| (*number, held(*number)));
             let recent = recent.take_while(|(_, one)| one.is_none_or(|one| one.milliseconds >= start));
             let found = recent.filter(|(_, one)| one.is_some_and(|one| contained.take(one)));
             let mut repeated: Vec<usize> = found.map(|(number, _)| number).collect();
-            // The statements show more than a command without them.
-            if matches!(contained, ContainedStatements::Unknown(..)) {
-                repeated = if repeated.is_empty() { repeated } else { vec![number] };
-            } else if let Some(numbers) = self.statements.get_mut(&command.client.connection) {
+            if let Some(numbers) = self.statements.get_mut(&command.client.connection) {
                 numbers.retain(|number| !repeated.contains(number));
+            }
+            // The statements show more than a command without them.
+            if matches!(contained, ContainedStatements::Unknown(..)) && !repeated.is_empty() {
+                repeated = vec![number];
             }
             for number in repeated {
                 self.held.get_mut(number - self.given).into_iter().for_each(|one| *one = None);

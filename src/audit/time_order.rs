@@ -1,23 +1,28 @@
 //! Puts the commands of one log or profile in the order of their times. A log shows commands of several connections
 //! interleaved, and exports can have the newest entry first.
 
+use std::collections::BTreeMap;
+
 use super::recorded::{RecordedCommand, RecordedContent};
 
 /// The most bytes held for all files that are read at the same time.
-const MAX_HELD_BYTES: usize = 32 << 20;
-/// Bytes of a command without its document, roughly.
-const OVERHEAD: usize = 256;
+const MAX_HELD_BYTES: usize = 12 << 20;
 /// How much older than an earlier command one may be, in milliseconds: connections are logged when their commands end.
 const TOLERANCE: i64 = 10_000;
 
-/// Holds commands until later ones fill its memory, then gives the older half. So a small source is sorted completely.
+/// Holds commands until later ones fill its memory, then gives the oldest. So a small source is sorted completely.
 #[derive(Debug)]
 pub struct TimeOrder {
-    held: Vec<(i64, RecordedCommand)>,
+    /// By time, line, and number of the command.
+    held: BTreeMap<(i64, i64, u64), Box<RecordedCommand>>,
     bytes: usize,
     limit: usize,
+    /// The number of commands that were added.
+    added: u64,
     /// The time of the last command that was added.
-    last: i64,
+    last: Option<i64>,
+    /// How many commands were newer than the one before, without those that were older.
+    newer: i64,
     /// The time of the last command that was given.
     given: i64,
     /// Commands that came too late.
@@ -29,24 +34,29 @@ impl TimeOrder {
     #[must_use]
     pub fn for_one_of(files: usize) -> Self {
         let limit = MAX_HELD_BYTES / files.max(1);
-        Self { held: Vec::new(), bytes: 0, limit, last: i64::MIN, given: i64::MIN, late: 0 }
+        let (held, given) = (BTreeMap::new(), i64::MIN);
+        Self { held, bytes: 0, limit, added: 0, last: None, newer: 0, given, late: 0 }
     }
 
     /// Adds a command, and what is now due to `out`. A command without a time keeps its place.
     pub fn add(&mut self, command: RecordedCommand, out: &mut impl Extend<RecordedCommand>) {
-        let time = command.milliseconds.unwrap_or(self.last);
-        self.last = time;
+        let time = command.milliseconds.or(self.last).unwrap_or(i64::MIN);
+        self.newer += self.last.map_or(0, |last| time.cmp(&last) as i64);
+        self.last = Some(time);
         self.late += u64::from(time < self.given.saturating_sub(TOLERANCE));
         self.bytes += size(&command);
-        self.held.push((time, command));
-        if self.bytes > self.limit {
-            self.give(self.held.len().div_ceil(2), out);
+        self.held.insert((time, command.line, self.added), Box::new(command));
+        self.added += 1;
+        while self.bytes > self.limit {
+            self.give(out);
         }
     }
 
     /// Adds all commands that are still held to `out`.
     pub fn finish(&mut self, out: &mut impl Extend<RecordedCommand>) {
-        self.give(self.held.len(), out);
+        while !self.held.is_empty() {
+            self.give(out);
+        }
     }
 
     /// What is wrong with the order of the source.
@@ -56,29 +66,29 @@ impl TimeOrder {
         (self.late > 0).then(|| format!("{} commands are older than commands long before them: {advice}", self.late))
     }
 
-    fn give(&mut self, count: usize, out: &mut impl Extend<RecordedCommand>) {
-        // Of the same millisecond, the order of the lines decides.
-        self.held.sort_by_key(|(_, command)| command.line);
-        let steps = self.held.array_windows().map(|[(before, _), (after, _)]| after.cmp(before) as i64);
-        if steps.sum::<i64>() < 0 {
-            self.held.reverse();
+    /// Gives the commands with the oldest time. In the same millisecond, the order of the lines decides.
+    fn give(&mut self, out: &mut impl Extend<RecordedCommand>) {
+        let Some(&(time, ..)) = self.held.keys().next() else { return };
+        self.given = self.given.max(time);
+        let mut oldest = Vec::new();
+        while let Some(entry) = self.held.first_entry().filter(|entry| entry.key().0 == time) {
+            oldest.push(*entry.remove());
         }
-        self.held.sort_by_key(|(time, _)| *time);
-        if let Some((time, _)) = count.checked_sub(1).and_then(|last| self.held.get(last)) {
-            self.given = self.given.max(*time);
+        self.bytes -= oldest.iter().map(size).sum::<usize>();
+        if self.newer < 0 {
+            oldest.reverse();
         }
-        let due: Vec<RecordedCommand> = self.held.drain(..count).map(|(_, command)| command).collect();
-        self.bytes -= due.iter().map(size).sum::<usize>();
-        out.extend(due);
+        out.extend(oldest);
     }
 }
 
+/// Bytes of a command, roughly.
 fn size(command: &RecordedCommand) -> usize {
     let document = match &command.content {
         RecordedContent::Command(command) => command.as_document().as_bytes().len(),
         RecordedContent::UnknownStatements(_) => 0,
     };
-    OVERHEAD + document
+    size_of::<RecordedCommand>() + document + command.client.app.as_ref().map_or(0, String::len)
 }
 
 #[cfg(test)]
