@@ -35,7 +35,7 @@ const MAX_WAIT: u64 = 2000;
 #[derive(Deserialize)]
 struct LogLine<'a> {
     #[serde(borrow)]
-    t: Option<LogTime<'a>>,
+    t: Option<&'a RawValue>,
     #[serde(borrow, default)]
     ctx: Cow<'a, str>,
     #[serde(borrow)]
@@ -167,7 +167,7 @@ impl LogReader {
         self.lines += 1;
         let read = LineContent {
             client: Client { app: attr.app, users: None, connection },
-            milliseconds: line.t.and_then(|time| milliseconds(&time.date)),
+            milliseconds: line.t.and_then(time),
             line: self.lines,
             took: attr.took,
             reply: ReplySummary::of_counts([attr.matched, attr.upserted, attr.deleted, attr.modified, attr.code]),
@@ -439,6 +439,21 @@ impl PendingStatements {
 /// The class of a logged statement.
 fn class_of(form: WriteForm) -> CommandClass {
     if form == WriteForm::Delete { CommandClass::Delete } else { CommandClass::Update }
+}
+
+/// The time of a line in milliseconds since 1970 UTC. Collectors of logs write it in other forms than mongod.
+fn time(json: &RawValue) -> Option<i64> {
+    if let Ok(LogTime { date }) = serde_json::from_str(json.get()) {
+        return milliseconds(&date);
+    }
+    let value: serde_json::Value = serde_json::from_str(json.get()).ok()?;
+    value.as_str().map_or_else(|| date(&value), milliseconds)
+}
+
+/// A date in Extended JSON as milliseconds since 1970 UTC.
+pub(super) fn date(value: &serde_json::Value) -> Option<i64> {
+    let date = value.get("$date")?;
+    date.as_str().and_then(milliseconds).or_else(|| ExtendedNumber::deserialize(date).ok()?.0)
 }
 
 /// Parses RFC 3339 into milliseconds since 1970 UTC.

@@ -7,7 +7,7 @@ use memchr::memmem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::log::milliseconds;
+use super::log::{date, milliseconds};
 use super::recorded::{
     Client, CommandFilter, MASKED, RecordedCommand, RecordedContent, TRUNCATED, UNTYPED, Unreadable, comment,
     content_of, head, is_masked, is_of_merge, joined, namespace_of, statement, unknown_statements,
@@ -141,9 +141,4 @@ fn truncated_name(json: &str) -> Option<&str> {
     let text = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
     let inside = text.trim_start_matches(['{', ' ']);
     Some(inside.split([':', ' ']).next().unwrap_or_default())
-}
-
-fn date(value: &serde_json::Value) -> Option<i64> {
-    let date = value.get("$date")?;
-    date.as_str().and_then(milliseconds).or_else(|| ExtendedNumber::deserialize(date).ok()?.0)
 }

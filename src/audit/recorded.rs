@@ -1,5 +1,7 @@
 //! A recorded command, as far as its source contains it.
 
+use serde_json::error::Category;
+
 use super::ReplySummary;
 use crate::command::{CommandClass, Namespace, WriteForm, classify, is_internal};
 use crate::document::{CowDocument, Document, Element, Kind, Value};
@@ -61,7 +63,11 @@ pub struct Unreadable(pub String);
 
 impl From<serde_json::Error> for Unreadable {
     fn from(error: serde_json::Error) -> Self {
-        Self(format!("it is not as the server writes it: {error}"))
+        let reason = match error.classify() {
+            Category::Data => "its fields are not as the server writes them",
+            Category::Io | Category::Syntax | Category::Eof => "it is not JSON in UTF-8",
+        };
+        Self(reason.to_owned())
     }
 }
 

@@ -121,9 +121,9 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
         unknown(self.entries, &self.allowed).any(|unknown| nearest(&unknown.text) == Some(key))
     }
 
-    /// Whether a declared key is written.
+    /// Whether a declared key is written, or probably meant by an unknown one.
     pub fn has<S>(&mut self, setting: &Setting<S>) -> bool {
-        self.node(setting.name).is_some()
+        self.node(setting.name).is_some() || self.is_misspelled(setting.name)
     }
 
     /// A reader of the mapping at a declared key, which needs its own `finish`. Its missing keys are reported at the key.

@@ -291,7 +291,11 @@ fn wrong_indentation(text: &str, line: u64) -> Option<(usize, char)> {
 }
 
 /// How messages of the parser begin, and what to do.
-const SYNTAX_HELP: [(&str, &str); 7] = [
+const SYNTAX_HELP: [(&str, &str); 8] = [
+    (
+        "simple key expected",
+        "write a colon and a space after the key; the further lines of a text are indented more than its first one",
+    ),
     (
         "mapping values are not allowed",
         "check the indentation, write a space after the colon of each key, and quote text that contains `: `",

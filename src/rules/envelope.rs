@@ -148,6 +148,12 @@ fn read_file<'t>(tree: &'t Node, found: &mut Vec<Diagnostic>) -> &'t [Node] {
         found.push(mistake.help("start with `version: 1` and a list of `rules`, or remove the file"));
         return &[];
     }
+    if let NodeValue::List(_) = tree.value {
+        let mistake =
+            Diagnostic::error(Code::WrongType, tree.span, "a rule file must be a mapping").note("found a list");
+        found.push(mistake.help("write `version: 1` and `rules:` above the list"));
+        return &[];
+    }
     if let Some(key) = tests_key(tree) {
         let mistake = Diagnostic::error(Code::UnknownKey, key.span, "this is a test file; run `docward test`");
         found.push(mistake.help("a rule's own tests are under its `tests` key; name test files `*.test.yaml`"));

@@ -168,6 +168,32 @@ fn an_unreadable_line_is_an_error_and_gives_no_command() {
 }
 
 #[test]
+fn the_time_of_a_line_can_have_other_forms() {
+    let text = line("a", "command", "d.c", r#"{"find":"c","$db":"d"}"#, "");
+    let first = r#"{"$date":"2026-11-21T03:50:04.874+00:00"}"#;
+    for (time, expected) in [
+        (first, Some(1_795_233_004_874)),
+        (r#""2026-11-21T03:50:04.874Z""#, Some(1_795_233_004_874)),
+        (r#"{"$date":{"$numberLong":"5"}}"#, Some(5)),
+        (r#"{"$date":5}"#, Some(5)),
+        ("5", None),
+        ("null", None),
+    ] {
+        let (mut reader, mut out) = (LogReader::default(), Vec::new());
+        reader.parse_line(text.replace(first, time).as_bytes(), &everything, &mut out).unwrap();
+        assert_eq!(out[0].milliseconds, expected, "{time}");
+    }
+    let (mut reader, mut out) = (LogReader::default(), Vec::new());
+    for (wrong, reason) in [
+        (text.replace("\"attr\"", "\"attributes\""), "its fields are not as the server writes them"),
+        (text.replace("\"billing\"", "\"\\ud800\""), "it is not JSON in UTF-8"),
+    ] {
+        let read = reader.parse_line(wrong.as_bytes(), &everything, &mut out);
+        assert_eq!(read, Err(Unreadable(reason.to_owned())), "{wrong}");
+    }
+}
+
+#[test]
 fn held_statements_are_bounded() {
     let (mut reader, mut out) = (LogReader::default(), Vec::new());
     for _ in 0..2500 {

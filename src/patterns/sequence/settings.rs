@@ -117,7 +117,7 @@ impl Sequence {
         let strategy = reader.get_or_default(&STRATEGY);
         let is_counted = strategy.is_some_and(|strategy| strategy.value == Strategy::Counter);
         let counter = reader.get(&COUNTER);
-        if is_counted && reader.entry(COUNTER.name).is_none() {
+        if is_counted && !reader.has(&COUNTER) {
             let message = "`counter` is missing: the `_id` of the counter document, or set `strategy: optimistic`";
             let span = reader.span();
             reader.context().error(Code::MissingKey, span, message);
