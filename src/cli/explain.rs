@@ -18,7 +18,7 @@ use super::difference::difference;
 use super::output::{print, print_line};
 use super::{EXIT_USAGE, Format, fail, load_rules, logging, words};
 use crate::config::Report;
-use crate::document::CowDocument;
+use crate::document::{CowDocument, Value};
 use crate::engine::{AssumedDocuments, DryRun, DryRunOutcome, Now, OutcomeKind, RuleOutcome, dry_run_with, statements};
 use crate::rules::RuleSet;
 use crate::shell::{self, ShellContext, extended_json};
@@ -198,13 +198,19 @@ impl Explained {
             out.push_str(&outcome_text(outcome, rules));
         }
         out.push_str(if statements.is_empty() { "" } else { "\n" });
+        let is_ordered = self.command.as_document().get("ordered").and_then(Value::as_flag) != Some(false);
+        let mut ends = false;
         for (index, statement) in statements.iter().enumerate() {
             let names =
                 statement.outcomes.iter().map(|one| format!("rule '{}' {}", one.rule_name, words::effect(one.kind)));
             let names: Vec<String> = names.collect();
-            let names = if names.is_empty() { "no rule applies".to_owned() } else { names.join("; ") };
-            let verdict = words::verdict(&statement.outcome);
-            writeln!(out, "statement {} of {}: {verdict} ({names})", index + 1, statements.len()).unwrap_or_default();
+            let text = match words::verdict(&statement.outcome) {
+                _ if ends => "not executed, because the batch is ordered".to_owned(),
+                verdict if names.is_empty() => verdict.to_owned(),
+                verdict => format!("{verdict} ({})", names.join("; ")),
+            };
+            writeln!(out, "statement {} of {}: {text}", index + 1, statements.len()).unwrap_or_default();
+            ends |= is_ordered && matches!(statement.outcome, DryRunOutcome::Rejected { .. });
         }
         for note in self.notes(rules, database) {
             writeln!(out, "\nnote: {note}").unwrap_or_default();

@@ -108,7 +108,8 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
         if node.is_none() && matches!(setting.presence, Presence::Required) && !self.is_misspelled(setting.name) {
             let mut mistake = missing(setting.name, self.span);
             if let Some(example) = setting.examples.first() {
-                mistake = mistake.help(format!("for example `{}: {example}`", setting.name));
+                let quote = if example.contains(": ") { "'" } else { "" };
+                mistake = mistake.help(format!("for example `{}: {quote}{example}{quote}`", setting.name));
             }
             self.context.push(mistake);
         }

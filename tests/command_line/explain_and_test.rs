@@ -260,6 +260,21 @@ fn each_kind_of_failure_reports_the_actual_result() {
 }
 
 #[test]
+fn statements_after_a_rejected_one_are_not_executed() {
+    let rule = "version: 1\nrules:\n  - { name: r, namespace: d.c, bounds: { field: n, min: 0 } }\n";
+    let (_folder, rules) = folder(&[("rules.yaml", rule)]);
+    for (ordered, last) in [("true", "not executed, because the batch is ordered"), ("false", "forward")] {
+        let command = format!("db.c.insertMany([{{n: 1}}, {{n: -1}}, {{n: 2}}], {{ordered: {ordered}}})");
+        let done = docward(&["explain", "--rules", rules.to_str().unwrap(), "--db", "d", &command], "");
+        let shown = text(&done.stdout);
+        let expected = format!(
+            "statement 1 of 3: forward\nstatement 2 of 3: reject (rule 'r' rejects it)\nstatement 3 of 3: {last}\n"
+        );
+        assert!(shown.contains(&expected), "{shown}");
+    }
+}
+
+#[test]
 fn a_test_of_a_collection_without_the_rule_has_a_note() {
     let rule = "version: 1\nrules:\n  - name: r\n    namespace: d.c\n    replacement: {}\n    tests:\n      \
                 - { given: 'db.c.find()', expect: unchanged }\n      - { given: 'db.d.replaceOne({}, {a: 1})', expect: unchanged }\n";
