@@ -20,19 +20,21 @@ mod settings;
 mod tests;
 mod writes;
 
+use std::collections::HashSet;
+
 pub use references::{Reference, ReferringDocuments, is_reference};
 pub use settings::{CopiedField, Copies, CopiesEntry, OnOriginalDelete};
 
-use super::promise::{Broken, Facts};
+use super::promise::{BeforeAndAfter, Broken, Facts};
 use super::stored_data::{Backfill, DataCheck, Search};
 use super::{
-    AnyPattern, Applicability, Context, IndexPurpose, NeededIndex, Pattern, Privilege, Procedures, Requirement,
-    RuleView, Verdict, applicability_for_content,
+    AnyPattern, Applicability, Collection, Context, IndexPurpose, NeededIndex, Pattern, Privilege, Procedures,
+    Requirement, RuleView, Verdict, applicability_for_content,
 };
 use crate::command::{Delete, Namespace, Operation, Statement, StatementKind};
 use crate::config::keys::Declaration;
 use crate::config::{Diagnostic, Located, NamespaceGlob, Node, ReadContext};
-use crate::document::{Document, Path};
+use crate::document::{CowDocument, Document, OwnedValue, Path};
 use originals::{OriginalDeleteProcedure, ReferenceWriteProcedure};
 use writes::{Fault, ReferenceWrites};
 
@@ -138,6 +140,19 @@ impl Pattern for Copies {
         Ok(entries.try_for_each(|entry| entry.promise(before, after, facts))?)
     }
 
+    /// With `on_delete: reject` the originals of new references cannot be deleted meanwhile.
+    fn writes_beside(
+        &self,
+        written: &[BeforeAndAfter<'_>],
+        facts: &Facts<'_, '_>,
+    ) -> Option<(&Collection, Vec<CowDocument<'static>>)> {
+        let rejects = |entry: &&CopiesEntry| entry.on_delete == OnOriginalDelete::Reject;
+        let entries = self.entries.iter().filter(rejects).filter(|entry| entry.into.is(facts.namespace));
+        let keys: HashSet<OwnedValue> =
+            entries.flat_map(|entry| written.iter().flat_map(|one| entry.new_keys(*one))).collect();
+        (!keys.is_empty()).then(|| (&self.originals, keys.iter().flat_map(originals::touch).collect()))
+    }
+
     /// A new collection in place of the originals ends the change stream that updates the copies.
     fn analyses_writes(&self, _: &[StatementKind], _: Namespace<'_>) -> bool {
         true
@@ -161,12 +176,10 @@ impl Pattern for Copies {
             match evaluated {
                 Ok(()) => {}
                 Err(Fault::Rejected(rejection)) => return Verdict::Reject(rejection),
-                Err(Fault::Unclear(rejection)) if matches!(statement.operation, Operation::Insert(_)) => {
-                    return Verdict::Reject(rejection);
+                Err(Fault::Unclear(_)) if matches!(statement.operation, Operation::Insert(_)) => {
+                    return Verdict::Reject(entry.misshapen());
                 }
-                // Its keys must be known before, so that the originals cannot be deleted meanwhile.
-                Err(Fault::Unclear(rejection)) if self.rejects_deletes() => return Verdict::Unsupported(rejection),
-                Err(Fault::Unclear(unclear)) => return Verdict::not_plain(unclear.reason),
+                Err(Fault::Unclear(unclear)) => return Verdict::not_plain(unclear),
             }
         }
         match keys.is_empty() {

@@ -51,7 +51,7 @@ use smallvec::SmallVec;
 use crate::command::{CommandClass, InputStage, Namespace, Operation, Statement, StatementKind, WriteForm};
 use crate::config::keys::Declaration;
 use crate::config::{Diagnostic, Located, NamespaceGlob, Node, ReadContext};
-use crate::document::{Document, Path};
+use crate::document::{CowDocument, Document, Path};
 pub use collection::Collection;
 pub use declared::{
     Applicability, CountedArray, ExclusiveField, ExpectedVersion, IndexPurpose, Measured, NeededIndex, NoEffectCause,
@@ -62,7 +62,7 @@ pub use mode::Mode;
 use numbering::Numbering;
 pub use plain::may_have_checked;
 pub use procedure::{PlainField, Procedures};
-pub use promise::{Broken, Facts, Settled, replaces_by_pipeline, stage_targets};
+pub use promise::{BeforeAndAfter, Broken, Facts, Settled, replaces_by_pipeline, stage_targets};
 pub use rejection::{MAX_REASON_LENGTH, NoEffect, NoEffectKind, Rejection};
 pub use requirement::Requirement;
 pub use stored_data::{Backfill, DataCheck, Search};
@@ -359,6 +359,17 @@ pub trait Pattern {
     fn settle(&self, before: Option<Document<'_>>, after: Document<'_>, facts: &Facts<'_, '_>) -> Vec<Settled<'_>> {
         let _ = (before, after, facts);
         Vec::new()
+    }
+
+    /// Returns writes to another collection, as the update command takes them, that go with the documents before and after a
+    /// checked statement, once their promises are checked.
+    fn writes_beside(
+        &self,
+        written: &[BeforeAndAfter<'_>],
+        facts: &Facts<'_, '_>,
+    ) -> Option<(&Collection, Vec<CowDocument<'static>>)> {
+        let _ = (written, facts);
+        None
     }
 
     /// Completes a statement after all rules have changed it; patterns are called in the order of evaluation.

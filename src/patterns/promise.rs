@@ -9,6 +9,9 @@ use crate::effect::{on_stored, without_positions};
 use crate::shell::value_text;
 use crate::text::shorten;
 
+/// A document before and after a statement; `None` if it was inserted or deleted.
+pub type BeforeAndAfter<'d> = (Option<Document<'d>>, Option<Document<'d>>);
+
 /// How a statement breaks a promise.
 #[derive(Debug, Clone)]
 pub struct Broken {

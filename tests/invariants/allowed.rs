@@ -80,11 +80,11 @@ const REJECTIONS: &[(&str, &str)] = &[
     ("limits", "is inside an array"),
     // An upsert may match a document, or insert one.
     ("schema_version", "it stores a document without"),
-    // Limits: operators whose new value is unknown, references in arrays.
-    ("copies", "with an operator whose result docward cannot know"),
     ("copies", "which is a copy"),
+    // Limits: no `_id` is an array.
+    ("copies", "as an array, or inside an array of arrays"),
     // An upsert may match a document and then set only the key.
-    ("copies", "' without '"),
+    ("copies", " without '"),
 ];
 
 /// Known findings without a fix or a decision: kind, the patterns involved, part of the text.

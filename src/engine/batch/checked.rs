@@ -136,6 +136,7 @@ impl<'f> BatchJob<'f> {
             Some(piece) => piece,
             None => self.select_piece(transaction, statement, port).await?,
         };
+        transaction.piece = Some(piece.clone());
         if piece.0.is_empty() && statement.is_upsert() {
             return self.insert_checked(transaction, statement, port).await;
         }

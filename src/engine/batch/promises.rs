@@ -11,13 +11,10 @@ use super::transaction::{AttemptEnd, AttemptResult, SentCommands, TransactionAtt
 use crate::command::{Reply, Statement};
 use crate::document::{CowDocument, Document, OwnedValue, Value};
 use crate::patterns::collation::write_simple_collation;
-use crate::patterns::{Broken, Facts, Rejection, Settled};
+use crate::patterns::{BeforeAndAfter, Broken, Facts, Rejection, Settled};
 use crate::rules::Rule;
 use crate::shell::value_text;
 use crate::text::shorten;
-
-/// A document before and after a statement; `None` if it was inserted or deleted.
-pub(super) type BeforeAndAfter<'d> = (Option<Document<'d>>, Option<Document<'d>>);
 
 impl<'f> BatchJob<'f> {
     /// Settles the documents, then asks the promise of each rule for which the statement is not plain, and of all rules for
@@ -53,8 +50,7 @@ impl<'f> BatchJob<'f> {
             None => Vec::new(),
             Some(rule) => {
                 let update = self.commands(transaction.own).write(statement, "update", "updates", &changes);
-                let frame = self.exchange(transaction, update, port).await;
-                self.take_change(transaction, rule, frame, port).await?;
+                self.add_writes(transaction, rule, (update, changes.len()), port).await?;
                 let settled = SelectedDocuments(ids);
                 self.read_documents(transaction, statement, &settled, ReadIn::Transaction, port).await?
             }
@@ -71,6 +67,12 @@ impl<'f> BatchJob<'f> {
             if let Some((rule, broken)) = broken {
                 let broken = Broken { rejection: with_id(broken.rejection, id), ..broken };
                 return self.end_broken(transaction, statement, (rule, broken), reply, port).await;
+            }
+        }
+        for rule in checked {
+            if let Some((collection, statements)) = rule.pattern.writes_beside(written, &facts) {
+                let update = self.commands(transaction.own).update_in(collection, &statements);
+                self.add_writes(transaction, rule, (update, statements.len()), port).await?;
             }
         }
         drop(settled);

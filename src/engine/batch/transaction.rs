@@ -271,7 +271,7 @@ impl<'f> BatchJob<'f> {
         }
     }
 
-    /// Sends the writes that accompany the client's statement, if they fit into one command.
+    /// Sends the writes that accompany the client's statement.
     async fn change(
         &mut self,
         transaction: &mut TransactionAttempt<'f>,
@@ -279,22 +279,22 @@ impl<'f> BatchJob<'f> {
         statements: usize,
         port: &Port,
     ) -> AttemptResult<NextAction<'f>> {
-        if let Some(rejection) = limits::excess_of_writes(&message, statements) {
-            return self.give_up(transaction, transaction.rule(), rejection, port).await;
-        }
-        let frame = self.exchange(transaction, message, port).await;
-        self.take_change(transaction, transaction.rule(), frame, port).await?;
+        self.add_writes(transaction, transaction.rule(), (message, statements), port).await?;
         AttemptResult::Continue(transaction.next(ActionResult::Done))
     }
 
-    /// Takes the reply to writes that a rule adds.
-    pub(super) async fn take_change(
+    /// Sends writes that a rule adds, if they fit into one command. `message` has that many `statements`.
+    pub(super) async fn add_writes(
         &mut self,
         transaction: &mut TransactionAttempt<'f>,
         rule: &'f Rule,
-        frame: Vec<u8>,
+        (message, statements): (Vec<u8>, usize),
         port: &Port,
     ) -> AttemptResult {
+        if let Some(rejection) = limits::excess_of_writes(&message, statements) {
+            return self.give_up(transaction, rule, rejection, port).await;
+        }
+        let frame = self.exchange(transaction, message, port).await;
         let Some(reply) = transaction.accept(&frame)? else {
             return Box::pin(self.take_failure(transaction, SentCommands::Change, frame, port)).await;
         };
@@ -324,7 +324,9 @@ impl<'f> BatchJob<'f> {
             return self.give_up(transaction, transaction.rule(), rejection, port).await;
         }
         let own = transaction.own;
-        let mut forms = self.forms_by_kind(transaction.index, statement).into_iter();
+        let matches_nothing = transaction.piece.as_ref().is_some_and(|piece| piece.0.is_empty());
+        let forms = if matches_nothing { Vec::new() } else { self.forms_by_kind(transaction.index, statement) };
+        let mut forms = forms.into_iter();
         let mut form = forms.next();
         let (frame, has_failed) = loop {
             let options = EncodeOptions { transaction_begun: self.has_begun_transaction(), ordered: false, own };

@@ -170,7 +170,7 @@ impl ProcedureRun for ReferenceWriteRun {
 }
 
 /// Returns statements that change a document and change it back. There are two because mongod skips a no-op.
-fn touch(id: &OwnedValue) -> [CowDocument<'static>; 2] {
+pub(super) fn touch(id: &OwnedValue) -> [CowDocument<'static>; 2] {
     ["$set", "$unset"].map(|operator| {
         CowDocument::build(|w| {
             w.nested("q", |w| w.nested("_id", |w| w.value("$eq", id.as_value())));

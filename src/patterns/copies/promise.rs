@@ -81,7 +81,7 @@ impl CopiesEntry {
         equality(update.filter.as_document(), self.key.as_str()).is_some()
     }
 
-    fn misshapen(&self) -> Rejection {
+    pub(super) fn misshapen(&self) -> Rejection {
         Rejection::new(
             format!("it would store '{}' as an array, or inside an array of arrays", self.key),
             "Store one key in each document of an array.",

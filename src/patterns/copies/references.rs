@@ -3,8 +3,9 @@
 
 use smallvec::SmallVec;
 
+use super::super::promise::BeforeAndAfter;
 use super::settings::CopiesEntry;
-use crate::document::{Document, Kind, Path, PathLookup, Value, parents};
+use crate::document::{Document, Kind, OwnedValue, Path, PathLookup, Value, parents};
 
 /// The documents that can contain the key of an entry.
 #[derive(Debug, Default)]
@@ -39,6 +40,20 @@ impl CopiesEntry {
     pub fn holders<'d>(&self, document: Document<'d>) -> ReferringDocuments<'d> {
         let path = self.holder.as_ref().map_or("", Path::as_str);
         holders_of(Value::document(document), path, false)
+    }
+
+    /// Returns the keys of the references after a statement that were not there before.
+    pub(super) fn new_keys<'d>(&self, (before, after): BeforeAndAfter<'d>) -> Vec<OwnedValue> {
+        let references = |document: Document<'d>| {
+            let holders = self.holders(document).documents.into_iter();
+            holders.map(|holder| self.reference(holder)).collect::<SmallVec<[Reference<'d>; 4]>>()
+        };
+        let known = before.map(references).unwrap_or_default();
+        let key = |reference: Reference<'d>| match reference {
+            Reference::To(key) if !known.contains(&reference) => Some(key.into()),
+            _ => None,
+        };
+        after.map(references).unwrap_or_default().into_iter().filter_map(key).collect()
     }
 
     /// Returns the reference in this holder.

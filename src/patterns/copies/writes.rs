@@ -13,14 +13,15 @@ use crate::effect::{
     AddedValues, Change, ImageValue, PathOverlap, WrittenBy, equality, inserted, is_position, is_rename_source,
     on_insert, on_stored, only_selection, touch, touched, write,
 };
-use crate::patterns::{Collection, Rejection, plain};
+use crate::patterns::plain::{self, NotPlain};
+use crate::patterns::{Collection, Rejection};
 
 /// Why a write does not pass.
 #[derive(Debug)]
 pub(super) enum Fault {
     Rejected(Rejection),
-    /// docward cannot analyse it.
-    Unclear(Rejection),
+    /// It does not show what it writes.
+    Unclear(NotPlain),
 }
 
 /// The writes of one entry's references.
@@ -250,12 +251,8 @@ impl<'e> ReferenceWrites<'e> {
     }
 
     fn unclear(&self, field: &Path) -> Fault {
-        Fault::Unclear(Rejection::new(
-            format!("it changes '{field}' inside an array, or with an operator whose result docward cannot know"),
-            format!(
-                "Write '{}' together with its copied fields, with $set or with $push of whole elements.",
-                self.entry.key
-            ),
+        Fault::Unclear(format!(
+            "it changes '{field}' inside an array, or with an operator whose result docward cannot know"
         ))
     }
 }

@@ -227,6 +227,7 @@ async fn reject_keeps_originals_that_are_referred_to() {
     assert!(code(&taken) == 11000 && begun.elapsed() < Duration::from_secs(2), "{taken}");
     let upserted = doc! {"$setOnInsert": {"hobbies": [element(1)]}};
     assert!(people.update_one(doc! {"_id": 9}, upserted).upsert(true).await.unwrap().upserted_id.is_some());
+    assert_eq!(people.update_many(doc! {"_id": {"$gte": 9}}, computed(1)).await.unwrap().matched_count, 1);
     assert_eq!(all(&direct, "hobbies").await, [hobby(1)]);
     assert_eq!(
         all(&direct, "people").await[3..],
@@ -258,6 +259,11 @@ rules:
     assert_eq!(people.delete_many(doc! {}).await.unwrap().deleted_count, 3);
 }
 
+/// A pipeline that computes references, so that it is checked.
+fn computed(id: i32) -> Vec<Document> {
+    vec![doc! {"$set": {"hobbies": {"$concatArrays": [[], [{"$literal": element(id)}]]}}}]
+}
+
 /// A client that reads an original in the transaction that refers to it can rely on it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_original_is_deleted_while_a_transaction_refers_to_it() {
@@ -280,10 +286,16 @@ async fn no_original_is_deleted_while_a_transaction_refers_to_it() {
                 return false;
             }
             tokio::time::sleep(Duration::from_millis(u64::from(id as u32 % 3))).await;
-            let person = doc! {"_id": id, "hobbies": [element(id)]};
-            let inserted = database.collection::<Document>("people").insert_one(person).session(&mut session).await;
+            let people = database.collection::<Document>("people");
+            let inserted = if id % 2 == 0 {
+                let person = doc! {"_id": id, "hobbies": [element(id)]};
+                people.insert_one(person).session(&mut session).await.map(drop)
+            } else {
+                let upsert = people.update_one(doc! {"_id": id}, computed(id)).upsert(true);
+                upsert.session(&mut session).await.map(drop)
+            };
             match inserted {
-                Ok(_) => session.commit_transaction().await.is_ok(),
+                Ok(()) => session.commit_transaction().await.is_ok(),
                 Err(_) => {
                     let _ = session.abort_transaction().await;
                     false
