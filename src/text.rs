@@ -3,10 +3,10 @@
 #[cfg(feature = "io")]
 use std::io::{self, ErrorKind};
 
-/// Returns `text` without line breaks and control characters, so that it cannot forge lines.
+/// Returns `text` without line breaks, control characters and changes of direction, so that it cannot forge lines.
 #[must_use]
 pub(crate) fn one_line(text: &str) -> String {
-    let breaks = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+    let breaks = |c: char| c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars().map(|c| if breaks(c) { ' ' } else { c }).collect()
 }
 

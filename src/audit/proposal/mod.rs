@@ -75,8 +75,11 @@ impl CandidateRule {
 
     /// Returns whether its pattern tolerates `unsupported: allow`.
     fn add_variant(&mut self, what: &'static str, pattern: String, note: String, allows: bool) -> bool {
-        let rules = load(&rule("candidate", &self.namespace, &pattern, "enforce"));
-        let excluded = rules.as_ref().err().map(|mistake| format!("it does not load: {mistake}"));
+        let rules = match self.namespace.contains('*') {
+            true => Err("a namespace with `*` means all collections with such a name".to_owned()),
+            false => load(&rule("candidate", &self.namespace, &pattern, "enforce")),
+        };
+        let excluded = rules.as_ref().err().map(|mistake| format!("it does not fit a rule file: {mistake}"));
         let rules = rules.ok();
         let tolerates = rules.iter().flat_map(RuleSet::rules).any(|rule| rule.pattern.tolerates_unsupported());
         self.variants.push(Variant { what, pattern, note, needs_confirmation: false, excluded, allows, rules });
@@ -388,7 +391,8 @@ fn rule(name: &str, namespace: &str, pattern: &str, mode: &str) -> String {
 /// `text` as a YAML string. JSON strings are valid YAML.
 fn quoted(text: &str) -> String {
     let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
-    let word = text.starts_with(|c: char| c.is_ascii_alphabetic());
+    let is_value = ["null", "true", "false"].iter().any(|value| text.eq_ignore_ascii_case(value));
+    let word = text.starts_with(|c: char| c.is_ascii_alphabetic()) && !is_value;
     if plain && word { text.to_owned() } else { serde_json::Value::from(text).to_string() }
 }
 

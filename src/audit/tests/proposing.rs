@@ -137,6 +137,21 @@ fn habits_become_rules_that_load() {
 }
 
 #[test]
+fn names_of_the_traffic_mean_themselves_in_rules() {
+    for (command, expected) in [
+        ("db.c.updateOne({_id: 1}, {$inc: {null: -1}})", "\n    bounds: { field: \"null\", min: 0 }"),
+        ("db.c.updateOne({_id: 1}, {$inc: {True: -1}})", "\n    bounds: { field: \"True\", min: 0 }"),
+        ("db.getCollection('null').updateOne({_id: 1}, {$inc: {n: -1}})", "\n    namespace: d.null"),
+        ("db.getCollection('*').updateOne({_id: 1}, {$inc: {n: -1}})", "No rule proposed"),
+        ("db.getCollection('a*b').deleteMany({})", "means all collections with such a name"),
+        ("db.getCollection('a,b').deleteMany({})", "it does not fit a rule file: `d.a,b` is read as one namespace"),
+    ] {
+        let text = proposed(&[command]);
+        assert!(text.contains(expected), "{command}: {text}");
+    }
+}
+
+#[test]
 fn a_time_without_late_writes_gives_no_rule() {
     let set = |time: &str| {
         format!("db.c.updateOne({{_id: 1}}, {{$set: {{updated_at: ISODate('2026-01-01T00:00:{time}Z')}}}})")
