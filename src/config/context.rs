@@ -118,11 +118,9 @@ impl<'a> ReadContext<'a> {
             NodeValue::Text(text) => Some(Located { value: text.clone(), span }),
             other => {
                 let mut mistake = wrong_type(node, &format!("{what} must be text"));
-                let is_null_word = *other == NodeValue::Null && (span.end - span.start) as usize == "null".len();
-                if is_null_word {
-                    mistake = mistake.note("found `null`");
-                }
-                if is_null_word || matches!(other, NodeValue::Bool(_) | NodeValue::Integer(_) | NodeValue::Float(_)) {
+                if *other == NodeValue::Null && (span.end - span.start) as usize == "null".len() {
+                    mistake = mistake.note("found `null`").help("put it in quotes if it is a name");
+                } else if let NodeValue::Bool(_) | NodeValue::Integer(_) | NodeValue::Float(_) = other {
                     mistake = mistake.help("put it in quotes to make it text");
                 }
                 self.push(mistake);
