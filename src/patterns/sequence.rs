@@ -271,17 +271,17 @@ impl Sequence {
         }
         let field = self.field();
         let is_named = self.is_id() && equality(update.filter.as_document(), "_id").is_some();
-        let is_set_around = |operators: Document<'_>| on_insert(operators).any(|(_, path, _)| field.is_below(path));
+        // Beside a path that names the field's parent, or elements of it, the server rejects `$setOnInsert` of the field.
+        let is_free = |operators: Document<'_>| !on_insert(operators).any(|(_, path, _)| field.is_below(named(path)));
+        let may_add = || update.operators().is_some_and(is_free);
         match plain::inserted(update, field)? {
             PlainWrite::Untouched | PlainWrite::Removed if !self.on_upsert => Ok(Verdict::Forward),
-            PlainWrite::Untouched if update.operators().is_some() => Ok(Verdict::Require(Prerequisite::Number, None)),
+            PlainWrite::Untouched if may_add() => Ok(Verdict::Require(Prerequisite::Number, None)),
             // No driver generates an `_id` that the filter names.
             PlainWrite::Set(value) if self.provided == Provided::Keep && (is_named || !self.is_replaced(value)) => {
                 Ok(provides(value))
             }
-            PlainWrite::Set(value)
-                if !is_named && self.is_replaced(value) && !update.operators().is_none_or(is_set_around) =>
-            {
+            PlainWrite::Set(value) if !is_named && self.is_replaced(value) && may_add() => {
                 Ok(Verdict::Require(Prerequisite::Number, None))
             }
             PlainWrite::Set(_) => Ok(self.only_stored(update, None)),
@@ -360,6 +360,12 @@ impl Sequence {
             "Leave the field out. A replacement may contain the stored number.",
         )
     }
+}
+
+/// Returns a path up to its first positional operator.
+fn named(path: &[u8]) -> &[u8] {
+    let end = path.windows(2).position(|two| two == b".$");
+    end.and_then(|end| path.get(..end)).unwrap_or(path)
 }
 
 /// Returns the verdict for a client's value: it passes, and the sequence does not assign its whole numbers again.

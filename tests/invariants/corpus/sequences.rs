@@ -557,6 +557,14 @@ fn unknown_on_insert() -> Vec<Entry> {
             holds: |seen| seen.code() == 0 && seen.stored == [doc! { "_id": 1, "x": 2, "no": 7 }],
         },
         Entry {
+            name: "sequence: an upsert that writes elements of the array around the number",
+            rules: &[SEQUENCE_INSIDE],
+            stored: vec![doc! { "_id": 1, "a": [{ "x": 1 }] }],
+            steps: vec![upsert(one(), doc! { "$set": { "a.$[].x": 2 } })],
+            must: "changes a stored one",
+            holds: |seen| seen.code() == 0 && seen.stored == [doc! { "_id": 1, "a": [{ "x": 2 }] }],
+        },
+        Entry {
             name: "a checked pipeline that gives the _id another numeric type",
             rules: &[SEQUENCE],
             stored: vec![doc! { "_id": 1, "no": 7 }],
