@@ -24,5 +24,4 @@ pub use number::{add_numbers, as_double, compare_numbers, compare_sum, is_finite
 pub use owned::CowDocument;
 pub use path::{Path, PathLookup, is_at_or_below, parents, paths_overlap, rest_below};
 pub use value::{Kind, OwnedValue, Value};
-pub(crate) use writer::array;
 pub use writer::{ArrayWriter, ValueSlot, Writer, document};

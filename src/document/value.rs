@@ -321,11 +321,6 @@ impl OwnedValue {
         Self::fixed(Kind::Document, bytes)
     }
 
-    /// The bytes of an array that [`Writer`](super::Writer) wrote.
-    pub(super) fn array(bytes: Vec<u8>) -> Self {
-        Self { kind: Kind::Array, bytes: smallvec::SmallVec::from_vec(bytes) }
-    }
-
     /// Returns an int32 if the number fits, otherwise an int64.
     pub fn integer(number: i64) -> Self {
         i32::try_from(number).map_or_else(|_| Self::int64(number), Self::int32)

@@ -1,7 +1,7 @@
 //! Builds BSON from front to back in one buffer. Nested documents are written in place and their length prefixes are
 //! patched afterwards, so a rewrite needs one allocation.
 
-use super::{Document, Element, Kind, OwnedValue, Value};
+use super::{Document, Element, Kind, Value};
 
 /// Appends fields to an open document in `out`.
 #[derive(Debug)]
@@ -28,13 +28,6 @@ pub fn document(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
     Writer::document(&mut out, write);
     out
-}
-
-/// Returns a new array.
-pub(crate) fn array(write: impl FnOnce(&mut ArrayWriter<'_>)) -> OwnedValue {
-    let mut bytes = Vec::with_capacity(128);
-    ArrayWriter::array_in(&mut bytes, write);
-    OwnedValue::array(bytes)
 }
 
 impl<'b> Writer<'b> {

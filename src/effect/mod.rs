@@ -1,45 +1,36 @@
-//! The effect of a statement on documents, one model for all patterns.
+//! What a statement shows of its effect on documents. `patterns::plain` decides with it which forms are plain.
 //!
-//! For any field path it answers two questions. [`change`] returns the value of the field in a stored document after
-//! the statement. [`inserted`] returns the document that an insert or an upsert adds. That document is built as in
-//! mongod: first the equalities of the filter (`pins.rs`), then the operators (`upsert.rs`). Results that are not
-//! certain are `Unclear` or `Unknown`. [`items`] and [`growths`] return how arrays and whole documents can grow.
+//! [`change`] returns the value of a field in a stored document after the statement, `pins.rs` the equalities of a filter,
+//! [`items`] and [`growths`] how arrays and whole documents can grow. Results that are not certain are `Unclear`.
 //!
-//! The model follows the server's source in `src/mongo/db/update/` (`update_driver.cpp`, `path_support.cpp`, one file
-//! for each operator). `tests/patterns/effect.rs` compares it with a real mongod.
+//! It follows the server's source in `src/mongo/db/update/` (`path_support.cpp`, one file for each operator).
+//! `tests/patterns/effect.rs` compares it with a real mongod.
 
-mod arithmetic;
-mod fields;
-mod image;
 mod items;
 mod length;
 mod matched;
-mod node;
 mod operators;
 mod pins;
-mod upsert;
 
 use std::cmp::Ordering;
 
 use crate::command::{Modification, Operation};
 use crate::document::{Document, Element, Kind, Path, PathLookup, Value, compare_numbers};
 
-pub use image::{Image, Inserted};
 pub use items::{AddedValues, each, item_count};
 pub use length::{
     EMPTY_LENGTH, Growth, GrowthKind, IdLength, InsertedLength, added_by_stages, around_length, element_length,
     growths, inserted_length, stored_id_length, update_growths,
 };
 pub use matched::{only_selection, selects_only};
-pub use node::ImageValue;
 pub use operators::{
     PathOverlap, TouchedPaths, Write, index, is_position, is_rename_source, is_rename_target, on_insert, on_stored,
     position, touch, touched, without_positions, write,
 };
 pub use pins::{
-    equality, id_pins_agree, is_equal, may_match_nothing, never_matching, pins_agree, pins_inside, uses_expr,
+    equality, id_pins_agree, is_equal, may_match_nothing, never_matching, pinned_roots, pins_agree, pins_inside,
+    uses_expr,
 };
-pub use upsert::Equalities;
 
 /// The effect of a statement on one field of a stored document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,16 +115,4 @@ fn of_lookup<'s>(found: PathLookup<'s>, written: WrittenBy<'s>) -> Change<'s> {
 /// Returns whether the server treats two numbers as equal. Their types may differ.
 pub fn is_same_number(one: Value<'_>, other: Value<'_>) -> bool {
     compare_numbers(one, other).is_some_and(Ordering::is_eq)
-}
-
-/// Returns the document that the statement may add: that of an insert, or the result of an upsert's filter and
-/// update. Returns `None` if the statement cannot insert or the server fails the upsert.
-pub fn inserted<'s>(operation: &'s Operation<'_>) -> Option<Inserted<'s>> {
-    match operation {
-        Operation::Insert(insert) => Some(Image::of_document(insert.document.as_document()).into()),
-        Operation::Update(update) if update.upsert => {
-            upsert::of_upsert(update.filter.as_document(), &update.modification)
-        }
-        Operation::Update(_) | Operation::Delete(_) => None,
-    }
 }

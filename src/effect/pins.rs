@@ -31,17 +31,6 @@ impl<'f> PinnedPath<'f> {
     pub(super) fn root(&self) -> &'f [u8] {
         self.path.split(|byte| *byte == b'.').next().unwrap_or(self.path)
     }
-
-    /// Returns whether both are on one path or one is inside the other.
-    pub(super) fn overlaps(&self, other: &Self) -> bool {
-        paths_overlap(self.path, other.path)
-    }
-
-    /// Returns whether two different values of one path may be equal for the server.
-    pub(super) fn may_equal(&self, other: &Self) -> bool {
-        let (Some(own), Some(other)) = (self.value, other.value) else { return true };
-        own != other && may_be_equal(own, other)
-    }
 }
 
 pub(super) type Pins<'f> = SmallVec<[PinnedPath<'f>; 4]>;
@@ -56,6 +45,11 @@ pub(super) fn pins_and_emptiness(filter: Document<'_>) -> (Pins<'_>, bool) {
     let mut pins = Pins::new();
     let matches_nothing = collect(filter, true, 0, &mut pins);
     (pins, matches_nothing)
+}
+
+/// Returns the names of the top-level fields that an upsert inserts, or may insert, from its filter.
+pub fn pinned_roots<'f>(filter: Document<'f>) -> impl Iterator<Item = &'f [u8]> {
+    pins(filter).into_iter().map(|pin| pin.root())
 }
 
 /// Returns whether the server can build a document from the equalities. It fails if two are on one path or one is

@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use super::Now;
 use super::evaluation::Evaluated;
 use super::merge::{self, MergedResults};
 use super::outcome::RuleOutcomes;
@@ -52,6 +53,7 @@ pub(super) struct BatchJob<'f> {
     command: Command<'f>,
     batch: WriteBatch<'f>,
     evaluated: Vec<Evaluated<'f, 'f>>,
+    now: Now,
     /// The rules that may have applied to an earlier send.
     doubt: Option<&'f Doubt>,
     /// The numbers that counters must still be asked for, the last first.
@@ -104,12 +106,14 @@ impl<'f> BatchJob<'f> {
         command: Command<'f>,
         batch: WriteBatch<'f>,
         evaluated: Vec<Evaluated<'f, 'f>>,
+        now: Now,
         doubt: Option<&'f Doubt>,
     ) -> Box<Self> {
         let mut job = Box::new(Self {
             command,
             batch,
             evaluated,
+            now,
             doubt,
             demands: Vec::new(),
             provided: Vec::new(),

@@ -12,6 +12,7 @@ use super::outcome::RuleOutcomes;
 use crate::command::{Statement, WriteBatch};
 use crate::document::Path;
 use crate::patterns::{Context, Rejection};
+use crate::rules::Rule;
 
 /// Statements, and bytes of them, that are evaluated before yielding to other connections: some hundred microseconds
 /// of work.
@@ -44,7 +45,7 @@ impl<'r, 'a> BatchEvaluation<'r, 'a> {
         let mut rest = std::mem::take(&mut batch.statements);
         rest.reverse();
         let evaluated = Vec::with_capacity(rest.len());
-        let compared = applicable_rules_of.iter().map(ComparedFields::new).collect();
+        let compared = applicable_rules_of.iter().map(|rules| ComparedFields::new(enforced(rules))).collect();
         Self {
             applicable_rules_of,
             compared,
@@ -64,14 +65,7 @@ impl<'r, 'a> BatchEvaluation<'r, 'a> {
             bytes += statement.source_length();
             let applicable_rules = self.applicable_rules_of.get(statement.namespace).unwrap_or(&none);
             let compared = self.compared.get(statement.namespace).unwrap_or(&nothing);
-            let context = Context {
-                now: now.milliseconds,
-                comment: batch.comment,
-                variables: batch.variables,
-                namespace: batch.namespace(&statement),
-                versions: &compared.versions,
-                deciding: &compared.deciding,
-            };
+            let context = compared.context(now, batch, &statement);
             self.evaluated.push(Evaluated::new(statement));
             let Some(evaluated) = self.evaluated.last_mut() else { break };
             evaluated.evaluate(applicable_rules, &context, outcomes);
@@ -124,23 +118,39 @@ impl RejectionTexts {
 
 /// The fields that rules on a namespace compare.
 #[derive(Debug, Default)]
-struct ComparedFields<'r> {
+pub(super) struct ComparedFields<'r> {
     /// Clients' filters compare them to check that a document is unchanged since it was read.
     versions: SmallVec<[&'r Path; 1]>,
     deciding: SmallVec<[&'r Path; 3]>,
 }
 
 impl<'r> ComparedFields<'r> {
-    fn new(applicable_rules: &ApplicableRules<'r>) -> Self {
+    pub(super) fn new(enforced: impl Iterator<Item = &'r Rule>) -> Self {
         let mut compared = Self::default();
-        // A rule looks only at those of others.
-        if applicable_rules.len() < 2 {
-            return compared;
-        }
-        for rule in enforced(applicable_rules) {
+        let mut count = 0;
+        for rule in enforced {
+            count += 1;
             compared.versions.extend(rule.pattern.version());
             compared.deciding.extend(rule.pattern.deciding_fields());
         }
-        compared
+        // A rule looks only at those of others.
+        if count < 2 { Self::default() } else { compared }
+    }
+
+    /// Returns what the rules look at besides a statement of the batch.
+    pub(super) fn context<'c, 'a: 'c>(
+        &'c self,
+        now: Now,
+        batch: &WriteBatch<'a>,
+        statement: &Statement<'_>,
+    ) -> Context<'c> {
+        Context {
+            now: now.milliseconds,
+            comment: batch.comment,
+            variables: batch.variables,
+            namespace: batch.namespace(statement),
+            versions: &self.versions,
+            deciding: &self.deciding,
+        }
     }
 }

@@ -373,20 +373,13 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         !self.checked.is_empty() || self.prerequisites.has_procedure()
     }
 
-    /// The statement with everything that is added after its evaluation: numbers, as the longest possible one, and what
-    /// its procedures add.
+    /// The statement with the numbers that are added after its evaluation, as the longest possible one.
     fn widest(&self) -> Cow<'_, Statement<'a>> {
         /// The number with the most bytes.
         const LONGEST: i64 = i64::MAX;
         let numbered =
             |statement: Cow<'_, Statement<'a>>, one: NumberRule<'_>| Cow::Owned(one.with_number(&statement, LONGEST));
-        let statement = self.prerequisites.numbers().fold(Cow::Borrowed(&self.statement), numbered);
-        self.prerequisites.procedures().fold(statement, |statement, (_, procedure)| {
-            match procedure.widest(&statement.operation) {
-                Some(operation) => Cow::Owned(statement.with(operation)),
-                None => statement,
-            }
-        })
+        self.prerequisites.numbers().fold(Cow::Borrowed(&self.statement), numbered)
     }
 
     /// Adds the conditions that a rule requires of the widest statement. They must be known before it is planned how to
@@ -396,18 +389,13 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         if rule.pattern.check_final(&widest).is_ok() {
             return;
         }
-        match (rule.pattern.verdict(&widest, context), &self.statement.operation) {
-            (Verdict::Rewrite(rewrite), Operation::Update(own)) => {
-                let Operation::Update(restricted) = rewrite.operation else { return };
-                let operation = Operation::Update(Update { conditions: restricted.conditions, ..own.clone() });
-                let verdict = Verdict::Rewrite(Rewrite { operation, ..rewrite });
-                self.take(rule, Enforcement::Enforce, verdict, context, outcomes);
-            }
-            // A number is checked when it is known.
-            (verdict @ (Verdict::Reject(_) | Verdict::Unsupported(_)), _) if self.prerequisites.has_procedure() => {
-                self.take(rule, Enforcement::Enforce, verdict, context, outcomes);
-            }
-            _ => {}
+        if let (Verdict::Rewrite(rewrite), Operation::Update(own)) =
+            (rule.pattern.verdict(&widest, context), &self.statement.operation)
+        {
+            let Operation::Update(restricted) = rewrite.operation else { return };
+            let operation = Operation::Update(Update { conditions: restricted.conditions, ..own.clone() });
+            let verdict = Verdict::Rewrite(Rewrite { operation, ..rewrite });
+            self.take(rule, Enforcement::Enforce, verdict, context, outcomes);
         }
     }
 

@@ -156,7 +156,7 @@ impl<'f> Unevaluated<'f> {
         }
         let Self { command, batch, evaluation } = *self;
         let evaluated = incoming.evaluated(evaluation);
-        BatchJob::new(command, batch, evaluated, incoming.doubt()).check_and_send(port).await
+        BatchJob::new(command, batch, evaluated, incoming.now, incoming.doubt()).check_and_send(port).await
     }
 }
 
@@ -295,7 +295,7 @@ impl<'f> Incoming<'f> {
                 ControlFlow::Continue(changes) => batch.body_changes = changes,
                 ControlFlow::Break(step) if self.doubt().is_some() && command.session().is_retryable_write() => {
                     let statements = std::mem::take(&mut batch.statements).into_iter().map(Evaluated::new);
-                    let job = BatchJob::new(command, batch, statements.collect(), self.doubt());
+                    let job = BatchJob::new(command, batch, statements.collect(), self.now, self.doubt());
                     return Ok(MessagePlan::Rejection(job, step));
                 }
                 ControlFlow::Break(step) => return Ok(MessagePlan::last(step)),
@@ -308,7 +308,7 @@ impl<'f> Incoming<'f> {
         if !evaluation.take_turn(&batch, self.now, outcomes) {
             return Ok(MessagePlan::Evaluation(Box::new(Unevaluated { command, batch, evaluation })));
         }
-        let job = BatchJob::new(command, batch, self.evaluated(evaluation), self.doubt());
+        let job = BatchJob::new(command, batch, self.evaluated(evaluation), self.now, self.doubt());
         if job.asks_for_earlier_sends() || job.needs_privileges(&client_state.privileges) {
             return Ok(MessagePlan::Questions(job));
         }

@@ -159,7 +159,7 @@ impl Pattern for Bucket {
     }
 
     /// The count is that of the elements, and a new bucket has its time.
-    fn settle(&self, before: Option<Document<'_>>, after: Document<'_>, _: &Facts<'_, '_>) -> Vec<Settled<'_>> {
+    fn settle(&self, before: Option<Document<'_>>, after: Document<'_>, _: &Facts<'_, '_>) -> Vec<Settled> {
         let is_wrong = |length: &i64| match self.count.lookup(after) {
             PathLookup::Found(count) => count.as_whole() != Some(*length),
             PathLookup::Missing => true,
@@ -168,8 +168,8 @@ impl Pattern for Bucket {
         let count = self.length(after).ok().filter(is_wrong);
         let opened =
             self.opened.as_ref().filter(|opened| before.is_none() && opened.lookup(after) == PathLookup::Missing);
-        let count = count.map(|length| Settled { field: &self.count, value: Some(OwnedValue::integer(length)) });
-        count.into_iter().chain(opened.map(|field| Settled { field, value: None })).collect()
+        let count = count.map(|length| Settled::value(&self.count, OwnedValue::integer(length)));
+        count.into_iter().chain(opened.map(Settled::server_time)).collect()
     }
 
     fn promise(

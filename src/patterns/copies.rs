@@ -136,7 +136,7 @@ impl Pattern for Copies {
         facts: &Facts<'_, '_>,
     ) -> Result<(), Broken> {
         let Some(after) = after else { return Ok(()) };
-        let mut entries = self.entries.iter().filter(|entry| entry.into.is(facts.namespace));
+        let mut entries = self.entries.iter().filter(|entry| entry.into.is(facts.context.namespace));
         Ok(entries.try_for_each(|entry| entry.promise(before, after, facts))?)
     }
 

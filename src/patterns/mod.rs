@@ -62,7 +62,7 @@ pub use mode::Mode;
 use numbering::Numbering;
 pub use plain::may_have_checked;
 pub use procedure::{PlainField, Procedures};
-pub use promise::{BeforeAndAfter, Broken, Facts, Settled, replaces_by_pipeline, stage_targets};
+pub use promise::{BeforeAndAfter, Broken, Facts, Settled, SettledValue, replaces_by_pipeline, stage_targets};
 pub use rejection::{MAX_REASON_LENGTH, NoEffect, NoEffectKind, Rejection};
 pub use requirement::Requirement;
 pub use stored_data::{Backfill, DataCheck, Search};
@@ -356,7 +356,7 @@ pub trait Pattern {
 
     /// Returns what the rule sets in a document that a checked statement has inserted (`before` is `None`) or changed, before
     /// its promise is checked.
-    fn settle(&self, before: Option<Document<'_>>, after: Document<'_>, facts: &Facts<'_, '_>) -> Vec<Settled<'_>> {
+    fn settle(&self, before: Option<Document<'_>>, after: Document<'_>, facts: &Facts<'_, '_>) -> Vec<Settled> {
         let _ = (before, after, facts);
         Vec::new()
     }

@@ -8,7 +8,7 @@ use std::fmt::Debug;
 
 use super::{Collection, NoEffect, Rejection};
 use crate::command::Operation;
-use crate::document::{CowDocument, Document, Path};
+use crate::document::{CowDocument, Document, Path, Value};
 
 /// The field that is set and unset again to cause a write conflict. It is never visible outside the transaction.
 pub(super) const TOUCH: &str = "_docward_touch";
@@ -35,7 +35,7 @@ impl ProcedureRun for ApplyOnly {
     fn next<'a>(&mut self, operation: &Operation<'a>, result: ActionResult<'_>) -> NextAction<'a> {
         match result {
             ActionResult::Start => NextAction::Apply(operation.clone()),
-            ActionResult::Documents(_) | ActionResult::Done => NextAction::Finish,
+            ActionResult::Documents(_) | ActionResult::Done | ActionResult::Applied { .. } => NextAction::Finish,
         }
     }
 }
@@ -43,13 +43,6 @@ impl ProcedureRun for ApplyOnly {
 /// Begins runs: one for each attempt at a transaction.
 pub trait Procedure: Debug + Send + Sync {
     fn begin(&self) -> Box<dyn ProcedureRun>;
-
-    /// Returns `operation` with everything that the procedure can add to the document that it changes or inserts; `None`
-    /// if it adds nothing of a known size. Other rules add their conditions for it before the first attempt.
-    fn widest<'a>(&self, operation: &Operation<'a>) -> Option<Operation<'a>> {
-        let _ = operation;
-        None
-    }
 
     /// What it means if the statement has no effect; `None`: nothing for the rule.
     fn no_effect(&self) -> Option<NoEffect> {
@@ -76,8 +69,13 @@ pub enum ActionResult<'r> {
     /// There was no action yet.
     Start,
     Documents(&'r [Document<'r>]),
-    /// A change or the client's statement has been executed.
+    /// A change has been executed.
     Done,
+    /// The client's statement has been executed.
+    Applied {
+        /// The `_id` of the document that it has inserted as an upsert.
+        inserted: Option<Value<'r>>,
+    },
 }
 
 /// The next action in the transaction.

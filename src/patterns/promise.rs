@@ -2,8 +2,8 @@
 
 use smallvec::SmallVec;
 
-use super::Rejection;
-use crate::command::{Modification, Namespace, Operation, Statement};
+use super::{Context, Rejection};
+use crate::command::{Modification, Operation, Statement};
 use crate::document::{Document, OwnedValue, Path, Value, paths_overlap};
 use crate::effect::{on_stored, without_positions};
 use crate::shell::value_text;
@@ -26,12 +26,33 @@ impl From<Rejection> for Broken {
     }
 }
 
-/// A field that a rule sets in a document that a checked statement has written.
+/// A field that a rule changes in a document that a checked statement has written.
 #[derive(Debug, Clone)]
-pub struct Settled<'p> {
-    pub field: &'p Path,
-    /// `None`: the server's time.
-    pub value: Option<OwnedValue>,
+pub struct Settled {
+    pub field: Path,
+    pub value: SettledValue,
+}
+
+/// What a rule leaves in such a field.
+#[derive(Debug, Clone)]
+pub enum SettledValue {
+    Value(OwnedValue),
+    Removed,
+    ServerTime,
+}
+
+impl Settled {
+    pub(super) fn value(field: &Path, value: impl Into<OwnedValue>) -> Self {
+        Self { field: field.clone(), value: SettledValue::Value(value.into()) }
+    }
+
+    pub(super) fn removed(field: &Path) -> Self {
+        Self { field: field.clone(), value: SettledValue::Removed }
+    }
+
+    pub(super) fn server_time(field: &Path) -> Self {
+        Self { field: field.clone(), value: SettledValue::ServerTime }
+    }
 }
 
 /// The values of a field in a document; several if its path leads through arrays.
@@ -40,7 +61,7 @@ pub(super) type Held<'d> = SmallVec<[Value<'d>; 1]>;
 /// What the documents do not show of a statement.
 #[derive(Debug, Clone)]
 pub struct Facts<'s, 'o> {
-    pub(super) namespace: Namespace<'s>,
+    pub(super) context: Context<'s>,
     /// Whether the statement has a collation.
     pub(super) folds: bool,
     statement: &'s Statement<'o>,
@@ -62,7 +83,7 @@ impl<'s, 'o> Facts<'s, 'o> {
     /// stages and replacements name all. `reserved`: numbers for the inserted document, each with its field.
     pub fn new(
         statement: &'s Statement<'o>,
-        namespace: Namespace<'s>,
+        context: Context<'s>,
         reserved: impl Iterator<Item = (&'s Path, i64)>,
     ) -> Self {
         let targets = match &statement.operation {
@@ -76,7 +97,7 @@ impl<'s, 'o> Facts<'s, 'o> {
             },
         };
         let folds = statement.option("collation").is_some();
-        Self { namespace, folds, statement, targets, reserved: reserved.collect() }
+        Self { context, folds, statement, targets, reserved: reserved.collect() }
     }
 
     /// Returns the statement, for what its filter names by equality and which operator names a field.

@@ -203,21 +203,24 @@ impl Pattern for Queue {
     }
 
     /// A new job has all fields of the lease, and a free one that is locked has its claim counted and timed.
-    fn settle(&self, before: Option<Document<'_>>, after: Document<'_>, _: &Facts<'_, '_>) -> Vec<Settled<'_>> {
-        let fields = match before {
+    fn settle(&self, before: Option<Document<'_>>, after: Document<'_>, _: &Facts<'_, '_>) -> Vec<Settled> {
+        match before {
             None => {
                 let lacking =
                     self.new_fields(0).into_iter().filter(|(field, _)| field.lookup(after) == PathLookup::Missing);
-                // The server knows the time.
-                lacking.map(|(field, value)| (field, Some(value).filter(|_| *field != self.locked_at))).collect()
+                let settled = |(field, value): (&Path, OwnedValue)| match *field == self.locked_at {
+                    true => Settled::server_time(field),
+                    false => Settled::value(field, value),
+                };
+                lacking.map(settled).collect()
             }
             Some(before) if self.is_claimed_by(before, after) => {
                 let next = attempts::next(self.held(before, &self.attempts));
-                next.map_or(Vec::new(), |next| vec![(&self.attempts, Some(next)), (&self.locked_at, None)])
+                let counted = |next| vec![Settled::value(&self.attempts, next), Settled::server_time(&self.locked_at)];
+                next.map_or(Vec::new(), counted)
             }
             Some(_) => Vec::new(),
-        };
-        fields.into_iter().map(|(field, value)| Settled { field, value }).collect()
+        }
     }
 
     fn promise(

@@ -34,7 +34,7 @@ use crate::command::{Modification, Namespace, Operation, Statement, StatementKin
 use crate::config::keys::{Boolean, Constraint, Declaration, DeclaredScalar, Keys, Keywords, Setting};
 use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, Element, Kind, OwnedValue, Path, PathLookup, Value, Writer, edit};
-use crate::effect::{Equalities, equality, is_empty_timestamp, is_equal, may_match_nothing};
+use crate::effect::{equality, is_empty_timestamp, is_equal, may_match_nothing, pinned_roots};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -252,14 +252,14 @@ impl Pattern for Replacement {
     }
 
     /// The version after the stored one, unless the statement has written a higher one.
-    fn settle(&self, before: Option<Document<'_>>, after: Document<'_>, facts: &Facts<'_, '_>) -> Vec<Settled<'_>> {
+    fn settle(&self, before: Option<Document<'_>>, after: Document<'_>, facts: &Facts<'_, '_>) -> Vec<Settled> {
         let Some(version_field) = self.version_field.as_ref().filter(|_| self.counts(facts)) else { return Vec::new() };
         let (old, new) =
             (before.map_or(NONE, |before| stored_version(before, version_field)), stored_version(after, version_field));
         let is_unchanged = before.is_none() && new.kind == Kind::Null || before.is_some() && is_equal(old, new);
         let next = next_version(old)
             .filter(|_| is_unchanged && !matches!(version_field.lookup(after), PathLookup::Blocked(_)));
-        next.into_iter().map(|next| Settled { field: version_field, value: Some(next) }).collect()
+        next.into_iter().map(|next| Settled::value(version_field, next)).collect()
     }
 
     fn promise(
@@ -512,8 +512,7 @@ impl Replacement {
             let has_version = version.is_some_and(|version| version.root().as_bytes() == *root);
             *root != b"_id" && (has_version || document.get(root).is_none())
         };
-        let equalities = if update.upsert { Equalities::of_filter(filter) } else { None };
-        if let Some(root) = equalities.and_then(|equalities| equalities.roots().find(is_missing)) {
+        if let Some(root) = pinned_roots(filter).find(|root| update.upsert && is_missing(root)) {
             let field = String::from_utf8_lossy(root);
             return Err(format!("it is an upsert with '{field}' in the filter but not in the document"));
         }

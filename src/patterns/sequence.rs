@@ -187,7 +187,7 @@ impl Pattern for Sequence {
     }
 
     /// An inserted document gets the number that is reserved for it, and a replacement keeps the stored one.
-    fn settle(&self, before: Option<Document<'_>>, after: Document<'_>, facts: &Facts<'_, '_>) -> Vec<Settled<'_>> {
+    fn settle(&self, before: Option<Document<'_>>, after: Document<'_>, facts: &Facts<'_, '_>) -> Vec<Settled> {
         let (field, replaces) = (self.field(), self.provided == Provided::Replace);
         let kept = match before {
             None => facts.reserved(field).map(OwnedValue::integer),
@@ -202,7 +202,7 @@ impl Pattern for Sequence {
             PathLookup::Missing => true,
             PathLookup::Blocked(_) => false,
         };
-        kept.filter(|_| lacks).map(|value| Settled { field, value: Some(value) }).into_iter().collect()
+        kept.filter(|_| lacks).map(|value| Settled::value(field, value)).into_iter().collect()
     }
 
     fn numbering(&self) -> Option<&dyn Numbering> {

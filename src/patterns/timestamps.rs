@@ -19,11 +19,11 @@
 mod hide;
 mod increment;
 mod inserts;
-mod operators;
 mod pins;
 mod pipeline;
 mod registers;
 mod settings;
+mod settled;
 mod stored;
 mod template;
 mod times;
@@ -33,23 +33,26 @@ mod writes;
 use super::filter::remade;
 use super::literal;
 use super::plain;
+use super::promise::{Broken, Facts, Settled, is_related, stage_targets};
 use super::stored_data::DataCheck;
 use super::{
-    AnyPattern, Applicability, CommandVerdict, Context, NoEffectCause, NoEffectKind, Pattern, Prerequisite, Procedures,
+    AnyPattern, Applicability, CommandVerdict, Context, NoEffect, NoEffectCause, NoEffectKind, Pattern, Procedures,
     Rejection, Requirement, Verdict, WeakerSetting, WholeCommand, applicability_for_content,
 };
 use crate::command::{CommandClass, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
 use crate::config::{Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, Path, Value};
-use operators::{OperatorsProcedure, STALE};
-use pins::without_time;
+use pins::{Pinned, without_time};
 use pipeline::StageWriter;
 use registers::decides;
 pub use settings::Timestamps;
 use settings::{TimeSource, TimestampScope, TimestampedFields, WithoutSource};
 use touches::{set_value, utf8};
 use writes::PathWrites;
+
+/// What the reply shows if an update has no effect.
+const STALE: NoEffect = NoEffect::stale("it changed nothing: what is stored is as new or newer");
 
 impl Pattern for Timestamps {
     fn declaration() -> Declaration {
@@ -118,6 +121,19 @@ impl Pattern for Timestamps {
         Procedures::Updates
     }
 
+    fn settle(&self, before: Option<Document<'_>>, after: Document<'_>, facts: &Facts<'_, '_>) -> Vec<Settled> {
+        self.settled(before, after, facts)
+    }
+
+    fn promise(
+        &self,
+        before: Option<Document<'_>>,
+        after: Option<Document<'_>>,
+        facts: &Facts<'_, '_>,
+    ) -> Result<(), Broken> {
+        after.map_or(Ok(()), |after| self.check_written(before, after, facts))
+    }
+
     fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {
         applicability_for_content(kind)
     }
@@ -130,16 +146,10 @@ impl Pattern for Timestamps {
                 Modification::Operators(operators) => self.update(update, operators.as_document(), context),
                 Modification::Replacement(document) => self.replacement(update, document.as_document(), context),
                 Modification::ClientPipeline(_) if self.is_apart(update) => Ok(Verdict::Forward),
-                Modification::ClientPipeline(_) | Modification::Pipeline(_) => Ok(Verdict::client_pipeline()),
+                Modification::ClientPipeline(_) | Modification::Pipeline(_) => self.pipeline(update),
             },
         };
-        match evaluated {
-            Ok(Verdict::Require(Prerequisite::Procedure(_), _)) if statement.option("collation").is_some() => {
-                unsupported("it has a collation")
-            }
-            Ok(verdict) => verdict,
-            Err(rejection) => Verdict::Reject(rejection),
-        }
+        evaluated.unwrap_or_else(Verdict::Reject)
     }
 
     fn looks_at_comment(&self) -> bool {
@@ -177,6 +187,26 @@ impl Timestamps {
         is_listed && plain::is_apart(update, self.registers().chain(&store))
     }
 
+    /// Evaluates a client's pipeline. It may change protected fields only by value: then it has been read as operators.
+    fn pipeline<'a>(&self, update: &Update<'_>) -> Result<Verdict<'a>, Rejection> {
+        let computes = |field: &str| {
+            Rejection::new(
+                format!("it computes {field}, which is protected: the result would depend on the order of writes"),
+                "Use $set with the value from the source.",
+            )
+        };
+        let TimestampedFields::Listed(_) = self.fields else { return Err(computes("all fields")) };
+        let store = Path::parse(&self.store);
+        if let Modification::ClientPipeline(stages) = update.modification.meaning()
+            && let Some(targets) = stage_targets(*stages)
+            && let Some(named) =
+                self.registers().chain(&store).find(|field| targets.iter().any(|path| is_related(field, path)))
+        {
+            return Err(computes(&format!("'{named}'")));
+        }
+        Ok(Verdict::not_plain("it is a pipeline that may change protected fields"))
+    }
+
     /// The top-level field that holds the timestamps.
     pub fn store(&self) -> &str {
         &self.store
@@ -197,7 +227,10 @@ impl Timestamps {
             all_sent &= self.sent_for(&touches.timestamps, touched.path).is_some();
         }
         let is_other = |path: &[u8]| decides(context, path) || protected.clone().any(|touched| touched.path == path);
-        let mut pinned = self.pinned(update, is_other)?;
+        let (mut pinned, mut not_plain) = match self.pinned(update, is_other) {
+            Ok(pinned) => (pinned, None),
+            Err(part) => (Pinned::default(), Some(part)),
+        };
         // A $setOnInsert of protected fields does not change them in stored documents.
         let by_operators = writes_protected;
         if touches.timestamps.is_empty() && protected.clone().all(|touched| touched.operator == b"$setOnInsert") {
@@ -207,7 +240,7 @@ impl Timestamps {
             }
         }
         if !writes_protected && pinned.paths.is_empty() {
-            return Ok(Verdict::Forward);
+            return Ok(not_plain.map_or(Verdict::Forward, Verdict::not_plain));
         }
         // An upsert would insert the filter's equalities with a timestamp.
         if touches.resets {
@@ -223,44 +256,27 @@ impl Timestamps {
                 found.map_err(|rejection| if by_operators { rejection } else { without_time(&pinned, rejection) })?
             }
         };
-        if !writes_protected {
-            return Ok(match time {
-                Some(time) => {
-                    pinned.require_certain()?;
-                    let operators = Modification::Operators(self.timestamped_on_insert(operators, &pinned, time));
-                    Verdict::rewrite(remade(update, update.filter.clone(), operators, true))
-                }
-                None => Verdict::Forward,
-            });
-        }
         if time.is_none() && touches.timestamps.is_empty() {
             return Ok(Verdict::Forward);
         }
-        // The only timestamp is set already.
+        let mut changes = self.changes(update, &touches, time)?;
         let on_insert = match time {
             Some(time) if self.per == TimestampScope::Field => pinned.at(time),
+            // The only timestamp is set already.
             _ => Vec::new(),
         };
-        let mut changes = match self.changes(update, &touches, time)? {
-            Ok(changes) => changes,
-            Err(verdict) => return Ok(verdict),
-        };
+        if writes_protected && !on_insert.is_empty() && pinned.id {
+            not_plain = not_plain.or(Some("as an upsert it could insert protected fields from its filter".to_owned()));
+        }
+        if let Some(part) = not_plain.or(changes.obstacle.take().filter(|_| writes_protected)) {
+            return Ok(Verdict::not_plain(part));
+        }
+        if !writes_protected {
+            let Some(time) = time else { return Ok(Verdict::Forward) };
+            let operators = Modification::Operators(self.timestamped_on_insert(operators, &pinned, time));
+            return Ok(Verdict::rewrite(remade(update, update.filter.clone(), operators, true)));
+        }
         let writes = PathWrites::new(changes.writes)?;
-        if !on_insert.is_empty() && pinned.id {
-            changes.obstacle.get_or_insert_with(|| {
-                Rejection::new(
-                    "as an upsert it could insert protected fields from its filter, and it can change many documents",
-                    "Use updateOne.",
-                )
-            });
-        }
-        if let Some(obstacle) = changes.obstacle {
-            pinned.require_certain()?;
-            return Ok(match update.multi {
-                true => Verdict::Unsupported(obstacle),
-                false => Verdict::procedure(OperatorsProcedure::new(self, &changes.protected, &on_insert)),
-            });
-        }
         let stage = StageWriter::new(&self.forms).update(writes.tree(), &changes.protected, &on_insert);
         let modification = Modification::stage(stage, update.modification.clone(), true);
         let operation = remade(update, update.filter.clone(), modification, update.upsert);
@@ -284,10 +300,6 @@ impl Timestamps {
                  rule with `policy: merge` turns them into $set.)",
             ));
         }
-        if let Some(rejection) = literal::operator_field(document) {
-            return Err(rejection);
-        }
-        self.pinned(update, |_| true)?;
         // The document may have been read with the timestamp, so the source has priority.
         let sent = match document.get(self.store.as_str()).filter(|sent| sent.kind != Kind::Null) {
             Some(value) if !self.has_time(context, |path| path.lookup(document)) => {
@@ -298,6 +310,14 @@ impl Timestamps {
         let Some(time) = self.source_time(context, sent, |path| path.lookup(document))? else {
             return Ok(Verdict::Forward);
         };
+        if let Some(odd) = literal::operator_field(document) {
+            return Ok(Verdict::not_plain(odd.reason));
+        }
+        if let Some(store) = Path::parse(&self.store).filter(|_| update.upsert)
+            && plain::taken(update.filter.as_document(), &store) != Ok(None)
+        {
+            return Ok(Verdict::not_plain(format!("as an upsert, its filter may give a timestamp in '{store}'")));
+        }
         let stored = CowDocument::from_writer(self.timestamped_as_a_whole(document, time));
         let stage = StageWriter::new(&self.forms).replacement(stored.as_document(), time);
         let modification = Modification::stage(stage, update.modification.clone(), true);
@@ -311,8 +331,4 @@ impl Timestamps {
             "Unset the timestamps in a separate statement.",
         )
     }
-}
-
-fn unsupported<'a>(reason: &str) -> Verdict<'a> {
-    Verdict::unsupported(reason, "Write the protected fields with $set and plain paths, in a separate statement.")
 }

@@ -9,8 +9,7 @@ use bson::{Bson, Document as Bsons, RawDocumentBuf, doc};
 use docward::command::{Command, Modification, Operation, WriteBatch, WriteForm};
 use docward::document::{Document, Path, Value};
 use docward::effect::{
-    Change, Equalities, IdLength, ImageValue, Inserted, InsertedLength, change, equality, growths, inserted,
-    inserted_length, pins_agree, stored_id_length,
+    Change, IdLength, InsertedLength, change, equality, growths, inserted_length, pins_agree, stored_id_length,
 };
 use generate::{Generator, Statement};
 use support::driver::scaled;
@@ -106,9 +105,9 @@ fn value_of(reply: &Bsons) -> Option<Bsons> {
 }
 
 #[test]
-fn an_upsert_inserts_what_the_model_predicts() {
-    let (mut server, paths) = (Server::new(), paths());
-    let (mut made, mut predicted, mut lengths) = (0, 0, 0);
+fn an_upsert_inserts_no_more_bytes_than_predicted() {
+    let mut server = Server::new();
+    let (mut made, mut lengths) = (0, 0);
     for_each_case(|seeds, failures| {
         let statements: Vec<Statement> = seeds.iter().map(|seed| Generator::new(*seed).upsert()).collect();
         let empty = || doc! { "delete": "c", "deletes": [{ "q": {}, "limit": 0 }] };
@@ -122,30 +121,14 @@ fn an_upsert_inserts_what_the_model_predicts() {
                 let by_operators = matches!(update.modification, Modification::Operators(_));
                 let conflict = reply.get_str("errmsg").is_ok_and(|error| error.contains("cannot infer query fields"));
                 if by_operators && conflict && pins_agree(update.filter.as_document()) {
-                    fail("the model finds no conflict in the filter".to_owned());
+                    fail("no conflict is predicted in the filter".to_owned());
                 }
                 let Some(after) = value_of(reply) else { return };
                 made += 1;
-                let filter = update.filter.as_document();
-                if by_operators && Equalities::of_filter(filter).is_some_and(|equalities| equalities.conflict()) {
-                    fail("the model finds a conflict in the filter".to_owned());
-                }
-                let raw = bytes(&after);
-                let document = Document::parse(&raw).unwrap();
-                let Some(model) = inserted(operation) else { return fail("the model inserts nothing".to_owned()) };
-                for path in &paths {
-                    let held = model.at(path);
-                    predicted += usize::from(held != ImageValue::Unknown);
-                    if !compare::agrees(held, path, document) {
-                        fail(format!("'{path}' is predicted as {held:?}"));
-                    }
-                }
-                if let Some(name) = after.keys().find(|name| !names_contain(&model, name)) {
-                    fail(format!("the model has no field '{name}'"));
-                }
+                let length = bytes(&after).len();
                 match inserted_length(operation) {
-                    InsertedLength::AtMost(most) if raw.len() > most => {
-                        fail(format!("{most} bytes are predicted for {}", raw.len()));
+                    InsertedLength::AtMost(most) if length > most => {
+                        fail(format!("{most} bytes are predicted for {length}"));
                     }
                     InsertedLength::None => fail("no length is predicted".to_owned()),
                     InsertedLength::AtMost(_) => lengths += 1,
@@ -155,17 +138,10 @@ fn an_upsert_inserts_what_the_model_predicts() {
         }
     });
     // Most cases must have a definite prediction, because a model that leaves everything open is always right.
-    let (cases, fields) = (scaled(CASES) as usize, made * PATHS.len());
-    eprintln!("{made} of {cases} upserts inserted, {predicted} of {fields} fields, {lengths} lengths");
+    let cases = scaled(CASES) as usize;
+    eprintln!("{made} of {cases} upserts inserted, {lengths} lengths");
     assert!(made * 10 > cases * 3, "only {made} of {cases} upserts inserted");
-    assert!(predicted * 10 > fields * 8, "only {predicted} of {fields} fields were predicted");
     assert!(lengths * 10 > made * 6, "only {lengths} of {made} lengths were predicted");
-}
-
-/// The name of a field that no statement writes is unknown only if the whole document is.
-fn names_contain(model: &Inserted<'_>, name: &str) -> bool {
-    let unknown = model.at(&Path::parse("never_written").unwrap()) == ImageValue::Unknown;
-    unknown || name == "_id" || model.names().contains(&name.as_bytes())
 }
 
 #[test]

@@ -26,7 +26,6 @@ version: 1
 rules:
   - { name: fields, namespace: "*.fields", timestamps: { source: at } }
   - { name: paths, namespace: "*.paths", timestamps: { source: at, fields: [a, n.b, n.c, d.x.y], store: timestamps } }
-  - { name: lenient, namespace: "*.lenient", unsupported: allow, timestamps: { source: at, fields: [a, n.b] } }
   - { name: documents, namespace: "*.documents", timestamps: { source: at, per: document, store: newest } }
   - { name: comment, namespace: "*.comment", timestamps: { source: $comment.event.at, type: long } }
   - { name: arrival, namespace: "*.arrival", timestamps: { source: $clock } }

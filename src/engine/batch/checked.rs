@@ -13,7 +13,7 @@ use super::super::merge;
 use super::super::port::{CommandPurpose, Flow, Port};
 use super::super::rejection_text::RejectedBy;
 use super::super::server_errors;
-use super::checked_reply::{WrittenDocument, as_client_form, differ};
+use super::checked_reply::{WrittenDocument, as_client_form, differ, with_modified};
 use super::selected::{MAX_SELECTED_LENGTH, SelectedDocuments, by_id, divided, sized_ids, with_id};
 use super::transaction::{AttemptEnd, AttemptResult, RestartReason, SentCommands, TransactionAttempt, end, last};
 use super::{BatchJob, Group, conflicts};
@@ -184,12 +184,18 @@ impl<'f> BatchJob<'f> {
             WriteForm::Update => reply.modified(),
             form => merge::matched(&reply, form),
         };
-        drop(reply);
         if is_own && changed > allowed {
             // What differs was changed by another client, so it was not held.
             return self.again(transaction, port).await;
         }
-        drop((before, after));
+        let corrected = (!settled.is_empty()).then(|| {
+            let now = by_id(&settled);
+            let last = |id| now.get(id).or_else(|| after.get(id)).copied();
+            let changed = piece.0.iter().filter(|id| differ(before.get(*id).copied(), last(*id))).count();
+            with_modified(self.command.message.header.request_id, &reply, changed)
+        });
+        drop(reply);
+        let frame = corrected.unwrap_or(frame);
         self.with_settled(transaction, statement, frame, &settled, port).await
     }
 

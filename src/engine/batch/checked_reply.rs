@@ -2,7 +2,7 @@
 
 use super::super::merge::BULK_COUNTS;
 use crate::command::{Command, Operation, Reply, Statement, WriteForm};
-use crate::document::{Document, Value};
+use crate::document::{Document, Value, Writer};
 
 /// What a findAndModify has written.
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +34,26 @@ impl<'r> WrittenDocument<'r> {
 /// Returns whether a document has changed.
 pub(super) fn differ(before: Option<Document<'_>>, after: Option<Document<'_>>) -> bool {
     before.map(Document::as_bytes) != after.map(Document::as_bytes)
+}
+
+/// Returns the reply to one statement, with this number of changed documents.
+pub(super) fn with_modified(request_id: i32, reply: &Reply<'_>, modified: usize) -> Vec<u8> {
+    reply.with_body(request_id, |w| write_modified(w, reply.body, modified))
+}
+
+/// The counts of a `bulkWrite` are in its cursor too.
+fn write_modified(w: &mut Writer<'_>, reply: Document<'_>, modified: usize) {
+    for element in reply.elements() {
+        match (element.key, element.value.as_document(), element.value.as_array()) {
+            (b"nModified", ..) => w.integer("nModified", modified as i64),
+            (b"cursor", Some(cursor), _) => w.nested("cursor", |w| write_modified(w, cursor, modified)),
+            (b"firstBatch", _, Some(results)) => w.array("firstBatch", |a| {
+                let results = results.values().filter_map(Value::as_document);
+                results.for_each(|result| a.nested(|w| write_modified(w, result, modified)));
+            }),
+            _ => w.element(element),
+        }
+    }
 }
 
 /// Returns the reply to the client's statement, with the fields of the server's reply about itself.

@@ -24,9 +24,12 @@ const MAX_BACKOFF_EXPONENT: u32 = 5;
 const MAX_CONTENTION_BACKOFF_EXPONENT: u32 = 8;
 
 /// What is known of a transaction after docward asked the server to abort it.
-enum Fate {
+pub(super) enum Fate {
     Committed,
+    /// Until then it was open.
     Aborted,
+    /// There is none: it was aborted before.
+    Missing,
     /// Its session has a later one.
     TooOld,
     /// The server's error.
@@ -94,7 +97,7 @@ impl<'f> BatchJob<'f> {
                 AttemptResult::Continue(reply) => AttemptEnd::Reply(self.committed(transaction, applied, &reply)),
                 AttemptResult::Break(ending) => ending,
             },
-            AttemptResult::Continue(Fate::Aborted) => {
+            AttemptResult::Continue(Fate::Aborted | Fate::Missing) => {
                 self.use_up(transaction.index);
                 AttemptEnd::Reply(error)
             }
@@ -113,7 +116,7 @@ impl<'f> BatchJob<'f> {
     pub(super) async fn abort_earlier(&mut self, transaction: &mut TransactionAttempt<'f>, port: &Port) -> AttemptEnd {
         match self.ask_to_abort(transaction.own, port).await {
             AttemptResult::Continue(Fate::Committed) => {}
-            AttemptResult::Continue(Fate::Aborted | Fate::TooOld) => {
+            AttemptResult::Continue(Fate::Aborted | Fate::Missing | Fate::TooOld) => {
                 return AttemptEnd::Again(RestartReason::UsedNumber);
             }
             // The next attempt must not begin before it is known.
@@ -153,10 +156,10 @@ impl<'f> BatchJob<'f> {
         commands::remembered_reply(&self.command, self.batch.form, &statement.operation)
     }
 
-    pub(super) async fn abort(&mut self, transaction: &mut TransactionAttempt<'f>, port: &Port) -> AttemptResult {
-        self.ask_to_abort(transaction.own, port).await?;
+    pub(super) async fn abort(&mut self, transaction: &mut TransactionAttempt<'f>, port: &Port) -> AttemptResult<Fate> {
+        let fate = self.ask_to_abort(transaction.own, port).await?;
         self.use_up(transaction.index);
-        AttemptResult::Continue(())
+        AttemptResult::Continue(fate)
     }
 
     /// The number is used up if the statement is sent again in another form.
@@ -173,7 +176,7 @@ impl<'f> BatchJob<'f> {
         let reply = parse(&frame)?;
         let fate = match reply.code() {
             _ if reply.is_ok() => Some(Fate::Aborted),
-            Some(code::NO_SUCH_TRANSACTION) => Some(Fate::Aborted),
+            Some(code::NO_SUCH_TRANSACTION) => Some(Fate::Missing),
             Some(code::TRANSACTION_COMMITTED) => Some(Fate::Committed),
             Some(code::TRANSACTION_TOO_OLD) => Some(Fate::TooOld),
             _ => None,
@@ -189,7 +192,7 @@ impl<'f> BatchJob<'f> {
         port: &Port,
     ) -> AttemptEnd {
         match self.abort(transaction, port).await {
-            AttemptResult::Continue(()) => ending,
+            AttemptResult::Continue(_) => ending,
             AttemptResult::Break(ending) => ending,
         }
     }

@@ -1,17 +1,19 @@
 //! Keeps the promises for the documents that a checked statement has written: sets what the rules settle, and asks each
 //! promise for the document before and as it then is.
 
+use super::super::batch_evaluation::ComparedFields;
 use super::super::outcome::OutcomeKind;
 use super::super::port::Port;
 use super::BatchJob;
 use super::checked::ReadIn;
 use super::checked_reply::{WrittenDocument, as_client_form};
+use super::ending::Fate;
 use super::selected::{SelectedDocuments, by_id};
-use super::transaction::{AttemptEnd, AttemptResult, SentCommands, TransactionAttempt};
+use super::transaction::{AttemptEnd, AttemptResult, RestartReason, SentCommands, TransactionAttempt};
 use crate::command::{Reply, Statement};
 use crate::document::{CowDocument, Document, OwnedValue, Value};
 use crate::patterns::collation::write_simple_collation;
-use crate::patterns::{BeforeAndAfter, Broken, Facts, Rejection, Settled};
+use crate::patterns::{BeforeAndAfter, Broken, Facts, Rejection, Settled, SettledValue};
 use crate::rules::Rule;
 use crate::shell::value_text;
 use crate::text::shorten;
@@ -31,14 +33,15 @@ impl<'f> BatchJob<'f> {
         let evaluated = self.evaluated.get(transaction.index);
         let reserved = evaluated.map_or(&[][..], |evaluated| &evaluated.numbers_on_insert);
         let reserved = reserved.iter().map(|(rule, number)| (rule.numbers.field(), *number));
-        let facts = Facts::new(statement, self.batch.namespace(statement), reserved);
         let checked = evaluated.map_or(&[][..], |evaluated| &evaluated.checked).to_vec();
         let beside = evaluated.map_or(&[][..], |evaluated| &evaluated.beside).to_vec();
+        let compared = ComparedFields::new(checked.iter().chain(&beside).copied());
+        let facts = Facts::new(statement, compared.context(self.now, &self.batch, statement), reserved);
         let (mut ids, mut changes, mut settling) = (Vec::new(), Vec::new(), None);
         for (before, after) in written {
             let Some(after) = after else { continue };
             let settle = |rule: &&'f Rule| (*rule, rule.pattern.settle(*before, *after, &facts));
-            let settled: Vec<(&Rule, Vec<Settled<'_>>)> =
+            let settled: Vec<(&Rule, Vec<Settled>)> =
                 checked.iter().map(settle).filter(|(_, settled)| !settled.is_empty()).collect();
             if let (Some((rule, _)), Some(id)) = (settled.first(), after.get("_id")) {
                 settling = settling.or(Some(*rule));
@@ -118,30 +121,44 @@ impl<'f> BatchJob<'f> {
         reply: &Reply<'_>,
         port: &Port,
     ) -> AttemptResult<T> {
-        if !is_ignored || statement.is_multi() || transaction.own.is_none() {
-            return self.give_up(transaction, rule, rejection, port).await;
+        let is_own = transaction.own.is_some();
+        // What was read outside is the state before only while the transaction held the documents.
+        if is_own && !matches!(self.abort(transaction, port).await?, Fate::Aborted) {
+            return AttemptResult::Break(AttemptEnd::Again(RestartReason::WriteConflict));
+        }
+        if !is_ignored || statement.is_multi() || !is_own {
+            return AttemptResult::Break(self.reject(transaction, rule, rejection, port));
         }
         let namespace = self.batch.namespace(statement);
         let text = (rejection.reason.as_str(), rejection.hint.as_str());
         port.outcomes(|outcomes| outcomes.settle(rule, namespace, OutcomeKind::NoMatch, text, (1, false)));
         let nothing = WrittenDocument::NOTHING;
         let nothing = as_client_form(&self.command, self.batch.form, statement, reply, &nothing, None);
-        AttemptResult::Break(self.abort_and(transaction, AttemptEnd::Reply(nothing), port).await)
+        AttemptResult::Break(AttemptEnd::Reply(nothing))
     }
 }
 
 /// Returns the statement that settles one document.
-fn settling_update<'s>(id: Value<'_>, settled: impl Iterator<Item = &'s Settled<'s>> + Clone) -> CowDocument<'static> {
-    let values = || settled.clone().filter_map(|one| Some((one.field, one.value.as_ref()?)));
-    let times = || settled.clone().filter(|one| one.value.is_none()).map(|one| one.field);
+fn settling_update<'s>(id: Value<'_>, settled: impl Iterator<Item = &'s Settled> + Clone) -> CowDocument<'static> {
+    const OPERATORS: [&str; 3] = ["$set", "$unset", "$currentDate"];
+    let operator = |one: &Settled| match one.value {
+        SettledValue::Value(_) => OPERATORS[0],
+        SettledValue::Removed => OPERATORS[1],
+        SettledValue::ServerTime => OPERATORS[2],
+    };
     CowDocument::build(|w| {
         w.nested("q", |w| w.nested("_id", |w| w.value("$eq", id)));
         w.nested("u", |w| {
-            if values().next().is_some() {
-                w.nested("$set", |w| values().for_each(|(field, value)| w.value(field.as_str(), value.as_value())));
-            }
-            if times().next().is_some() {
-                w.nested("$currentDate", |w| times().for_each(|field| w.boolean(field.as_str(), true)));
+            for name in OPERATORS {
+                let mut fields = settled.clone().filter(|one| operator(one) == name).peekable();
+                if fields.peek().is_some() {
+                    w.nested(name, |w| {
+                        fields.for_each(|Settled { field, value }| match value {
+                            SettledValue::Value(value) => w.value(field.as_str(), value.as_value()),
+                            SettledValue::Removed | SettledValue::ServerTime => w.boolean(field.as_str(), true),
+                        });
+                    });
+                }
             }
         });
         write_simple_collation(w);

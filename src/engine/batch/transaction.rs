@@ -21,6 +21,7 @@ use super::{BatchJob, Group, conflicts, limits};
 use crate::command::{
     EncodeOptions, OwnTransaction, Reply, Statement, StatementPart, WriteForm, code, repeated_name_in,
 };
+use crate::document::OwnedValue;
 use crate::patterns::Rejection;
 use crate::patterns::procedure::{ActionResult, ApplyOnly, NextAction, ProcedureRun};
 use crate::rules::Rule;
@@ -243,16 +244,22 @@ impl<'f> BatchJob<'f> {
                             true => Box::pin(self.apply_checked(transaction, &narrowed, port)).await?,
                             false => self.apply(transaction, &narrowed, port).await?,
                         };
-                        transaction.next(ActionResult::Done)
+                        self.after_statement(transaction, &statement_reply)
                     }
                 }
-                NextAction::Finish if transaction.leave() => transaction.next(ActionResult::Done),
+                NextAction::Finish if transaction.leave() => self.after_statement(transaction, &statement_reply),
                 NextAction::Finish => return AttemptResult::Continue(statement_reply),
                 NextAction::Reject(rejection) => {
                     return self.give_up(transaction, transaction.rule(), rejection, port).await;
                 }
             };
         }
+    }
+
+    /// Returns the action after the client's statement.
+    fn after_statement(&self, transaction: &mut TransactionAttempt<'f>, reply: &[u8]) -> NextAction<'f> {
+        let inserted = Reply::parse(reply).ok().and_then(|reply| merge::upserted_id(&reply, self.batch.form));
+        transaction.next(ActionResult::Applied { inserted: inserted.as_ref().map(OwnedValue::as_value) })
     }
 
     async fn find(

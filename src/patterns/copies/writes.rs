@@ -8,10 +8,10 @@ use smallvec::SmallVec;
 use super::references::{Reference, ReferringDocuments, holders_of, is_reference};
 use super::settings::{CopiesEntry, OnOriginalDelete};
 use crate::command::{Modification, Operation, Statement, Update};
-use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value};
+use crate::document::{Document, Kind, OwnedValue, Path, PathLookup, Value};
 use crate::effect::{
-    AddedValues, Change, ImageValue, PathOverlap, WrittenBy, equality, inserted, is_position, is_rename_source,
-    on_insert, on_stored, only_selection, touch, touched, write,
+    AddedValues, Change, PathOverlap, WrittenBy, equality, is_position, is_rename_source, on_insert, on_stored,
+    only_selection, touch, touched, write,
 };
 use crate::patterns::plain::{self, NotPlain};
 use crate::patterns::{Collection, Rejection};
@@ -63,12 +63,12 @@ impl<'e> ReferenceWrites<'e> {
             Modification::Pipeline(_) | Modification::ClientPipeline(_) => return Err(self.unclear(&self.entry.key)),
         };
         let entry = self.entry;
-        let touches = self.evaluate_operators(operators, |locator| names_key(entry, locator, statement, update))?;
+        self.evaluate_operators(operators, |locator| names_key(entry, locator, statement, update))?;
         if !update.upsert {
             return Ok(());
         }
         let set_on_insert = || touched(operators).filter(|(operator, ..)| *operator == b"$setOnInsert");
-        let touches = touches | self.evaluate_elements(set_on_insert())?;
+        self.evaluate_elements(set_on_insert())?;
         // What they write into elements of an array is not known of the inserted document.
         for (_, path, _) in set_on_insert() {
             if let ReferenceWrite::Inside(locator) = locate(entry, path)
@@ -80,25 +80,7 @@ impl<'e> ReferenceWrites<'e> {
                 self.evaluate_changes(|field, _| change(field, locator, within()), || false)?;
             }
         }
-        // Operators on other fields may prevent the analysis of the whole document.
-        let upsert = match touches {
-            true => inserted(&statement.operation),
-            false => None,
-        };
-        let alone;
-        let upsert = match upsert {
-            Some(upsert) => upsert,
-            None if touches => return Ok(()),
-            None => {
-                let modification = Modification::Operators(CowDocument::from(Document::EMPTY));
-                alone = Operation::Update(Update { modification, ..update.clone() });
-                match inserted(&alone) {
-                    Some(upsert) => upsert,
-                    None => return Ok(()),
-                }
-            }
-        };
-        self.evaluate_upsert(|path| upsert.at(path), update.filter.as_document())
+        self.evaluate_upsert(update)
     }
 
     /// Evaluates a document that is inserted, or replaces a stored one.
@@ -119,17 +101,17 @@ impl<'e> ReferenceWrites<'e> {
         })
     }
 
-    /// Evaluates operators on a stored document's references. Returns whether they change any.
+    /// Evaluates operators on a stored document's references.
     fn evaluate_operators<'u>(
         &mut self,
         operators: Document<'u>,
         names_key: impl Fn(&[u8]) -> bool,
-    ) -> Result<bool, Fault>
+    ) -> Result<(), Fault>
     where
         'e: 'u,
     {
         let writes = || on_stored(operators);
-        let mut touches = self.evaluate_elements(writes())?;
+        self.evaluate_elements(writes())?;
         let mut locators: SmallVec<[&[u8]; 2]> = SmallVec::new();
         for (_, path, _) in writes() {
             if let ReferenceWrite::Inside(locator) = locate(self.entry, path)
@@ -138,34 +120,24 @@ impl<'e> ReferenceWrites<'e> {
                 locators.push(locator);
             }
         }
-        touches |= !locators.is_empty();
         let entry = self.entry;
         for locator in locators {
             let within = || writes().filter(|(_, path, _)| locate(entry, path) == ReferenceWrite::Inside(locator));
             self.evaluate_changes(|field, _| change(field, locator, within()), || names_key(locator))?;
         }
-        Ok(touches)
+        Ok(())
     }
 
-    /// Evaluates every reference in values written as a holder or around it. Returns whether there are any.
+    /// Evaluates every reference in values written as a holder or around it.
     fn evaluate_elements<'u>(
         &mut self,
         writes: impl Iterator<Item = (&'u [u8], &'u [u8], Value<'u>)>,
-    ) -> Result<bool, Fault>
+    ) -> Result<(), Fault>
     where
         'e: 'u,
     {
-        let mut touches = false;
         for (operator, path, value) in writes {
-            let (way, listed) = match locate(self.entry, path) {
-                ReferenceWrite::Holder { way, listed } => (way, listed),
-                ReferenceWrite::Inside(_) => {
-                    touches = true;
-                    continue;
-                }
-                ReferenceWrite::Apart => continue,
-            };
-            touches = true;
+            let ReferenceWrite::Holder { way, listed } = locate(self.entry, path) else { continue };
             match operator {
                 b"$set" | b"$setOnInsert" => self.evaluate_holders(&holders_of(value, way, listed))?,
                 b"$push" | b"$addToSet" if !listed => AddedValues::in_argument(operator, value)
@@ -177,28 +149,33 @@ impl<'e> ReferenceWrites<'e> {
                 _ => return Err(self.unclear(&self.entry.key)),
             }
         }
-        Ok(touches)
+        Ok(())
     }
 
-    /// Evaluates the document that an upsert inserts.
-    fn evaluate_upsert<'i>(&mut self, at: impl Fn(&Path) -> ImageValue<'i>, filter: Document<'i>) -> Result<(), Fault> {
-        for list in self.entry.lists() {
-            let Some(path) = Path::parse(list) else { continue };
-            let array = match at(&path) {
-                ImageValue::Value(value) if value.kind == Kind::Array => Some(value),
-                // Pushed elements are evaluated already; the filter may have set the array.
-                ImageValue::Some(Some(Kind::Array)) => equality(filter, list),
-                ImageValue::Some(None) | ImageValue::Unknown => return Err(self.unclear(&path)),
-                _ => continue,
-            };
-            let way = self.entry.key_way(list);
-            return array.map_or(Ok(()), |array| self.evaluate_holders(&holders_of(array, way, false)));
+    /// Evaluates the reference outside arrays that an upsert inserts. Those in arrays that its operators write are evaluated
+    /// already.
+    fn evaluate_upsert(&mut self, update: &Update<'_>) -> Result<(), Fault> {
+        let entry = self.entry;
+        for list in entry.lists().filter_map(Path::parse) {
+            if let Err(part) = plain::taken(update.filter.as_document(), &list) {
+                return Err(Fault::Unclear(plain::reason_to_check(part)));
+            }
         }
-        // A document without a reference has no copies.
-        if at(&self.entry.key) == ImageValue::Missing {
+        if entry.lists().next().is_some() {
             return Ok(());
         }
-        self.evaluate_changes(|field, _| of_held(at(field)), || false)
+        let mut written = SmallVec::<[(&Path, Change<'_>); 4]>::new();
+        for field in entry.paths() {
+            let write = plain::inserted(update, field).map_err(|part| Fault::Unclear(plain::reason_to_check(part)))?;
+            written.push((field, of_plain(write)));
+        }
+        let change =
+            |field: &Path| written.iter().find(|(known, _)| *known == field).map_or(Change::Removed, |one| one.1);
+        // A document without a reference has no copies.
+        match change(&entry.key) {
+            Change::Removed => Ok(()),
+            _ => self.evaluate_changes(|field, _| change(field), || false),
+        }
     }
 
     /// `change` returns the change of a field, given its whole path and its path in the holder. `names_key`: whether
@@ -257,14 +234,6 @@ impl<'e> ReferenceWrites<'e> {
     }
 }
 
-impl CopiesEntry {
-    /// Returns the path to the holder inside an element of an array of references.
-    fn key_way(&self, list: &str) -> &str {
-        let holder = self.holder.as_ref().map_or("", Path::as_str);
-        holder.get(list.len()..).unwrap_or_default().trim_start_matches('.')
-    }
-}
-
 /// Returns the client's modification that docward's own pipeline was built from.
 fn meaning<'m, 'a>(modification: &'m Modification<'a>) -> &'m Modification<'a> {
     match modification {
@@ -281,12 +250,11 @@ fn of_lookup(found: PathLookup<'_>) -> Change<'_> {
     }
 }
 
-fn of_held(held: ImageValue<'_>) -> Change<'_> {
-    match held {
-        ImageValue::Value(value) => Change::Set(value),
-        ImageValue::Missing => Change::Removed,
-        ImageValue::Blocked(kind) if kind != Kind::Array => Change::Removed,
-        ImageValue::Blocked(_) | ImageValue::Some(_) | ImageValue::Unknown => {
+fn of_plain(write: PlainWrite<'_>) -> Change<'_> {
+    match write {
+        PlainWrite::Set(value) => Change::Set(value),
+        PlainWrite::Untouched | PlainWrite::Removed => Change::Removed,
+        PlainWrite::Operator(_) | PlainWrite::Shrinks(_) | PlainWrite::InElement(_) => {
             Change::Unclear(WrittenBy { operator: b"an upsert", path: b"" })
         }
     }

@@ -75,7 +75,7 @@ impl Timestamps {
     }
 
     /// Returns the paths of the protected fields in `document`.
-    fn protected_fields<'d>(&'d self, document: Document<'d>) -> Result<Vec<&'d str>, Rejection> {
+    pub(super) fn protected_fields<'d>(&'d self, document: Document<'d>) -> Result<Vec<&'d str>, Rejection> {
         match &self.fields {
             TimestampedFields::All => {
                 document.elements().filter(|field| field.key != b"_id").map(|field| field_name(field.key)).collect()

@@ -2,20 +2,17 @@
 //! had written them. A timestamp among them would be forged.
 
 use super::super::Rejection;
-use super::super::filter::remade;
 use super::Timestamps;
 use super::pipeline::FieldTimestamp;
 use super::settings::{TimestampBytes, TimestampScope, TimestampedFields};
-use crate::command::{Modification, Update};
+use crate::command::Update;
 use crate::document::{CowDocument, Document, Path, Value};
-use crate::effect::{ImageValue, inserted};
+use crate::patterns::plain::{self, NotPlain};
 
 /// Protected fields that the filter sets in the inserted document and the update does not write.
 #[derive(Debug, Default)]
 pub(super) struct Pinned {
     pub(super) paths: Vec<String>,
-    /// One of them that only some servers insert.
-    uncertain: Option<String>,
     /// Whether the filter gives the `_id`: then the `_id` cannot show whether the document is inserted or stored.
     pub(super) id: bool,
 }
@@ -24,63 +21,46 @@ impl Pinned {
     pub(super) fn at(&self, time: TimestampBytes) -> Vec<FieldTimestamp<'_>> {
         self.paths.iter().map(|path| FieldTimestamp { path, time }).collect()
     }
-
-    /// Checks that every server inserts them: operators set their timestamps in any case.
-    ///
-    /// # Errors
-    /// Some servers insert a field and others do not.
-    pub(super) fn require_certain(&self) -> Result<(), Rejection> {
-        match &self.uncertain {
-            None => Ok(()),
-            Some(path) => Err(Rejection::new(
-                format!(
-                    "as an upsert, depending on the server, it could insert the protected field '{path}' from its filter"
-                ),
-                "Write the filter without alternatives, or do not upsert.",
-            )),
-        }
-    }
 }
 
 impl Timestamps {
     /// Returns the protected fields in an upsert's filter, except those in `is_other`.
     ///
     /// # Errors
-    /// The filter contains a timestamp.
-    pub(super) fn pinned(&self, update: &Update<'_>, is_other: impl Fn(&[u8]) -> bool) -> Result<Pinned, Rejection> {
+    /// The filter is not plain for them, or has a timestamp.
+    pub(super) fn pinned(&self, update: &Update<'_>, is_other: impl Fn(&[u8]) -> bool) -> Result<Pinned, NotPlain> {
         let filter = update.filter.as_document();
         if !update.upsert || pins_only_id(filter) {
             return Ok(Pinned { id: true, ..Pinned::default() });
         }
-        // The operators' own writes are known, so only the filter is evaluated.
-        let nothing = Modification::Operators(CowDocument::from(Document::EMPTY));
-        let operation = remade(update, update.filter.clone(), nothing, true);
-        let Some(inserted) = inserted(&operation) else { return Ok(Pinned::default()) };
-        let names = inserted.names();
-        if names.contains(&self.store.as_bytes()) {
-            return Err(Rejection::new(
-                format!("its filter requires a timestamp in '{}', and an upsert would insert it", self.store),
-                "Leave the timestamp out of the filter (docward compares it), use $lt or $exists for it, \
-                 or do not upsert.",
-            ));
-        }
-        let pinned: Vec<&str> = match &self.fields {
-            TimestampedFields::All => names.iter().filter_map(|name| std::str::from_utf8(name).ok()).collect(),
-            TimestampedFields::Listed(_) => {
-                let held = |path: &&Path| !matches!(inserted.at(path), ImageValue::Missing | ImageValue::Blocked(_));
-                self.registers().filter(held).map(Path::as_str).collect()
+        let mut pinned = Pinned { id: filter.get("_id").is_some(), ..Pinned::default() };
+        let store = Path::parse(&self.store);
+        let mut names: Vec<&str> = Vec::new();
+        match &self.fields {
+            TimestampedFields::All => {
+                let given = plain::given(filter).ok_or("as an upsert, its filter may give protected fields a value")?;
+                let roots = given.into_iter().map(|path| path.split(|byte| *byte == b'.').next().unwrap_or(path));
+                names.extend(roots.filter_map(|root| std::str::from_utf8(root).ok()));
             }
-        };
-        let own = |path: &&str| *path != "_id" && !is_other(path.as_bytes());
-        let paths: Vec<String> = pinned.into_iter().filter(own).map(str::to_owned).collect();
-        let is_uncertain =
-            |path: &&String| Path::parse(path).is_some_and(|path| matches!(inserted.at(&path), ImageValue::Unknown));
-        let per_field = self.per == TimestampScope::Field;
-        Ok(Pinned {
-            uncertain: paths.iter().find(is_uncertain).filter(|_| per_field).cloned(),
-            paths,
-            id: names.contains(&b"_id".as_slice()),
-        })
+            TimestampedFields::Listed(_) => {
+                for register in self.registers().chain(&store) {
+                    match plain::taken(filter, register)? {
+                        Some((_, false)) => {
+                            return Err(format!("as an upsert, its filter may give '{register}' a value"));
+                        }
+                        Some((_, true)) if Some(register) == store.as_ref() => names.push(&self.store),
+                        Some((_, true)) => names.push(register.as_str()),
+                        None => {}
+                    }
+                }
+            }
+        }
+        if names.contains(&self.store.as_str()) {
+            return Err(format!("as an upsert, its filter gives a timestamp in '{}'", self.store));
+        }
+        let own = |name: &&str| *name != "_id" && !is_other(name.as_bytes());
+        pinned.paths = names.into_iter().filter(own).map(str::to_owned).collect();
+        Ok(pinned)
     }
 
     /// Returns `operators` with timestamps for pinned fields in `$setOnInsert`.

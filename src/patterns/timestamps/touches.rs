@@ -5,9 +5,10 @@ use super::registers::{TouchedKind, decides};
 use super::settings::{TimestampBytes, TimestampScope, Timestamps};
 use super::writes::{NewValue, PathChange, PathWrite, WriteList};
 use crate::command::{Update, current_date_type};
-use crate::document::{Document, Kind, Path, PathLookup, Value, is_at_or_below, paths_overlap};
+use crate::document::{Document, Kind, Path, PathLookup, Value, is_at_or_below};
 use crate::effect::touched;
-use crate::patterns::{Context, Rejection, Verdict};
+use crate::patterns::plain::NotPlain;
+use crate::patterns::{Context, Rejection};
 
 /// A path that an operator touches with a value.
 #[derive(Clone, Copy)]
@@ -25,9 +26,8 @@ pub(super) struct Touches<'u> {
     pub(super) paths: Vec<TouchedPath<'u>>,
     /// The timestamps that the update sets itself.
     pub(super) timestamps: Vec<FieldTimestamp<'u>>,
-    /// Why the server may reject the update for a part that changes nothing: a `$setOnInsert` without an upsert, or an
-    /// operator without fields. A pipeline would drop it.
-    pub(super) idle: Option<Rejection>,
+    /// A part that a pipeline would drop or cannot express.
+    pub(super) odd: Option<NotPlain>,
 }
 
 /// The effect of an update's operators, path by path.
@@ -35,8 +35,8 @@ pub(super) struct OperatorChanges<'u> {
     pub(super) writes: WriteList<'u>,
     /// The protected paths among them, in the client's order.
     pub(super) protected: Vec<FieldTimestamp<'u>>,
-    /// Why a pipeline cannot express the update.
-    pub(super) obstacle: Option<Rejection>,
+    /// The part that a pipeline cannot express.
+    pub(super) obstacle: Option<NotPlain>,
 }
 
 impl Timestamps {
@@ -56,13 +56,11 @@ impl Timestamps {
         operators: Document<'u>,
         context: &Context<'_>,
     ) -> Result<Touches<'u>, Rejection> {
-        let idle = operators.elements().find(|operator| !is_known(operator.key)).map(|operator| unknown(operator.key));
-        let mut touches = Touches { resets: false, paths: Vec::with_capacity(8), timestamps: Vec::new(), idle };
-        for (operator, path, value) in touched(operators) {
-            if operator == b"$setOnInsert" && !update.upsert {
-                touches.idle = touches.idle.or_else(|| named_twice(operators, path)).or_else(|| updatable(path).err());
-                continue;
-            }
+        let is_idle = |operator: &[u8]| operator == b"$setOnInsert" && !update.upsert;
+        let is_odd = |operator: &[u8]| is_idle(operator) || !IN_PIPELINES.contains(&operator);
+        let odd = operators.elements().find(|operator| is_odd(operator.key)).map(|operator| beside(operator.key));
+        let mut touches = Touches { resets: false, paths: Vec::with_capacity(8), timestamps: Vec::new(), odd };
+        for (operator, path, value) in touched(operators).filter(|(operator, ..)| !is_idle(operator)) {
             let protected = match self.reach(path) {
                 TouchedKind::Free => false,
                 TouchedKind::Protected | TouchedKind::Across(_) if decides(context, path) => false,
@@ -88,37 +86,31 @@ impl Timestamps {
         Ok(touches)
     }
 
-    /// Returns the effect of the operators on each path, protected fields without their own time at `time`; or a
-    /// verdict if an operator on a protected field is unsupported.
-    pub(super) fn changes<'u, 'a>(
+    /// Returns the effect of the operators on each path, protected fields without their own time at `time`.
+    ///
+    /// # Errors
+    /// What an operator does to a protected field depends on the stored value.
+    pub(super) fn changes<'u>(
         &self,
-        update: &Update<'a>,
+        update: &Update<'_>,
         touches: &Touches<'u>,
         time: Option<TimestampBytes>,
-    ) -> Result<Result<OperatorChanges<'u>, Verdict<'a>>, Rejection> {
+    ) -> Result<OperatorChanges<'u>, Rejection> {
         let count = touches.paths.len();
         let mut changes = OperatorChanges {
             writes: Vec::with_capacity(count),
             protected: Vec::with_capacity(count),
-            obstacle: touches.idle.clone(),
+            obstacle: touches.odd.clone(),
         };
         if update.array_filters {
-            changes.obstacle = Some(Rejection::new(
-                "it writes protected fields of many documents, and has arrayFilters",
-                "Write the protected fields in a separate statement.",
-            ));
+            changes.obstacle = Some("it writes protected fields, and has arrayFilters".to_owned());
         }
         for TouchedPath { operator, path, value, protected } in touches.paths.iter().copied() {
             if may_change_id(operator, path, value) {
-                changes.obstacle.get_or_insert_with(|| not_in_a_pipeline(operator, path));
+                changes.obstacle.get_or_insert_with(|| beside(operator));
             }
-            let text = match updatable(path) {
-                Ok(text) => text,
-                Err(obstacle) => {
-                    changes.obstacle.get_or_insert(obstacle);
-                    utf8(path)?
-                }
-            };
+            let text = utf8(path)?;
+            changes.obstacle = changes.obstacle.or_else(|| odd_path(text));
             let time = if protected { self.sent_for(&touches.timestamps, path).or(time) } else { None };
             let put = |put| match time {
                 Some(time) => PathChange::ProtectedPut(put, time),
@@ -128,60 +120,29 @@ impl Timestamps {
                 b"$set" => put(NewValue::Value(value)),
                 b"$unset" => put(NewValue::Nothing),
                 b"$currentDate" if current_date_type(value) == Some("date") => put(NewValue::Now),
-                _ if protected => return Ok(Err(not_a_register_write(operator, path))),
-                b"$inc" => PathChange::Add(value),
-                other => {
-                    changes.obstacle.get_or_insert_with(|| not_in_a_pipeline(other, path));
-                    PathChange::Put(NewValue::Nothing)
+                b"$setOnInsert" => {
+                    changes.obstacle.get_or_insert_with(|| beside(operator));
+                    continue;
                 }
+                _ if protected => return Err(not_a_register_write(operator, path)),
+                b"$inc" => PathChange::Add(value),
+                _ => continue,
             };
             if let Some(time) = time {
                 changes.protected.push(FieldTimestamp { path: text, time });
             }
             changes.writes.push(PathWrite { path: text, change });
         }
-        Ok(Ok(changes))
+        Ok(changes)
     }
 }
 
-/// Returns whether it is an operator of the servers that docward supports.
-fn is_known(operator: &[u8]) -> bool {
-    matches!(
-        operator,
-        b"$set"
-            | b"$unset"
-            | b"$setOnInsert"
-            | b"$inc"
-            | b"$mul"
-            | b"$min"
-            | b"$max"
-            | b"$bit"
-            | b"$rename"
-            | b"$currentDate"
-            | b"$push"
-            | b"$addToSet"
-            | b"$pull"
-            | b"$pullAll"
-            | b"$pop"
-    )
-}
+/// The operators of which docward makes a stage.
+const IN_PIPELINES: [&[u8]; 5] = [b"$set", b"$unset", b"$inc", b"$currentDate", b"$setOnInsert"];
 
-fn unknown(operator: &[u8]) -> Rejection {
-    Rejection::new(
-        format!("docward does not know its operator {}", String::from_utf8_lossy(operator)),
-        "Write the protected fields in a separate statement.",
-    )
-}
-
-/// Returns why the server rejects an update in which another operator names this path, or a path around or inside it.
-fn named_twice(operators: Document<'_>, path: &[u8]) -> Option<Rejection> {
-    let names = touched(operators).filter(|(_, other, _)| paths_overlap(other, path)).count();
-    (names > 1).then(|| {
-        Rejection::new(
-            format!("it writes '{}' twice, or writes a field inside it too", String::from_utf8_lossy(path)),
-            "Write each path once.",
-        )
-    })
+/// The part of a statement with this operator, for which no stage is written.
+fn beside(operator: &[u8]) -> NotPlain {
+    format!("it has {} beside writes to protected fields", String::from_utf8_lossy(operator))
 }
 
 /// Returns the value that `$set` writes at `path`, by its own name or inside a field around it.
@@ -202,19 +163,11 @@ pub(super) fn set_value<'u>(touches: &[TouchedPath<'u>], path: &Path) -> PathLoo
     PathLookup::Missing
 }
 
-fn not_a_register_write<'a>(operator: &[u8], path: &[u8]) -> Verdict<'a> {
-    let (operator, path) = (String::from_utf8_lossy(operator), String::from_utf8_lossy(path));
-    Verdict::unsupported(
-        format!("{operator} on the protected field '{path}' depends on the order of writes"),
-        "Use $set with the value from the source.",
-    )
-}
-
-fn not_in_a_pipeline(operator: &[u8], path: &[u8]) -> Rejection {
+fn not_a_register_write(operator: &[u8], path: &[u8]) -> Rejection {
     let (operator, path) = (String::from_utf8_lossy(operator), String::from_utf8_lossy(path));
     Rejection::new(
-        format!("{operator} on '{path}' cannot be combined with writes to protected fields of many documents"),
-        "Send it as a separate statement, or update one document.",
+        format!("{operator} on the protected field '{path}' depends on the order of writes"),
+        "Use $set with the value from the source.",
     )
 }
 
@@ -229,27 +182,16 @@ fn may_change_id(operator: &[u8], path: &[u8], value: Value<'_>) -> bool {
 /// Maximum parts of a path in a stage: each part nests six levels there, and servers accept 200 (`BSONDepth`).
 const MAX_PARTS: usize = 25;
 
-/// Returns a path that means the same in a pipeline as in an operator. A numeric part could be an array index.
-fn updatable(path: &[u8]) -> Result<&str, Rejection> {
-    let numeric = |part: &[u8]| part.iter().all(u8::is_ascii_digit);
-    let (mut parts, mut plain) = (0, true);
-    for part in path.split(|byte| *byte == b'.') {
-        parts += 1;
-        plain &= !part.starts_with(b"$") && !numeric(part);
+/// Returns why a path may have another meaning in a pipeline than in an operator. A numeric part could be an array index.
+fn odd_path(path: &str) -> Option<NotPlain> {
+    let is_position = |part: &str| part.starts_with('$') || part.bytes().all(|byte| byte.is_ascii_digit());
+    match path.split('.').count() {
+        ..=MAX_PARTS if path.split('.').any(is_position) => {
+            Some(format!("its path '{path}' has a positional or numeric part"))
+        }
+        ..=MAX_PARTS => None,
+        _ => Some(format!("a path in it has more than {MAX_PARTS} parts")),
     }
-    if parts > MAX_PARTS {
-        return Err(Rejection::new(
-            format!("a path in it has more than {MAX_PARTS} parts"),
-            "Write the object around it, or write this path in a statement without protected fields.",
-        ));
-    }
-    let text = std::str::from_utf8(path).ok().filter(|_| plain);
-    text.ok_or_else(|| {
-        Rejection::new(
-            format!("its path '{}' has a positional or numeric part", String::from_utf8_lossy(path)),
-            "Write the whole array or object, or write this path in a statement without protected fields.",
-        )
-    })
 }
 
 /// The path as text.

@@ -2,10 +2,11 @@
 
 use super::id::NodeId;
 use super::layout::{TreeFields, unusable_id, unusable_parent};
-use crate::command::{Modification, Operation};
+use crate::command::{Modification, Operation, Update};
 use crate::document::{Document, Kind as ValueKind, OwnedValue, Path, PathLookup, Value};
-use crate::effect::{Change, ImageValue, Inserted, PathOverlap, change, is_rename_target, touch, touched};
+use crate::effect::{Change, PathOverlap, change, is_rename_target, touch, touched};
 use crate::patterns::Rejection;
+use crate::patterns::plain::{self, NotPlain, PlainWrite};
 
 /// A node's position as a statement sets it.
 #[derive(Debug, Clone)]
@@ -33,14 +34,6 @@ pub(super) struct RequestedPosition {
     pub(super) parent: Option<Option<NodeId>>,
     /// The path the client wrote, `Some(None)` for null.
     pub(super) path: Option<Option<String>>,
-}
-
-/// The `_id` of a document that an upsert inserts.
-#[derive(Debug, Clone)]
-pub(super) enum InsertedId {
-    Known(OwnedValue),
-    /// The server generates an ObjectId.
-    Generated,
 }
 
 impl Intent {
@@ -96,69 +89,77 @@ impl Intent {
         self.kind == NodeWriteKind::Replacement || written(&layout.parent) || written(&layout.path)
     }
 
-    /// Returns the position of the document that an upsert inserts, and its `_id`.
+    /// Returns the position of the document that an upsert inserts, and its `_id`; `None` if it is not known before.
     ///
     /// # Errors
-    /// The position is not possible, or docward cannot predict it.
+    /// The position is not possible.
     pub(super) fn of_inserted(
         operation: &Operation<'_>,
-        inserted: &Inserted<'_>,
+        update: &Update<'_>,
         layout: &TreeFields,
-    ) -> Result<(Self, InsertedId), Rejection> {
-        let id = match Path::parse("_id").map(|path| owned(inserted.at(&path))) {
-            Some(InsertedFields::Value(value)) => {
-                NodeId::from_value(value.as_value(), layout.separator).ok_or_else(|| unusable_id(layout))?;
-                InsertedId::Known(value)
-            }
-            Some(InsertedFields::Missing) => InsertedId::Generated,
-            _ => return Err(unknown_node()),
-        };
-        check_parts(operation, layout, &layout.path, inserted.at(&layout.parent) != ImageValue::Missing)?;
-        let follows = is_pipeline(operation) || !writes_path_alone(operation, &layout.path);
+    ) -> Result<(Self, Option<OwnedValue>), Rejection> {
+        let id = inserted_id(operation, update);
+        if let Ok(Some(id)) = &id {
+            NodeId::from_value(id.as_value(), layout.separator).ok_or_else(|| unusable_id(layout))?;
+        }
+        let (parent, path) = (plain::inserted(update, &layout.parent), plain::inserted(update, &layout.path));
+        check_parts(operation, layout, &layout.path, is_given(&parent))?;
+        let follows = id.is_err() || is_pipeline(operation) || !writes_path_alone(operation, &layout.path);
         let mut intent = Self { kind: kind_of(operation), wanted: RequestedPosition::default(), follows };
         if let Some(document) = written_document(operation) {
             intent.wanted = RequestedPosition::of_document(document, layout)?;
         } else {
-            match owned(inserted.at(&layout.parent)) {
-                // An operator removes the parent; the path must not restore it.
-                InsertedFields::Missing if names(operation, &layout.parent) => intent.wanted.parent = Some(None),
-                InsertedFields::Missing => {}
-                InsertedFields::Value(value) => intent.wanted.parent = Some(layout.read_parent(value.as_value())?),
-                InsertedFields::Blocked(kind) => return Err(Rejection::no_room(&layout.parent, kind)),
-                InsertedFields::Unknown => intent.follows = true,
+            for field in [&layout.parent, &layout.path] {
+                if let Some(kind) = blocked(operation, field) {
+                    return Err(Rejection::no_room(field, kind));
+                }
             }
-            match owned(inserted.at(&layout.path)) {
-                InsertedFields::Missing => {}
-                InsertedFields::Value(value) => intent.wanted.path = Some(layout.read_path(value.as_value())?),
-                InsertedFields::Blocked(kind) => return Err(Rejection::no_room(&layout.path, kind)),
-                InsertedFields::Unknown => intent.follows = true,
+            match parent {
+                Ok(PlainWrite::Set(value)) => intent.wanted.parent = Some(layout.read_parent(value)?),
+                // An operator removes the parent; the path must not restore it.
+                Ok(PlainWrite::Untouched | PlainWrite::Removed) if names(operation, &layout.parent) => {
+                    intent.wanted.parent = Some(None);
+                }
+                Ok(PlainWrite::Untouched | PlainWrite::Removed) => {}
+                _ => intent.follows = true,
+            }
+            match path {
+                Ok(PlainWrite::Set(value)) => intent.wanted.path = Some(layout.read_path(value)?),
+                Ok(PlainWrite::Untouched | PlainWrite::Removed) => {}
+                _ => intent.follows = true,
             }
             let gets_path = intent.wanted.parent.is_none() && matches!(intent.wanted.path, Some(Some(_)));
             check_parts(operation, layout, &layout.parent, gets_path)?;
         }
-        match id {
-            // docward could not find the inserted document.
-            InsertedId::Generated if intent.follows => Err(unknown_node()),
-            id => Ok((intent, id)),
-        }
+        Ok((intent, id.ok().flatten()))
     }
 }
 
-/// The value of a field in an inserted document.
-enum InsertedFields {
-    Missing,
-    Value(OwnedValue),
-    Blocked(ValueKind),
-    Unknown,
+/// Returns whether a field may have a value in the inserted document.
+fn is_given(write: &Result<PlainWrite<'_>, NotPlain>) -> bool {
+    !matches!(write, Ok(PlainWrite::Untouched | PlainWrite::Removed))
 }
 
-fn owned(held: ImageValue<'_>) -> InsertedFields {
-    match held {
-        ImageValue::Missing => InsertedFields::Missing,
-        ImageValue::Value(value) => InsertedFields::Value(value.into()),
-        ImageValue::Blocked(kind) => InsertedFields::Blocked(kind),
-        ImageValue::Some(_) | ImageValue::Unknown => InsertedFields::Unknown,
-    }
+/// Returns the `_id` of the document that an upsert inserts; `None` if the server generates an ObjectId.
+///
+/// # Errors
+/// It is not plain.
+fn inserted_id(operation: &Operation<'_>, update: &Update<'_>) -> Result<Option<OwnedValue>, NotPlain> {
+    let unclear = || "as an upsert, it may insert another _id".to_owned();
+    let path = Path::parse("_id").ok_or_else(unclear)?;
+    let id = match written_document(operation).map(|document| document.get("_id")) {
+        Some(Some(id)) => Some(id),
+        Some(None) => match plain::taken(update.filter.as_document(), &path)? {
+            Some((_, false)) => return Err(unclear()),
+            taken => taken.map(|(id, _)| id),
+        },
+        None => match plain::inserted(update, &path)? {
+            PlainWrite::Set(id) => Some(id),
+            PlainWrite::Untouched => None,
+            _ => return Err(unclear()),
+        },
+    };
+    Ok(id.map(OwnedValue::from))
 }
 
 impl RequestedPosition {
@@ -198,10 +199,6 @@ impl TreeFields {
             }),
         }
     }
-}
-
-fn unknown_node() -> Rejection {
-    Rejection::new("as an upsert it could insert a node that docward cannot predict", "Select it by _id.")
 }
 
 /// Returns whether a later rule made a pipeline of the statement; it may leave the stored fields as they are.

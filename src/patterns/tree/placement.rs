@@ -8,11 +8,11 @@
 //! new parent.
 
 use super::id::{IdClass, NodeId};
-use super::intent::{InsertedId, Intent, NodeWriteKind, RequestedPosition, names};
+use super::intent::{Intent, NodeWriteKind, RequestedPosition, names};
 use super::layout::{TreeFields, TreeNode, pinned, present, unusable_id, unusable_parent};
 use crate::command::Operation;
 use crate::document::{CowDocument, Document, Kind as ValueKind, OwnedValue, PathLookup};
-use crate::effect::{Change, change, inserted};
+use crate::effect::{Change, change};
 use crate::patterns::Rejection;
 use crate::patterns::procedure::{ActionResult, NextAction, Procedure, ProcedureRun};
 
@@ -47,8 +47,8 @@ struct PlacementRun {
     removes_path: bool,
     /// The statement was given the parent that its path names.
     adds_parent: bool,
-    /// The `_id` of the node that an upsert inserts, if it does insert.
-    inserted: Option<InsertedId>,
+    /// The `_id` of the node that an upsert inserts, once it is known.
+    inserted: Option<OwnedValue>,
     stage: PlacementStage,
 }
 
@@ -63,8 +63,6 @@ enum PlacementStage {
     Executed,
     /// The result is being read.
     ReadingResult,
-    /// The server rejects the insert of this upsert.
-    Failing,
     Applied,
 }
 
@@ -84,16 +82,19 @@ impl ProcedureRun for PlacementRun {
             (PlacementStage::Node, ActionResult::Documents(found)) => self.take_node(operation, found),
             (PlacementStage::Parent, ActionResult::Documents(found)) => self.take_parent(operation, found),
             (PlacementStage::Touched(position), _) => Ok(self.apply(operation, &position)),
-            (PlacementStage::Executed, _) => Ok(self.read_result()),
+            (PlacementStage::Executed, ActionResult::Applied { inserted }) => {
+                self.inserted = inserted.map(OwnedValue::from);
+                Ok(self.read_result())
+            }
             (PlacementStage::ReadingResult, ActionResult::Documents(found)) => self.follow(operation, found),
             (PlacementStage::Applied, _) => Ok(NextAction::Finish),
-            (PlacementStage::Failing, _) => Err(Rejection::new(
-                "it inserts a document that docward cannot predict",
-                "Set each field by its full path with $set or $setOnInsert, and give the _id in the filter.",
-            )),
-            (PlacementStage::Node | PlacementStage::Parent | PlacementStage::ReadingResult, _) => {
-                Err(Rejection::unexpected_reply())
-            }
+            (
+                PlacementStage::Node
+                | PlacementStage::Parent
+                | PlacementStage::Executed
+                | PlacementStage::ReadingResult,
+                _,
+            ) => Err(Rejection::unexpected_reply()),
         };
         action.unwrap_or_else(NextAction::Reject)
     }
@@ -166,17 +167,13 @@ impl PlacementRun {
 
     /// Handles a statement that matches nothing: an upsert inserts.
     fn insert<'a>(&mut self, operation: &Operation<'a>) -> Result<NextAction<'a>, Rejection> {
-        if !matches!(operation, Operation::Update(update) if update.upsert) {
+        let Operation::Update(update) = operation else { return Err(Rejection::unexpected_reply()) };
+        if !update.upsert {
             // The client gets the server's reply to its own statement.
             self.stage = PlacementStage::Applied;
             return Ok(NextAction::Apply(operation.clone()));
         }
-        let Some(inserted) = inserted(operation) else {
-            self.stage = PlacementStage::Failing;
-            return Ok(NextAction::Apply(operation.clone()));
-        };
-        let (intent, id) = Intent::of_inserted(operation, &inserted, &self.layout)?;
-        (self.intent, self.inserted) = (intent, Some(id));
+        (self.intent, self.inserted) = Intent::of_inserted(operation, update, &self.layout)?;
         if self.intent.follows { Ok(self.execute_first(operation)) } else { self.seek_parent(operation) }
     }
 
@@ -353,11 +350,7 @@ impl PlacementRun {
 
     /// Returns the `_id` of the stored document, or of the one that an upsert inserts.
     fn raw_id(&self) -> Option<&OwnedValue> {
-        match (&self.node, &self.inserted) {
-            (Some(node), _) => Some(&node.raw_id),
-            (None, Some(InsertedId::Known(id))) => Some(id),
-            (None, Some(InsertedId::Generated) | None) => None,
-        }
+        self.node.as_ref().map(|node| &node.raw_id).or(self.inserted.as_ref())
     }
 
     /// Reads the document that the statement wrote.
@@ -396,6 +389,9 @@ impl PlacementRun {
             Some(node) if node.parent == parent => self.keep_path(operation, node.path.clone(), *document),
             _ => {
                 let own = self.raw_id().and_then(|id| NodeId::from_value(id.as_value(), layout.separator));
+                if own.is_none() && self.node.is_none() {
+                    return Err(unusable_id(layout));
+                }
                 if own.is_some() && own == parent {
                     return Err(cycle());
                 }

@@ -1,7 +1,7 @@
 //! Whether what the server has stored is among the results that the model allows.
 
 use docward::document::{Document, Kind, Path, PathLookup, Value};
-use docward::effect::{Change, Growth, GrowthKind, ImageValue, element_length};
+use docward::effect::{Change, Growth, GrowthKind, element_length};
 
 /// The values at a path, also those in elements of arrays.
 fn reached<'d>(value: Value<'d>, path: &str) -> Vec<Value<'d>> {
@@ -26,21 +26,6 @@ fn all<'d>(document: Document<'d>, path: &Path) -> Vec<Value<'d>> {
 fn is_same(one: Value<'_>, other: Value<'_>) -> bool {
     let nan = |value: Value<'_>| value.as_f64().is_some_and(f64::is_nan);
     one == other || (nan(one) && nan(other))
-}
-
-/// Whether the model allows this document as the result of an upsert.
-pub(super) fn agrees(held: ImageValue<'_>, path: &Path, inserted: Document<'_>) -> bool {
-    match (held, path.lookup(inserted)) {
-        (ImageValue::Unknown, _) => true,
-        // It is generated.
-        (ImageValue::Missing, PathLookup::Found(id)) if path.as_str() == "_id" => id.kind == Kind::ObjectId,
-        (ImageValue::Missing, PathLookup::Blocked(kind)) if path.root() == "_id" => kind == Kind::ObjectId,
-        (ImageValue::Value(value), PathLookup::Found(found)) => is_same(value, found),
-        (ImageValue::Some(None), PathLookup::Found(_)) | (ImageValue::Missing, PathLookup::Missing) => true,
-        (ImageValue::Some(Some(kind)), PathLookup::Found(found)) => kind == found.kind,
-        (ImageValue::Blocked(kind), PathLookup::Blocked(found)) => kind == found,
-        _ => false,
-    }
 }
 
 /// Whether the model allows an update to change the document in this way.
