@@ -147,7 +147,7 @@ impl Pattern for Copies {
         facts: &Facts<'_, '_>,
     ) -> Option<(&Collection, Vec<CowDocument<'static>>)> {
         let rejects = |entry: &&CopiesEntry| entry.on_delete == OnOriginalDelete::Reject;
-        let entries = self.entries.iter().filter(rejects).filter(|entry| entry.into.is(facts.namespace));
+        let entries = self.entries.iter().filter(rejects).filter(|entry| entry.into.is(facts.context.namespace));
         let keys: HashSet<OwnedValue> =
             entries.flat_map(|entry| written.iter().flat_map(|one| entry.new_keys(*one))).collect();
         (!keys.is_empty()).then(|| (&self.originals, keys.iter().flat_map(originals::touch).collect()))

@@ -168,7 +168,7 @@ pub(super) fn taken<'f>(filter: Document<'f>, field: &Path) -> Result<Option<(Va
                 equal = Some(condition.value);
             }
             b"$or" if !is_apart_from(condition.value, field) => return Err(may_give(field)),
-            key if is_related(field, key) => return Err(may_give(field)),
+            key if is_related(field, key) && !only_compares(condition.value) => return Err(may_give(field)),
             _ => {}
         }
     }
@@ -214,19 +214,24 @@ fn is_equality(value: Value<'_>) -> bool {
 /// Conditions that give no value, and are true for some.
 const COMPARISONS: [&[u8]; 7] = [b"$lt", b"$lte", b"$gt", b"$gte", b"$ne", b"$exists", b"$type"];
 
-/// Returns the fields that the server takes from the filter of an upsert, as equalities with ordinary values and documents
-/// of such; `None` if the filter is not plain: it may give others, or match nothing.
-pub(super) fn given(filter: Document<'_>) -> Option<SmallVec<[&[u8]; 4]>> {
+/// Whether a condition gives no value, and is true for some.
+fn only_compares(condition: Value<'_>) -> bool {
     let compares = |operators: Document<'_>| operators.elements().all(|one| COMPARISONS.contains(&one.key));
-    let is_operator = |one: Element<'_>| match one.key {
+    let is_comparison = |one: Element<'_>| match one.key {
         b"$not" => one.value.as_document().is_some_and(compares),
         operator => COMPARISONS.contains(&operator),
     };
+    condition.as_document().is_some_and(|operators| !operators.is_empty() && operators.elements().all(is_comparison))
+}
+
+/// Returns the fields that the server takes from the filter of an upsert, as equalities with ordinary values and documents
+/// of such; `None` if the filter is not plain: it may give others, or match nothing.
+pub(super) fn given(filter: Document<'_>) -> Option<SmallVec<[&[u8]; 4]>> {
     let is_field = |one: Element<'_>| !one.key.starts_with(b"$") && is_equality(one.value);
     let mut given = SmallVec::<[&[u8]; 4]>::new();
     for Element { key, value } in conditions(filter)? {
         let is_value = match value.as_document() {
-            Some(operators) if !operators.is_empty() && operators.elements().all(is_operator) => continue,
+            Some(_) if only_compares(value) => continue,
             Some(fields) => fields.elements().all(is_field),
             None => is_equality(value),
         };

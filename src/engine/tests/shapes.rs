@@ -158,7 +158,7 @@ fn what_real_software_sends_is_plain() {
 const EXPECTED: &str = "\
 bounds: 606 plain, 4 checked, 1 rejected
 bucket: 739 plain, 0 checked, 0 rejected
-copies: 406 plain, 87 checked, 206 rejected
+copies: 399 plain, 94 checked, 206 rejected
 frozen: 671 plain, 68 checked, 0 rejected
 limits document: 710 plain, 29 checked, 0 rejected
 limits items: 418 plain, 0 checked, 0 rejected
@@ -166,6 +166,6 @@ replacement: 739 plain, 0 checked, 0 rejected
 schema_version: 562 plain, 0 checked, 177 rejected
 sequence: 739 plain, 0 checked, 0 rejected
 timestamps: 671 plain, 0 checked, 68 rejected
-together: 425 plain, 30 checked, 244 rejected
+together: 426 plain, 29 checked, 244 rejected
 tree: 739 plain, 0 checked, 0 rejected
 ";

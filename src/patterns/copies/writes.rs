@@ -80,7 +80,7 @@ impl<'e> ReferenceWrites<'e> {
                 self.evaluate_changes(|field, _| change(field, locator, within()), || false)?;
             }
         }
-        self.evaluate_upsert(update)
+        self.evaluate_upsert(update.filter.as_document(), operators)
     }
 
     /// Evaluates a document that is inserted, or replaces a stored one.
@@ -152,27 +152,30 @@ impl<'e> ReferenceWrites<'e> {
         Ok(())
     }
 
-    /// Evaluates the reference outside arrays that an upsert inserts. Those in arrays that its operators write are evaluated
-    /// already.
-    fn evaluate_upsert(&mut self, update: &Update<'_>) -> Result<(), Fault> {
+    /// Evaluates the reference outside arrays that an upsert inserts: what the filter gives, and operators on the fields
+    /// themselves. Values of fields around them are evaluated already.
+    fn evaluate_upsert(&mut self, filter: Document<'_>, operators: Document<'_>) -> Result<(), Fault> {
         let entry = self.entry;
-        for list in entry.lists().filter_map(Path::parse) {
-            if let Err(part) = plain::taken(update.filter.as_document(), &list) {
-                return Err(Fault::Unclear(plain::reason_to_check(part)));
+        let mut given = SmallVec::<[(&Path, Value<'_>); 4]>::new();
+        for field in entry.paths() {
+            match plain::taken(filter, field) {
+                Ok(None) => {}
+                // A key alone is no reference without copies, if another condition matches nothing.
+                Ok(Some((value, is_certain))) if is_certain || *field == entry.key => given.push((field, value)),
+                Ok(Some(_)) => return Err(self.unclear(field)),
+                Err(part) => return Err(Fault::Unclear(part)),
             }
         }
-        if entry.lists().next().is_some() {
-            return Ok(());
-        }
-        let mut written = SmallVec::<[(&Path, Change<'_>); 4]>::new();
-        for field in entry.paths() {
-            let write = plain::inserted(update, field).map_err(|part| Fault::Unclear(plain::reason_to_check(part)))?;
-            written.push((field, of_plain(write)));
-        }
-        let change =
-            |field: &Path| written.iter().find(|(known, _)| *known == field).map_or(Change::Removed, |one| one.1);
-        // A document without a reference has no copies.
+        let written = || on_insert(operators).filter(|(_, path, _)| locate(entry, path) == ReferenceWrite::Inside(b""));
+        let change = |field: &Path| match change(field, b"", written()) {
+            Change::Untouched => given
+                .iter()
+                .find(|(known, _)| *known == field)
+                .map_or(Change::Removed, |(_, value)| Change::Set(*value)),
+            change => change,
+        };
         match change(&entry.key) {
+            // A document without a reference has no copies.
             Change::Removed => Ok(()),
             _ => self.evaluate_changes(|field, _| change(field), || false),
         }
@@ -247,16 +250,6 @@ fn of_lookup(found: PathLookup<'_>) -> Change<'_> {
         PathLookup::Found(value) => Change::Set(value),
         PathLookup::Blocked(Kind::Array) => Change::Unclear(WrittenBy { operator: b"a document", path: b"" }),
         PathLookup::Missing | PathLookup::Blocked(_) => Change::Removed,
-    }
-}
-
-fn of_plain(write: PlainWrite<'_>) -> Change<'_> {
-    match write {
-        PlainWrite::Set(value) => Change::Set(value),
-        PlainWrite::Untouched | PlainWrite::Removed => Change::Removed,
-        PlainWrite::Operator(_) | PlainWrite::Shrinks(_) | PlainWrite::InElement(_) => {
-            Change::Unclear(WrittenBy { operator: b"an upsert", path: b"" })
-        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::patterns::Rejection;
 use crate::patterns::promise::{Broken, Facts, Settled, held, shown};
 
 /// The registers that a statement writes in one document, each with the time of the write; `None`: it has none.
-type Written = Vec<(Path, Option<TimestampBytes>)>;
+type RegisterWrites = Vec<(Path, Option<TimestampBytes>)>;
 
 impl Timestamps {
     /// Returns what is left of the statement's writes: those that are not late, and their timestamps.
@@ -102,7 +102,7 @@ impl Timestamps {
         after: Document<'_>,
         facts: &Facts<'_, '_>,
         touches: Option<&Touches<'_>>,
-    ) -> Result<Written, Rejection> {
+    ) -> Result<RegisterWrites, Rejection> {
         let Operation::Update(update) = facts.operation() else { return Ok(Vec::new()) };
         let replacement = match update.modification.meaning() {
             Modification::Replacement(document) => Some(document),

@@ -175,7 +175,7 @@ fn shown_verdicts_hold_on_a_real_mongod() {
 
 /// The documents without what rules set after a checked statement.
 fn without_settled(documents: &[Document]) -> Vec<Document> {
-    const SETTLED: [&str; 6] = ["count", "time", "locked", "tlocked", "try", "version"];
+    const SETTLED: [&str; 7] = ["count", "time", "locked", "tlocked", "try", "version", "newest"];
     let mut documents = documents.to_vec();
     documents.iter_mut().for_each(|document| SETTLED.iter().for_each(|field| drop(document.remove(*field))));
     documents
