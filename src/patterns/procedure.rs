@@ -34,7 +34,7 @@ pub struct ApplyOnly;
 impl ProcedureRun for ApplyOnly {
     fn next<'a>(&mut self, operation: &Operation<'a>, result: ActionResult<'_>) -> NextAction<'a> {
         match result {
-            ActionResult::Start => NextAction::Apply(operation.clone()),
+            ActionResult::Start { .. } => NextAction::Apply(operation.clone()),
             ActionResult::Documents(_) | ActionResult::Done | ActionResult::Applied { .. } => NextAction::Finish,
         }
     }
@@ -66,8 +66,10 @@ pub trait ProcedureRun: Debug + Send {
 /// The result of the last action.
 #[derive(Debug, Clone, Copy)]
 pub enum ActionResult<'r> {
-    /// There was no action yet.
-    Start,
+    /// There was no action yet. `is_checked`: the statement is checked for another rule, which may settle what it writes.
+    Start {
+        is_checked: bool,
+    },
     Documents(&'r [Document<'r>]),
     /// A change has been executed.
     Done,

@@ -176,7 +176,8 @@ impl Pattern for Sequence {
         let stored = before.map(|before| self.field().lookup(before));
         let is_numbered = matches!(stored, Some(PathLookup::Found(value)) if value.kind.is_number());
         let (old, new) = (before.map(|before| held(before, path)).unwrap_or_default(), held(after, path));
-        let brings = self.provided == Provided::Keep && statement.sent_replacement().is_some() && !new.is_empty();
+        let is_number = new.first().is_some_and(|value| value.kind.is_number());
+        let brings = self.provided == Provided::Keep && statement.sent_replacement().is_some() && is_number;
         if before.is_none() && self.on_upsert && !matches!(self.field().lookup(after), PathLookup::Found(_)) {
             return Err(self.missing_number().into());
         }

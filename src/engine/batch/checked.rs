@@ -18,7 +18,7 @@ use super::selected::{MAX_SELECTED_LENGTH, SelectedDocuments, by_id, divided, si
 use super::transaction::{AttemptEnd, AttemptResult, RestartReason, SentCommands, TransactionAttempt, end, last};
 use super::{BatchJob, Group, conflicts};
 use crate::command::{EncodeOptions, Operation, OwnTransaction, Reply, Statement, StatementPart, WriteForm};
-use crate::document::{CowDocument, OwnedValue};
+use crate::document::{CowDocument, Document, OwnedValue};
 use crate::effect::equality;
 use crate::patterns::{Rejection, replaces_by_pipeline};
 use crate::rules::Unsupported;
@@ -129,7 +129,7 @@ impl<'f> BatchJob<'f> {
         port: &Port,
     ) -> AttemptResult<Vec<u8>> {
         let is_own = transaction.own.is_some();
-        if is_own && Self::is_written_first(statement) {
+        if is_own && self.is_written_first(statement) {
             return self.write_first(transaction, statement, port).await;
         }
         let piece = match transaction.piece.clone() {
@@ -235,10 +235,18 @@ impl<'f> BatchJob<'f> {
         AttemptResult::Continue(as_client_form(&self.command, self.batch.form, statement, &reply, &written, after))
     }
 
+    /// The fields that a findAndModify returns: as a rule has changed them, or as the client asks for.
+    pub(super) fn returned_fields<'s>(&'s self, statement: &'s Statement<'_>) -> Option<Document<'s>> {
+        let changed = self.batch.body_changes.iter().find(|(name, _)| *name == "fields");
+        changed.map_or_else(|| statement.returned_fields(), |(_, fields)| fields.as_value().as_document())
+    }
+
     /// Whether the statement is sent as a findAndModify, as the first command of docward's own transaction.
-    fn is_written_first(statement: &Statement<'_>) -> bool {
+    fn is_written_first(&self, statement: &Statement<'_>) -> bool {
         // Only the server knows whether a document that equals the stored one, without its `_id`, counts as modified.
-        !statement.is_multi() && statement.returned_fields().is_none() && !replaces_by_pipeline(&statement.operation)
+        !statement.is_multi()
+            && self.returned_fields(statement).is_none()
+            && !replaces_by_pipeline(&statement.operation)
     }
 
     /// Whether the question for an earlier send of the statement is sent together with its write.
@@ -252,7 +260,7 @@ impl<'f> BatchJob<'f> {
             && evaluated.rejected.is_none()
             && session.is_retryable_write()
             && !session.in_transaction
-            && Self::is_written_first(&evaluated.statement)
+            && self.is_written_first(&evaluated.statement)
     }
 
     /// Sends the statement's write, without waiting in between after the question for an earlier send, and before the find of

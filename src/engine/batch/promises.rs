@@ -95,7 +95,7 @@ impl<'f> BatchJob<'f> {
         let id = by_id(settled).into_keys().next().filter(|_| returns_new);
         let Some(id) = id else { return AttemptResult::Continue(frame) };
         let filter = CowDocument::build(|w| w.nested("_id", |w| w.value("$eq", id.as_value())));
-        let fields = statement.returned_fields().unwrap_or(Document::EMPTY);
+        let fields = self.returned_fields(statement).unwrap_or(Document::EMPTY);
         let find = self.commands(transaction.own).find(statement, filter.as_document(), 1, fields);
         let found = self.exchange(transaction, find, port).await;
         let Some(found) = transaction.accept(&found)? else {

@@ -203,7 +203,8 @@ impl<'f> BatchJob<'f> {
         port: &Port,
     ) -> AttemptResult<Vec<u8>> {
         let mut statement_reply = Vec::new();
-        let mut action = transaction.next(ActionResult::Start);
+        let is_checked = self.is_checked(transaction.index);
+        let mut action = transaction.next(ActionResult::Start { is_checked });
         loop {
             let (commands, statement) = (self.commands(transaction.own), &transaction.statement);
             action = match action {
@@ -238,9 +239,9 @@ impl<'f> BatchJob<'f> {
                     }
                     if transaction.enter() {
                         transaction.statement = narrowed;
-                        transaction.next(ActionResult::Start)
+                        transaction.next(ActionResult::Start { is_checked })
                     } else {
-                        statement_reply = match self.is_checked(transaction.index) {
+                        statement_reply = match is_checked {
                             true => Box::pin(self.apply_checked(transaction, &narrowed, port)).await?,
                             false => self.apply(transaction, &narrowed, port).await?,
                         };

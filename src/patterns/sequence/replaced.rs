@@ -28,6 +28,9 @@ impl Sequence {
             PathLookup::Missing => None,
         };
         match own.filter(|value| !self.is_replaced(*value)) {
+            Some(value) if value.as_whole().is_none() && !self.is_id() => {
+                return Err(format!("it gives '{}' a value that is no whole number", self.field()));
+            }
             Some(value) if self.provided == Provided::Keep => return Ok(provides(value)),
             Some(value) => return Ok(self.only_stored(update, Some(value))),
             None => {}

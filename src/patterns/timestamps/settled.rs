@@ -25,7 +25,7 @@ impl Timestamps {
     ) -> Vec<Settled> {
         let touches = self.touches_of(facts);
         let written = self.written(before, after, facts, touches.as_ref()).unwrap_or_default();
-        let may_forge = before.is_none() || touches.as_ref().is_some_and(|touches| !touches.timestamps.is_empty());
+        let may_forge = before.is_none() || touches.as_ref().is_none_or(|touches| !touches.timestamps.is_empty());
         let Some(store) = Path::parse(&self.store).filter(|_| may_forge || !written.is_empty()) else {
             return Vec::new();
         };
@@ -56,6 +56,13 @@ impl Timestamps {
         if times != after.get(self.store.as_str()) {
             settled.push(times.map_or_else(|| Settled::removed(&store), |times| Settled::value(&store, times)));
         }
+        // Several late writes may have created one document, or changed one array.
+        let mut known: Vec<Path> = Vec::new();
+        settled.retain(|one| {
+            let is_new = !known.contains(&one.field);
+            known.push(one.field.clone());
+            is_new
+        });
         settled
     }
 
@@ -111,10 +118,19 @@ impl Timestamps {
         let is_own = |path: &&str| *path != self.store && !decides(&facts.context, path.as_bytes());
         let paths: Vec<&str> = match (before, touches) {
             (None, _) if self.per == TimestampScope::Document => top_level(after).filter(is_own).collect(),
-            (None, _) => self.protected_fields(after)?.into_iter().filter(is_own).collect(),
-            (Some(_), Some(touches)) => {
-                let written = touches.paths.iter().filter(|one| one.protected && one.operator != b"$setOnInsert");
-                written.filter_map(|one| std::str::from_utf8(one.path).ok()).collect()
+            // A removed field has a time too.
+            (None, _) => {
+                let removed = touches.into_iter().flat_map(|touches| written_by(touches, &Document::EMPTY));
+                let mut inserted: Vec<&str> =
+                    self.protected_fields(after)?.into_iter().filter(is_own).chain(removed).collect();
+                inserted.sort_unstable();
+                inserted.dedup();
+                inserted
+            }
+            (Some(before), Some(touches)) => {
+                let mut written: Vec<&str> = written_by(touches, &before).collect();
+                written.dedup();
+                written
             }
             (Some(_), None) if replacement.is_none() => Vec::new(),
             (Some(before), None) => match self.per {
@@ -168,6 +184,25 @@ impl Timestamps {
             PathLookup::Missing | PathLookup::Blocked(_) => None,
         }
     }
+}
+
+/// The protected paths that operators write in a stored document; instead of a position in an array, the whole array.
+fn written_by<'t>(touches: &'t Touches<'_>, stored: &Document<'_>) -> impl Iterator<Item = &'t str> {
+    let written = touches.paths.iter().filter(|one| one.protected && one.operator != b"$setOnInsert");
+    written.filter_map(|one| std::str::from_utf8(one.path).ok()).map(|path| outside_arrays(path, *stored))
+}
+
+/// Returns the part of a path that leads through documents only.
+fn outside_arrays<'p>(path: &'p str, stored: Document<'_>) -> &'p str {
+    let (mut value, mut end) = (Some(Value::document(stored)), 0);
+    for part in path.split('.') {
+        if part.starts_with('$') || value.is_some_and(|value| value.as_array().is_some()) {
+            return path.get(..end - 1).unwrap_or(path);
+        }
+        value = value.and_then(Value::as_document).and_then(|document| document.get(part));
+        end += part.len() + 1;
+    }
+    path
 }
 
 fn top_level<'d>(document: Document<'d>) -> impl Iterator<Item = &'d str> {

@@ -126,7 +126,10 @@ impl Timestamps {
                 }
                 _ if protected => return Err(not_a_register_write(operator, path)),
                 b"$inc" => PathChange::Add(value),
-                _ => continue,
+                _ => {
+                    changes.obstacle.get_or_insert_with(|| beside(operator));
+                    continue;
+                }
             };
             if let Some(time) = time {
                 changes.protected.push(FieldTimestamp { path: text, time });

@@ -30,6 +30,7 @@ impl Procedure for PlacementProcedure {
             intent,
             node: None,
             removes_path: false,
+            is_settled: false,
             adds_parent: false,
             inserted: None,
             stage: PlacementStage::Start,
@@ -45,6 +46,8 @@ struct PlacementRun {
     node: Option<TreeNode>,
     /// The statement removes the path that the stored node has.
     removes_path: bool,
+    /// Another rule may settle the node after the statement: only the result shows the position.
+    is_settled: bool,
     /// The statement was given the parent that its path names.
     adds_parent: bool,
     /// The `_id` of the node that an upsert inserts, once it is known.
@@ -78,7 +81,7 @@ struct NodePosition {
 impl ProcedureRun for PlacementRun {
     fn next<'a>(&mut self, operation: &Operation<'a>, result: ActionResult<'_>) -> NextAction<'a> {
         let action = match (std::mem::replace(&mut self.stage, PlacementStage::Start), result) {
-            (PlacementStage::Start, _) => self.start(operation),
+            (PlacementStage::Start, ActionResult::Start { is_checked }) => self.start(operation, is_checked),
             (PlacementStage::Node, ActionResult::Documents(found)) => self.take_node(operation, found),
             (PlacementStage::Parent, ActionResult::Documents(found)) => self.take_parent(operation, found),
             (PlacementStage::Touched(position), _) => Ok(self.apply(operation, &position)),
@@ -89,7 +92,8 @@ impl ProcedureRun for PlacementRun {
             (PlacementStage::ReadingResult, ActionResult::Documents(found)) => self.follow(operation, found),
             (PlacementStage::Applied, _) => Ok(NextAction::Finish),
             (
-                PlacementStage::Node
+                PlacementStage::Start
+                | PlacementStage::Node
                 | PlacementStage::Parent
                 | PlacementStage::Executed
                 | PlacementStage::ReadingResult,
@@ -105,8 +109,10 @@ impl ProcedureRun for PlacementRun {
 }
 
 impl PlacementRun {
-    fn start<'a>(&mut self, operation: &Operation<'a>) -> Result<NextAction<'a>, Rejection> {
+    fn start<'a>(&mut self, operation: &Operation<'a>, is_checked: bool) -> Result<NextAction<'a>, Rejection> {
         self.intent = Intent::from_operation(operation, &self.layout)?;
+        self.is_settled = is_checked;
+        self.intent.follows |= is_checked;
         if self.intent.kind == NodeWriteKind::Insert {
             return self.seek_parent(operation);
         }
@@ -174,6 +180,7 @@ impl PlacementRun {
             return Ok(NextAction::Apply(operation.clone()));
         }
         (self.intent, self.inserted) = Intent::of_inserted(operation, update, &self.layout)?;
+        self.intent.follows |= self.is_settled;
         if self.intent.follows { Ok(self.execute_first(operation)) } else { self.seek_parent(operation) }
     }
 

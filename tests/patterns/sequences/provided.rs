@@ -193,6 +193,11 @@ async fn a_stored_number_stays() {
         ] {
             assert_eq!(code_of(filter, update.clone(), multi).await, Some(121), "{collection}: {update}");
         }
+        let replaced = views.run(doc! {
+            "update": collection, "updates": [{ "q": { "_id": 1 }, "u": { "no": "x", "x": 1 } }],
+        });
+        replaced.await.unwrap();
+        assert_eq!(views.stored(collection).await[0], doc! { "_id": 1, "no": 7, "x": 1 }, "{collection}");
         for update in [
             bson::bson!({ "$set": { "no": 7, "x": 2 } }),
             bson::bson!({ "$max": { "no": 3 }, "$inc": { "x": 1 } }),

@@ -168,3 +168,70 @@ async fn concurrent_writers_lose_nothing() {
     assert_eq!(i64::from(stored.get_i32("count").unwrap()), 8 * each);
     assert!(log.contains(&stored.get_i64("created").unwrap()));
 }
+
+/// Beside positions in arrays, which no pipeline can express.
+#[tokio::test]
+async fn one_timestamp_protects_the_elements_of_arrays() {
+    let views = views().await;
+    let set = |path: &str, value: i32, n: i64| doc! { "$set": { path: value, "at": time(n) } };
+    for (path, filters) in [("l.0", vec![]), ("l.$[]", vec![]), ("l.$[x]", vec![doc! { "x": 1 }]), ("l.5", vec![])] {
+        views.direct.collection::<Document>("documents").delete_many(doc! {}).await.unwrap();
+        views.collection("documents").insert_one(doc! { "_id": 1, "l": [1, 2], "at": time(5) }).await.unwrap();
+        let before = views.stored("documents").await;
+        let write = |n: i64| doc! { "q": { "_id": 1 }, "u": set(path, 9, n), "arrayFilters": filters.clone() };
+        let reply = views.run(doc! { "update": "documents", "updates": [write(4)] }).await.unwrap();
+        assert_eq!(views.stored("documents").await, before, "{path}: {reply}");
+        assert_eq!([reply.get_i32("n").unwrap(), reply.get_i32("nModified").unwrap()], [1, 0], "{path}");
+        views.run(doc! { "update": "documents", "updates": [write(6)] }).await.unwrap();
+        let stored = views.stored("documents").await.remove(0);
+        assert!(stored.get("newest") == Some(&time(6)) && stored.get("l") != before[0].get("l"), "{path}: {stored}");
+    }
+}
+
+/// Whatever a client's pipeline makes of the document.
+#[tokio::test]
+async fn a_pipeline_keeps_the_timestamps() {
+    let views = views().await;
+    let keeps = doc! { "a": 1, "at": 1 };
+    let others = [
+        doc! { "$project": &keeps },
+        doc! { "$replaceWith": { "a": "$a", "at": "$at", "free": 3 } },
+        doc! { "$replaceWith": { "$unsetField": { "field": "timestamps", "input": "$$ROOT" } } },
+        doc! { "$replaceWith": { "$mergeObjects": ["$$ROOT", { "timestamps": { "a": { "$literal": time(1) } } }] } },
+        doc! { "$replaceWith": { "$mergeObjects": ["$$ROOT", { "timestamps": [1] }] } },
+    ];
+    for stage in others {
+        views.direct.collection::<Document>("paths").delete_many(doc! {}).await.unwrap();
+        views.collection("paths").insert_one(doc! { "_id": 1, "a": 5, "at": time(5) }).await.unwrap();
+        let before = views.stored("paths").await.remove(0);
+        update(&views, doc! { "q": { "_id": 1 }, "u": [&stage] }).await;
+        let stored = views.stored("paths").await.remove(0);
+        assert_eq!(stored.get("timestamps"), before.get("timestamps"), "{stage}: {stored}");
+    }
+}
+
+#[tokio::test]
+async fn other_fields_get_a_timestamp_of_the_server() {
+    let views = views().await;
+    let kind = || doc! { "$type": "timestamp" };
+    let change = doc! { "$set": { "a": 1, "at": time(5) }, "$currentDate": { "free": kind() } };
+    update(&views, doc! { "q": { "_id": 1 }, "u": change, "upsert": true }).await;
+    assert!(matches!(views.stored("paths").await[0].get("free"), Some(Bson::Timestamp(_))));
+}
+
+/// In either order, also if the first one inserts.
+#[tokio::test]
+async fn a_removed_field_of_an_inserted_document_has_a_time() {
+    let views = views().await;
+    let removes = doc! { "$unset": { "a": "" }, "$set": { "at": time(8) }, "$push": { "log": 1 } };
+    let late = doc! { "$set": { "a": 1, "at": time(3) } };
+    for order in [[&removes, &late], [&late, &removes]] {
+        views.direct.collection::<Document>("paths").delete_many(doc! {}).await.unwrap();
+        for change in order {
+            update(&views, doc! { "q": { "_id": 1 }, "u": change.clone(), "upsert": true }).await;
+        }
+        let stored = views.stored("paths").await.remove(0);
+        assert!(!stored.contains_key("a") && stored.get("at") == Some(&time(8)), "{stored}");
+        assert_eq!(stored.get_document("timestamps").unwrap().get("a"), Some(&time(8)), "{stored}");
+    }
+}

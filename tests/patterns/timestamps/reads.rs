@@ -64,6 +64,12 @@ async fn find_and_modify_returns_no_timestamps() {
     let named =
         hiding.find_one_and_update(doc! { "_id": 1 }, set(4, 4)).projection(doc! { "last_modified.a": 1 }).await;
     assert_eq!(named.unwrap(), Some(doc! { "_id": 1, "last_modified": { "a": time(3) } }));
+    // A checked one.
+    let beside = doc! { "$set": { "a": 4, "at": time(4) }, "$setOnInsert": { "q": 1 } };
+    for document in [ReturnDocument::Before, ReturnDocument::After] {
+        let found = hiding.find_one_and_update(doc! { "_id": 1 }, beside.clone()).return_document(document).await;
+        assert_eq!(found.unwrap(), Some(doc! { "_id": 1, "a": 4, "at": time(4) }));
+    }
     let deleted = hiding.find_one_and_delete(doc! { "_id": 1 }).await.unwrap();
     assert_eq!(deleted, Some(doc! { "_id": 1, "a": 4, "at": time(4) }));
 }

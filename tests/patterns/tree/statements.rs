@@ -323,6 +323,11 @@ async fn late_moves_are_ignored() {
         let mut updates = vec![set(5, "b"), set(5, "a"), set(5, "c"), set(5, "missing"), set(5, "x")];
         updates.extend([with_path(5, ",x,"), with_path(5, ",nonsense,")]);
         updates.push(doc! { "$unset": { "parent": 1 }, "$set": { "at": 5i64 } });
+        // Checked: the late write is put back after the statement.
+        let checked = |parent: &str| {
+            doc! { "$set": { "at": 5i64, "parent": parent }, "$setOnInsert": { "q": 1 } }
+        };
+        updates.extend([checked("x"), checked("c"), checked("missing")]);
         if settings == "per: document" {
             updates.extend([doc! { "at": 5i64, "parent": "c" }, doc! { "at": 5i64, "n": 1 }]);
         }
