@@ -257,7 +257,7 @@ impl Timestamps {
             }
         };
         if time.is_none() && touches.timestamps.is_empty() {
-            return Ok(Verdict::Forward);
+            return Ok(not_plain.map_or(Verdict::Forward, Verdict::not_plain));
         }
         let mut changes = self.changes(update, &touches, time)?;
         let on_insert = match time {

@@ -38,6 +38,7 @@ const REJECTIONS: &[(&str, &str)] = &[
     ("replacement", "by a number that is not a whole number"),
     // Limits: fields are written as a whole, by $set, with a time of the rule's type.
     ("timestamps", "on the order of writes"),
+    ("timestamps", "it computes"),
     ("timestamps", "overlaps the protected field"),
     ("timestamps", "timestamps are stored per field"),
     ("timestamps", "without the source time"),
