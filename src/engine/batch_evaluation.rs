@@ -45,7 +45,7 @@ impl<'r, 'a> BatchEvaluation<'r, 'a> {
         let mut rest = std::mem::take(&mut batch.statements);
         rest.reverse();
         let evaluated = Vec::with_capacity(rest.len());
-        let compared = applicable_rules_of.iter().map(|rules| ComparedFields::new(enforced(rules))).collect();
+        let compared = applicable_rules_of.iter().map(ComparedFields::of_several).collect();
         Self {
             applicable_rules_of,
             compared,
@@ -125,16 +125,21 @@ pub(super) struct ComparedFields<'r> {
 }
 
 impl<'r> ComparedFields<'r> {
+    /// A rule looks only at those of others, so one rule alone needs none. A rule in shadow mode looks at them too.
+    fn of_several(applicable_rules: &ApplicableRules<'r>) -> Self {
+        match applicable_rules.len() {
+            ..2 => Self::default(),
+            _ => Self::new(enforced(applicable_rules)),
+        }
+    }
+
     pub(super) fn new(enforced: impl Iterator<Item = &'r Rule>) -> Self {
         let mut compared = Self::default();
-        let mut count = 0;
         for rule in enforced {
-            count += 1;
             compared.versions.extend(rule.pattern.version());
             compared.deciding.extend(rule.pattern.deciding_fields());
         }
-        // A rule looks only at those of others.
-        if count < 2 { Self::default() } else { compared }
+        compared
     }
 
     /// Returns what the rules look at besides a statement of the batch.

@@ -21,7 +21,7 @@ use self::range::{Added, Range, Sums};
 use super::field_path::ChangingField;
 use super::number::Bound;
 use super::plain::{self, Form, NotPlain, PlainWrite};
-use super::promise::{Broken, Facts, held, shown};
+use super::promise::{BeforeAndAfter, Broken, Facts, held, shown};
 use super::stored_data::{DataCheck, all, any, is_missing, is_number, not, value};
 use super::{
     AnyPattern, Applicability, Context, ExclusiveField, NoEffect, NoEffectCause, NoEffectKind, Pattern, Procedures,
@@ -194,12 +194,7 @@ impl Pattern for Bounds {
         Procedures::NotPlain(vec![(self.field.value.clone(), &["$set", "$inc", "$unset"])])
     }
 
-    fn promise(
-        &self,
-        before: Option<Document<'_>>,
-        after: Option<Document<'_>>,
-        facts: &Facts<'_, '_>,
-    ) -> Result<(), Broken> {
+    fn promise(&self, (before, after): BeforeAndAfter<'_>, facts: &Facts<'_, '_>) -> Result<(), Broken> {
         let Some(after) = after else { return Ok(()) };
         let path = self.field.value.as_str().as_bytes();
         let old = before.map(|before| held(before, path)).unwrap_or_default();

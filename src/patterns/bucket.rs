@@ -18,6 +18,7 @@ use bson::{Bson, doc};
 
 use super::field_path::FieldPath;
 use super::plain::{self, NotPlain, PlainWrite};
+use super::promise::BeforeAndAfter;
 use super::stored_data::{DataCheck, all, any, is_absent, is_missing, is_one_array, not, value};
 use super::{
     Applicability, Broken, Context, CountedArray, Facts, IndexPurpose, NeededIndex, NoEffectCause, NoEffectKind,
@@ -172,12 +173,7 @@ impl Pattern for Bucket {
         count.into_iter().chain(opened.map(Settled::server_time)).collect()
     }
 
-    fn promise(
-        &self,
-        before: Option<Document<'_>>,
-        after: Option<Document<'_>>,
-        _: &Facts<'_, '_>,
-    ) -> Result<(), Broken> {
+    fn promise(&self, (before, after): BeforeAndAfter<'_>, _: &Facts<'_, '_>) -> Result<(), Broken> {
         let Some(after) = after else { return Ok(()) };
         let stored = before.map(|before| (self.length(before), self.counted(before)));
         let length = match (self.length(after), &stored) {

@@ -34,7 +34,7 @@ use super::{
 use crate::command::{Delete, Namespace, Operation, Statement, StatementKind};
 use crate::config::keys::Declaration;
 use crate::config::{Diagnostic, Located, NamespaceGlob, Node, ReadContext};
-use crate::document::{CowDocument, Document, OwnedValue, Path};
+use crate::document::{CowDocument, OwnedValue, Path};
 use originals::{OriginalDeleteProcedure, ReferenceWriteProcedure};
 use writes::{Fault, ReferenceWrites};
 
@@ -129,12 +129,7 @@ impl Pattern for Copies {
         if self.rejects_deletes() { Procedures::All } else { Procedures::NotPlain(copies()) }
     }
 
-    fn promise(
-        &self,
-        before: Option<Document<'_>>,
-        after: Option<Document<'_>>,
-        facts: &Facts<'_, '_>,
-    ) -> Result<(), Broken> {
+    fn promise(&self, (before, after): BeforeAndAfter<'_>, facts: &Facts<'_, '_>) -> Result<(), Broken> {
         let Some(after) = after else { return Ok(()) };
         let mut entries = self.entries.iter().filter(|entry| entry.into.is(facts.context.namespace));
         Ok(entries.try_for_each(|entry| entry.promise(before, after, facts))?)

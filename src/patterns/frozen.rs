@@ -9,13 +9,13 @@
 
 use super::field_path::{ChangingField, overlap};
 use super::plain::{self, PlainWrite};
-use super::promise::{Broken, Facts, held, shown};
+use super::promise::{BeforeAndAfter, Broken, Facts, held, shown};
 use super::stored_data::{DataCheck, is_missing};
 use super::{AnyPattern, Applicability, Context, Pattern, Procedures, Rejection, Verdict};
 use crate::command::{Namespace, Operation, Statement, StatementKind};
 use crate::config::keys::{Declaration, DescribeSchema, ReadValue, TextOrList};
 use crate::config::{Code, Node, ReadContext};
-use crate::document::{Document, Path};
+use crate::document::Path;
 
 /// Settings of the pattern: at least one field.
 #[derive(Debug, Clone)]
@@ -59,12 +59,7 @@ impl Pattern for Frozen {
         Procedures::NotPlain(self.fields.iter().map(|field| (field.clone(), &[][..])).collect())
     }
 
-    fn promise(
-        &self,
-        before: Option<Document<'_>>,
-        after: Option<Document<'_>>,
-        _: &Facts<'_, '_>,
-    ) -> Result<(), Broken> {
+    fn promise(&self, (before, after): BeforeAndAfter<'_>, _: &Facts<'_, '_>) -> Result<(), Broken> {
         let (Some(before), Some(after)) = (before, after) else { return Ok(()) };
         for field in &self.fields {
             let path = field.as_str().as_bytes();

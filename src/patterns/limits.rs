@@ -19,7 +19,7 @@ use bson::doc;
 
 use self::items::{ItemLimit, whole};
 use super::plain::{self, NotPlain};
-use super::promise::{Broken, Facts};
+use super::promise::{BeforeAndAfter, Broken, Facts};
 use super::stored_data::{DataCheck, is_one_of, value};
 use super::{
     AnyPattern, Applicability, Context, ExclusiveField, Measured, NoEffect, NoEffectCause, NoEffectKind, Pattern,
@@ -142,12 +142,7 @@ impl Pattern for Limits {
         }
     }
 
-    fn promise(
-        &self,
-        before: Option<Document<'_>>,
-        after: Option<Document<'_>>,
-        _: &Facts<'_, '_>,
-    ) -> Result<(), Broken> {
+    fn promise(&self, (before, after): BeforeAndAfter<'_>, _: &Facts<'_, '_>) -> Result<(), Broken> {
         let Some(after) = after else { return Ok(()) };
         self.items.iter().try_for_each(|limit| limit.promise(before, after))?;
         let (old, new) = (before.map_or(0, |before| before.as_bytes().len()), after.as_bytes().len());

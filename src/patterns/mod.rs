@@ -23,6 +23,7 @@ mod literal;
 mod mode;
 mod number;
 pub mod numbering;
+mod on_insert;
 mod plain;
 pub mod procedure;
 mod promise;
@@ -344,12 +345,7 @@ pub trait Pattern {
     ///
     /// # Errors
     /// What the statement would do to the document.
-    fn promise(
-        &self,
-        before: Option<Document<'_>>,
-        after: Option<Document<'_>>,
-        facts: &Facts<'_, '_>,
-    ) -> Result<(), Broken> {
+    fn promise(&self, (before, after): BeforeAndAfter<'_>, facts: &Facts<'_, '_>) -> Result<(), Broken> {
         let _ = (before, after, facts);
         Ok(())
     }

@@ -175,7 +175,8 @@ pub(super) fn taken<'f>(filter: Document<'f>, field: &Path) -> Result<Option<(Va
     Ok(equal.map(|value| (value, is_certain)))
 }
 
-fn may_give(field: &Path) -> NotPlain {
+/// The part of an upsert whose filter may give the field a value.
+pub(super) fn may_give(field: &Path) -> NotPlain {
     format!("as an upsert, its filter may give '{field}' a value")
 }
 

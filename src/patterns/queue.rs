@@ -23,8 +23,9 @@ use smallvec::{SmallVec, smallvec};
 use super::collation::contains_text;
 use super::field_path::FieldPath;
 use super::number::{Bound, sign};
+use super::on_insert::with_set_on_insert;
 use super::plain::{self, NotPlain, PlainWrite};
-use super::promise::shown;
+use super::promise::{BeforeAndAfter, shown};
 use super::stored_data::{DataCheck, all, any, is_absent, not, value};
 use super::{
     AnyPattern, Applicability, Broken, Context, Facts, NoEffect, NoEffectCause, NoEffectKind, Pattern, Procedures,
@@ -33,7 +34,7 @@ use super::{
 use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{self, Declaration, DeclaredScalar, Keys, Mapping, Setting, WholeNumber};
 use crate::config::{Code, MapReader, Node, ReadContext};
-use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, edit};
+use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, Writer, edit};
 use crate::effect::{Change, WrittenBy, change, equality, is_equal, touched};
 
 /// Settings of the pattern.
@@ -223,12 +224,7 @@ impl Pattern for Queue {
         }
     }
 
-    fn promise(
-        &self,
-        before: Option<Document<'_>>,
-        after: Option<Document<'_>>,
-        facts: &Facts<'_, '_>,
-    ) -> Result<(), Broken> {
+    fn promise(&self, (before, after): BeforeAndAfter<'_>, facts: &Facts<'_, '_>) -> Result<(), Broken> {
         let attempts = |job| self.held(job, &self.attempts);
         let Some(before) = before else {
             let Some(inserted) = after else { return Ok(()) };
@@ -552,15 +548,8 @@ impl Queue {
         if lacking.is_empty() {
             return Ok(Verdict::Forward);
         }
-        let on_insert = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
-        let operators = CowDocument::build(|w| {
-            operators.elements().filter(|one| one.key != b"$setOnInsert").for_each(|one| w.element(one));
-            w.nested("$setOnInsert", |w| {
-                w.elements(on_insert);
-                lacking.iter().for_each(|(field, value)| w.value(field.as_str(), *value));
-            });
-        });
-        let modification = Modification::Operators(operators);
+        let add = |w: &mut Writer<'_>| lacking.iter().for_each(|(field, value)| w.value(field.as_str(), *value));
+        let modification = Modification::Operators(with_set_on_insert(operators, |_| true, add));
         Ok(Verdict::rewrite(Operation::Update(Update { modification, ..update.clone() })))
     }
 

@@ -24,7 +24,7 @@ use super::collation::contains_text;
 use super::field_path::ChangingField;
 use super::filter::{remade, write_equality};
 use super::plain::{self, NotPlain, PlainWrite};
-use super::promise::{shown, stage_targets};
+use super::promise::{BeforeAndAfter, shown, stage_targets};
 use super::stored_data::{DataCheck, is_absent};
 use super::{
     Applicability, Broken, Context, Facts, NoEffect, NoEffectCause, NoEffectKind, Pattern, Procedures, Rejection,
@@ -262,12 +262,7 @@ impl Pattern for Replacement {
         next.into_iter().map(|next| Settled::value(version_field, next)).collect()
     }
 
-    fn promise(
-        &self,
-        before: Option<Document<'_>>,
-        after: Option<Document<'_>>,
-        facts: &Facts<'_, '_>,
-    ) -> Result<(), Broken> {
+    fn promise(&self, (before, after): BeforeAndAfter<'_>, facts: &Facts<'_, '_>) -> Result<(), Broken> {
         let Some(after) = after else { return Ok(()) };
         let sent = self.version_field.as_ref().and_then(|version| Some((version, self.sent_version(facts, version)?)));
         let is_ignored = self.on_conflict == OnConflict::Ignore;
@@ -512,7 +507,7 @@ impl Replacement {
             let has_version = version.is_some_and(|version| version.root().as_bytes() == *root);
             *root != b"_id" && (has_version || document.get(root).is_none())
         };
-        if let Some(root) = pinned_roots(filter).find(|root| update.upsert && is_missing(root)) {
+        if let Some(root) = update.upsert.then(|| pinned_roots(filter).find(is_missing)).flatten() {
             let field = String::from_utf8_lossy(root);
             return Err(format!("it is an upsert with '{field}' in the filter but not in the document"));
         }

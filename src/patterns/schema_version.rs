@@ -20,7 +20,7 @@ use super::field_path::ChangingField;
 use super::filter::conditions_on;
 use super::number::Bound;
 use super::plain::{self, Form, NotPlain, PlainWrite};
-use super::promise::{Broken, Facts, held, shown};
+use super::promise::{BeforeAndAfter, Broken, Facts, held, shown};
 use super::stored_data::{DataCheck, all, any, is_missing, is_number, not, value};
 use super::{
     Applicability, Context, ExclusiveField, ExpectedVersion, NoEffect, NoEffectCause, NoEffectKind, Pattern,
@@ -165,12 +165,7 @@ impl Pattern for SchemaVersion {
         Procedures::NotPlain(vec![(self.field.value.clone(), &["$set", "$max"])])
     }
 
-    fn promise(
-        &self,
-        before: Option<Document<'_>>,
-        after: Option<Document<'_>>,
-        facts: &Facts<'_, '_>,
-    ) -> Result<(), Broken> {
+    fn promise(&self, (before, after): BeforeAndAfter<'_>, facts: &Facts<'_, '_>) -> Result<(), Broken> {
         let field = &self.field.value;
         let Some(after) = after else { return Ok(()) };
         let Some(before) = before else { return Ok(self.of_document(after).map(|_| ())?) };

@@ -18,7 +18,7 @@ mod start;
 pub use super::numbering::Strategy;
 use super::numbering::{Numbering, ProvidedNumbers};
 use super::plain::{self, NotPlain, PlainWrite};
-use super::promise::{held, shown};
+use super::promise::{BeforeAndAfter, held, shown};
 use super::stored_data::{Backfill, DataCheck, Search, any, is_absent, is_number, not};
 use super::{
     Applicability, Broken, Context, ExclusiveField, Facts, IndexPurpose, NeededIndex, Pattern, Prerequisite, Privilege,
@@ -165,12 +165,7 @@ impl Pattern for Sequence {
     }
 
     /// A stored number stays. Only a replacement may bring another one, with `provided: keep`.
-    fn promise(
-        &self,
-        before: Option<Document<'_>>,
-        after: Option<Document<'_>>,
-        facts: &Facts<'_, '_>,
-    ) -> Result<(), Broken> {
+    fn promise(&self, (before, after): BeforeAndAfter<'_>, facts: &Facts<'_, '_>) -> Result<(), Broken> {
         let Some(after) = after else { return Ok(()) };
         let (path, statement) = (self.field().as_str().as_bytes(), facts.statement());
         let stored = before.map(|before| self.field().lookup(before));

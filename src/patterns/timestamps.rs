@@ -33,7 +33,7 @@ mod writes;
 use super::filter::remade;
 use super::literal;
 use super::plain;
-use super::promise::{Broken, Facts, Settled, is_related, stage_targets};
+use super::promise::{BeforeAndAfter, Broken, Facts, Settled, is_related, stage_targets};
 use super::stored_data::DataCheck;
 use super::{
     AnyPattern, Applicability, CommandVerdict, Context, NoEffect, NoEffectCause, NoEffectKind, Pattern, Procedures,
@@ -87,11 +87,11 @@ impl Pattern for Timestamps {
     }
 
     fn own_fields(&self) -> Vec<&str> {
-        vec![&self.store]
+        vec![self.store.as_str()]
     }
 
     fn timestamp_field(&self) -> Option<&str> {
-        Some(&self.store)
+        Some(self.store.as_str())
     }
 
     fn may_keep_replaced(&self) -> bool {
@@ -125,12 +125,7 @@ impl Pattern for Timestamps {
         self.settled(before, after, facts)
     }
 
-    fn promise(
-        &self,
-        before: Option<Document<'_>>,
-        after: Option<Document<'_>>,
-        facts: &Facts<'_, '_>,
-    ) -> Result<(), Broken> {
+    fn promise(&self, (before, after): BeforeAndAfter<'_>, facts: &Facts<'_, '_>) -> Result<(), Broken> {
         after.map_or(Ok(()), |after| self.check_written(before, after, facts))
     }
 
@@ -164,14 +159,14 @@ impl Pattern for Timestamps {
     fn evaluate_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
         let change = match command.class {
             CommandClass::Find => {
-                hide::projection(command.body.get("projection"), &self.store).map(|value| ("projection", value))
+                hide::projection(command.body.get("projection"), self.store()).map(|value| ("projection", value))
             }
             CommandClass::FindAndModify => {
-                hide::projection(command.body.get("fields"), &self.store).map(|value| ("fields", value))
+                hide::projection(command.body.get("fields"), self.store()).map(|value| ("fields", value))
             }
             CommandClass::Aggregate => {
                 let stages = command.body.get("pipeline").and_then(Value::as_array);
-                stages.and_then(|stages| hide::pipeline(stages, &self.store)).map(|value| ("pipeline", value))
+                stages.and_then(|stages| hide::pipeline(stages, self.store())).map(|value| ("pipeline", value))
             }
             _ => None,
         };
@@ -182,9 +177,8 @@ impl Pattern for Timestamps {
 impl Timestamps {
     /// Returns whether a client's pipeline changes no protected field and no timestamp.
     fn is_apart(&self, update: &Update<'_>) -> bool {
-        let store = Path::parse(&self.store);
         let is_listed = matches!(self.fields, TimestampedFields::Listed(_));
-        is_listed && plain::is_apart(update, self.registers().chain(&store))
+        is_listed && plain::is_apart(update, self.registers().chain([&self.store]))
     }
 
     /// Evaluates a client's pipeline. It may change protected fields only by value: then it has been read as operators.
@@ -196,11 +190,10 @@ impl Timestamps {
             )
         };
         let TimestampedFields::Listed(_) = self.fields else { return Err(computes("all fields")) };
-        let store = Path::parse(&self.store);
         if let Modification::ClientPipeline(stages) = update.modification.meaning()
             && let Some(targets) = stage_targets(*stages)
             && let Some(named) =
-                self.registers().chain(&store).find(|field| targets.iter().any(|path| is_related(field, path)))
+                self.registers().chain([&self.store]).find(|field| targets.iter().any(|path| is_related(field, path)))
         {
             return Err(computes(&format!("'{named}'")));
         }
@@ -209,7 +202,7 @@ impl Timestamps {
 
     /// The top-level field that holds the timestamps.
     pub fn store(&self) -> &str {
-        &self.store
+        self.store.as_str()
     }
 
     fn update<'a>(
@@ -303,7 +296,7 @@ impl Timestamps {
         // The document may have been read with the timestamp, so the source has priority.
         let sent = match document.get(self.store.as_str()).filter(|sent| sent.kind != Kind::Null) {
             Some(value) if !self.has_time(context, |path| path.lookup(document)) => {
-                Some(self.sent_time(context, &self.store, value)?)
+                Some(self.sent_time(context, self.store(), value)?)
             }
             _ => None,
         };
@@ -313,10 +306,8 @@ impl Timestamps {
         if let Some(odd) = literal::operator_field(document) {
             return Ok(Verdict::not_plain(odd.reason));
         }
-        if let Some(store) = Path::parse(&self.store).filter(|_| update.upsert)
-            && plain::taken(update.filter.as_document(), &store) != Ok(None)
-        {
-            return Ok(Verdict::not_plain(format!("as an upsert, its filter may give a timestamp in '{store}'")));
+        if update.upsert && plain::taken(update.filter.as_document(), &self.store) != Ok(None) {
+            return Ok(Verdict::not_plain(plain::may_give(&self.store)));
         }
         let stored = CowDocument::from_writer(self.timestamped_as_a_whole(document, time));
         let stage = StageWriter::new(&self.forms).replacement(stored.as_document(), time);

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::field_path::{ChangingField, overlap};
 use super::plain::{self, Form, NotPlain, PlainWrite};
-use super::promise::{Broken, Facts, held, shown, split_path};
+use super::promise::{BeforeAndAfter, Broken, Facts, held, shown, split_path};
 use super::stored_data::{DataCheck, all, any, has_type, is_one_of, not, value};
 use super::{AnyPattern, Applicability, Context, Pattern, Procedures, Rejection, Verdict, applicability_for_content};
 use crate::command::{Namespace, Operation, Statement, StatementKind, Update};
@@ -51,12 +51,7 @@ impl Pattern for Together {
         Procedures::NotPlain(self.fields.iter().map(|field| (field.clone(), plain::WRITING_ONE)).collect())
     }
 
-    fn promise(
-        &self,
-        before: Option<Document<'_>>,
-        after: Option<Document<'_>>,
-        facts: &Facts<'_, '_>,
-    ) -> Result<(), Broken> {
+    fn promise(&self, (before, after): BeforeAndAfter<'_>, facts: &Facts<'_, '_>) -> Result<(), Broken> {
         match (before, after) {
             (_, None) => Ok(()),
             (None, Some(inserted)) => Ok(self.check_document(inserted)?),

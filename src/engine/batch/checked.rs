@@ -14,7 +14,7 @@ use super::super::port::{CommandPurpose, Flow, Port};
 use super::super::rejection_text::RejectedBy;
 use super::super::server_errors;
 use super::checked_reply::{WrittenDocument, as_client_form, differ, with_modified};
-use super::selected::{MAX_SELECTED_LENGTH, SelectedDocuments, by_id, divided, sized_ids, with_id};
+use super::selected::{MAX_SELECTED_LENGTH, SelectedDocuments, by_id, divided, document_with, settled_of, sized_ids};
 use super::transaction::{AttemptEnd, AttemptResult, RestartReason, SentCommands, TransactionAttempt, end, last};
 use super::{BatchJob, Group, conflicts};
 use crate::command::{EncodeOptions, Operation, OwnTransaction, Reply, Statement, StatementPart, WriteForm};
@@ -132,11 +132,10 @@ impl<'f> BatchJob<'f> {
         if is_own && self.is_written_first(statement) {
             return self.write_first(transaction, statement, port).await;
         }
-        let piece = match transaction.piece.clone() {
-            Some(piece) => piece,
-            None => self.select_piece(transaction, statement, port).await?,
-        };
-        transaction.piece = Some(piece.clone());
+        if transaction.piece.is_none() {
+            transaction.piece = Some(self.select_piece(transaction, statement, port).await?);
+        }
+        let piece = transaction.piece.clone().unwrap_or_default();
         if piece.0.is_empty() && statement.is_upsert() {
             return self.insert_checked(transaction, statement, port).await;
         }
@@ -166,7 +165,7 @@ impl<'f> BatchJob<'f> {
         let (mut changed, mut written) = (0, Vec::with_capacity(piece.0.len()));
         let reply = super::transaction::parse(&frame)?;
         for id in &piece.0 {
-            let (old, new) = (with_id(&before, id), with_id(&after, id));
+            let (old, new) = (document_with(&before, id), document_with(&after, id));
             let is_gone = new.is_none() && !matches!(statement.operation, Operation::Delete(_));
             match (old, new) {
                 (None, None) => continue,
@@ -189,9 +188,8 @@ impl<'f> BatchJob<'f> {
             return self.again(transaction, port).await;
         }
         let corrected = (!settled.is_empty()).then(|| {
-            let now = by_id(&settled);
-            let last = |id| now.get(id).or_else(|| after.get(id)).copied();
-            let changed = piece.0.iter().filter(|id| differ(before.get(*id).copied(), last(*id))).count();
+            let settled = by_id(&settled);
+            let changed = written.iter().filter(|one| differ(one.0, settled_of(&settled, **one).or(one.1))).count();
             with_modified(self.command.message.header.request_id, &reply, changed)
         });
         drop(reply);

@@ -8,7 +8,7 @@ use super::BatchJob;
 use super::checked::ReadIn;
 use super::checked_reply::{WrittenDocument, as_client_form};
 use super::ending::Fate;
-use super::selected::{SelectedDocuments, by_id};
+use super::selected::{SelectedDocuments, by_id, settled_of};
 use super::transaction::{AttemptEnd, AttemptResult, RestartReason, SentCommands, TransactionAttempt};
 use crate::command::{Reply, Statement};
 use crate::document::{CowDocument, Document, OwnedValue, Value};
@@ -59,15 +59,15 @@ impl<'f> BatchJob<'f> {
             }
         };
         let settled = by_id(&frames);
-        for (before, after) in written {
-            let id = after.or(*before).and_then(|document| document.get("_id"));
-            let now = id.and_then(|id| settled.get(&OwnedValue::from(id)).copied());
+        for (before, after) in written.iter().copied() {
+            let now = settled_of(&settled, (before, after));
             let rules = checked.iter().chain(beside.iter().filter(|_| now.is_some()));
             let broken = rules.copied().find_map(|rule: &'f Rule| {
-                let broken = rule.pattern.promise(*before, now.or(*after), &facts).err()?;
+                let broken = rule.pattern.promise((before, now.or(after)), &facts).err()?;
                 Some((rule, broken))
             });
             if let Some((rule, broken)) = broken {
+                let id = after.or(before).and_then(|document| document.get("_id"));
                 let broken = Broken { rejection: with_id(broken.rejection, id), ..broken };
                 return self.end_broken(transaction, statement, (rule, broken), reply, port).await;
             }

@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use crate::command::Reply;
 use crate::document::{CowDocument, Document, OwnedValue, Value};
 use crate::effect::is_equal;
+use crate::patterns::BeforeAndAfter;
 
 /// Bytes of the server's replies with the `_id`s for one statement at most: about a million documents.
 pub(super) const MAX_SELECTED_LENGTH: usize = 64 << 20;
@@ -59,7 +60,19 @@ pub(super) fn by_id(frames: &[Vec<u8>]) -> HashMap<OwnedValue, Document<'_>> {
 }
 
 /// Returns one of these documents. A statement may have replaced its `_id` by an equal number of another type.
-pub(super) fn with_id<'d>(documents: &HashMap<OwnedValue, Document<'d>>, id: &OwnedValue) -> Option<Document<'d>> {
+pub(super) fn document_with<'d>(
+    documents: &HashMap<OwnedValue, Document<'d>>,
+    id: &OwnedValue,
+) -> Option<Document<'d>> {
     let is_it = |found: &&Document<'d>| found.get("_id").is_some_and(|found| is_equal(found, id.as_value()));
     documents.get(id).or_else(|| documents.values().find(is_it)).copied()
+}
+
+/// Returns a written document as it is after it was settled; `None` if it was not.
+pub(super) fn settled_of<'d>(
+    settled: &HashMap<OwnedValue, Document<'d>>,
+    (before, after): BeforeAndAfter<'_>,
+) -> Option<Document<'d>> {
+    let id = after.or(before)?.get("_id")?;
+    settled.get(&OwnedValue::from(id)).copied()
 }

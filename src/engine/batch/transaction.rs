@@ -259,7 +259,8 @@ impl<'f> BatchJob<'f> {
 
     /// Returns the action after the client's statement.
     fn after_statement(&self, transaction: &mut TransactionAttempt<'f>, reply: &[u8]) -> NextAction<'f> {
-        let inserted = Reply::parse(reply).ok().and_then(|reply| merge::upserted_id(&reply, self.batch.form));
+        let reply = transaction.statement.is_upsert().then(|| Reply::parse(reply).ok()).flatten();
+        let inserted = reply.and_then(|reply| merge::upserted_id(&reply, self.batch.form));
         transaction.next(ActionResult::Applied { inserted: inserted.as_ref().map(OwnedValue::as_value) })
     }
 

@@ -99,3 +99,19 @@ fn each_protected_field_is_checked_for_stale_writes_separately() {
         ]},
     );
 }
+
+/// A version that another rule compares has no timestamp, also for a rule in shadow mode beside only that one.
+#[test]
+fn a_rule_in_shadow_mode_looks_at_the_fields_of_an_enforced_one() {
+    let versioned = ("d.c", "schema_version: { field: m.version, current: 2, minimum: 1 }");
+    let statement = update(&[doc! {"q": {"_id": 1}, "u": {"$set": {"m": {"version": 2}}}}]);
+    for mode in ["enforce", "shadow"] {
+        let rule = format!("mode: {mode}\ntimestamps: {{ source: t, without_source: clock }}");
+        let rules = rules(&[versioned, ("d.c", &rule)]);
+        let mut plan = Plan::new(&statement, &rules, NOW);
+        in_turns(&mut plan, Input::Start, &mut client_state());
+        let outcomes = plan.take_outcomes();
+        let compared = outcomes.iter().any(|outcome| outcome.reason.contains("another rule compares 'm.version'"));
+        assert!(compared, "{mode}: {outcomes:?}");
+    }
+}

@@ -4,6 +4,7 @@ use super::Bucket;
 use crate::command::Update;
 use crate::document::{CowDocument, Document, Element, OwnedValue, Path, Value};
 use crate::effect::{PathOverlap, touch, touched};
+use crate::patterns::on_insert::with_set_on_insert;
 use crate::patterns::plain::{self, PlainWrite};
 
 impl Bucket {
@@ -54,13 +55,13 @@ impl Bucket {
         now: i64,
     ) -> CowDocument<'a> {
         let opened = self.missing_time(update, operators).map(|opened| (opened, OwnedValue::date(now)));
-        CowDocument::build(|w| {
-            operators.elements().filter(|one| one.key != b"$setOnInsert").for_each(|one| w.element(one));
-            w.nested("$setOnInsert", |w| {
-                operators.get("$setOnInsert").and_then(Value::as_document).into_iter().for_each(|own| w.elements(own));
+        with_set_on_insert(
+            operators,
+            |_| true,
+            |w| {
                 w.integer(self.count.as_str(), count);
                 opened.iter().for_each(|(field, now)| w.value(field.as_str(), now.as_value()));
-            });
-        })
+            },
+        )
     }
 }

@@ -160,7 +160,7 @@ impl<'e> ReferenceWrites<'e> {
         for field in entry.paths() {
             match plain::taken(filter, field) {
                 Ok(None) => {}
-                // A key alone is no reference without copies, if another condition matches nothing.
+                // If another condition matches nothing, the server takes no key, and there is no reference.
                 Ok(Some((value, is_certain))) if is_certain || *field == entry.key => given.push((field, value)),
                 Ok(Some(_)) => return Err(self.unclear(field)),
                 Err(part) => return Err(Fault::Unclear(part)),

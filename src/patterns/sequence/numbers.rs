@@ -11,6 +11,7 @@ use crate::effect::{equality, on_insert};
 use crate::patterns::Prerequisite;
 use crate::patterns::filter::remade;
 use crate::patterns::numbering::{CounterId, NumberRequest, Numbering, ProvidedNumbers, Strategy};
+use crate::patterns::on_insert::with_set_on_insert;
 use crate::patterns::plain::{self, Form, PlainWrite};
 use crate::patterns::promise::held;
 
@@ -107,7 +108,7 @@ impl Sequence {
         }
         match modification {
             Modification::Operators(operators) => {
-                Modification::Operators(self.with_set_on_insert(operators.as_document(), number))
+                Modification::Operators(self.with_number_on_insert(operators.as_document(), number))
             }
             Modification::Pipeline(pipeline) => {
                 let stages = pipeline.stages().iter().cloned().chain([kept::missing(self.field(), number)]).collect();
@@ -119,16 +120,9 @@ impl Sequence {
     }
 
     /// Returns the operators with `number` in `$setOnInsert`, also instead of the client's.
-    fn with_set_on_insert<'a>(&self, operators: Document<'_>, number: i64) -> CowDocument<'a> {
+    fn with_number_on_insert<'a>(&self, operators: Document<'_>, number: i64) -> CowDocument<'a> {
         let path = self.field().as_str();
-        let own = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
-        CowDocument::build(|w| {
-            operators.elements().filter(|one| one.key != b"$setOnInsert").for_each(|one| w.element(one));
-            w.nested("$setOnInsert", |w| {
-                own.elements().filter(|field| field.key != path.as_bytes()).for_each(|field| w.element(field));
-                w.integer(path, number);
-            });
-        })
+        with_set_on_insert(operators, |field| field.key != path.as_bytes(), |w| w.integer(path, number))
     }
 }
 

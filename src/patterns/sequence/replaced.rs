@@ -29,7 +29,7 @@ impl Sequence {
         };
         match own.filter(|value| !self.is_replaced(*value)) {
             Some(value) if value.as_whole().is_none() && !self.is_id() => {
-                return Err(format!("it gives '{}' a value that is no whole number", self.field()));
+                return Err(format!("it gives '{}' a value that is not a whole number", self.field()));
             }
             Some(value) if self.provided == Provided::Keep => return Ok(provides(value)),
             Some(value) => return Ok(self.only_stored(update, Some(value))),

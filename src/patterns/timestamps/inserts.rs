@@ -16,7 +16,7 @@ impl Timestamps {
         let sent = document.get(self.store.as_str()).filter(|sent| sent.kind != Kind::Null);
         let timestamped = match self.per {
             TimestampScope::Document => {
-                let sent = sent.map(|value| self.sent_time(context, &self.store, value)).transpose()?;
+                let sent = sent.map(|value| self.sent_time(context, self.store(), value)).transpose()?;
                 let time = match sent {
                     Some(time) => Some(time),
                     None => self.source_time(context, None, |path| path.lookup(document))?,
@@ -37,8 +37,8 @@ impl Timestamps {
 
     /// Returns `document` with one timestamp.
     pub(super) fn timestamped_as_a_whole(&self, document: Document<'_>, time: TimestampBytes) -> Vec<u8> {
-        let kept = CowDocument::from_writer(edit::without(document, &self.store));
-        edit::append(kept.as_document(), |w| w.value(&self.store, self.timestamp_type.value(&time)))
+        let kept = CowDocument::from_writer(edit::without(document, self.store()));
+        edit::append(kept.as_document(), |w| w.value(self.store(), self.timestamp_type.value(&time)))
     }
 
     /// Returns `document` with a timestamp for each protected field: the one in `sent`, or else the source time.
@@ -49,7 +49,7 @@ impl Timestamps {
         sent: Option<Value<'_>>,
         context: &Context<'_>,
     ) -> Result<Option<Vec<u8>>, Rejection> {
-        let kept = CowDocument::from_writer(edit::without(document, &self.store));
+        let kept = CowDocument::from_writer(edit::without(document, self.store()));
         let kept = kept.as_document();
         let mut timestamps = match sent {
             Some(value) => self.sent_by_field(value, context)?,
@@ -71,7 +71,7 @@ impl Timestamps {
             PathWrite { path, change: PathChange::Put(NewValue::Value(value)) }
         });
         let writes = PathWrites::new(writes.collect())?;
-        Ok(Some(edit::append(kept, |w| w.nested(&self.store, |w| writes.tree().write_values(w)))))
+        Ok(Some(edit::append(kept, |w| w.nested(self.store(), |w| writes.tree().write_values(w)))))
     }
 
     /// Returns the paths of the protected fields in `document`.

@@ -6,7 +6,8 @@ use super::Timestamps;
 use super::pipeline::FieldTimestamp;
 use super::settings::{TimestampBytes, TimestampScope, TimestampedFields};
 use crate::command::Update;
-use crate::document::{CowDocument, Document, Path, Value};
+use crate::document::{CowDocument, Document, Writer};
+use crate::patterns::on_insert::with_set_on_insert;
 use crate::patterns::plain::{self, NotPlain};
 
 /// Protected fields that the filter sets in the inserted document and the update does not write.
@@ -34,7 +35,6 @@ impl Timestamps {
             return Ok(Pinned { id: true, ..Pinned::default() });
         }
         let mut pinned = Pinned { id: filter.get("_id").is_some(), ..Pinned::default() };
-        let store = Path::parse(&self.store);
         let mut names: Vec<&str> = Vec::new();
         match &self.fields {
             TimestampedFields::All => {
@@ -43,13 +43,10 @@ impl Timestamps {
                 names.extend(roots.filter_map(|root| std::str::from_utf8(root).ok()));
             }
             TimestampedFields::Listed(_) => {
-                for register in self.registers().chain(&store) {
-                    match plain::taken(filter, register)? {
-                        Some((_, false)) => {
-                            return Err(format!("as an upsert, its filter may give '{register}' a value"));
-                        }
-                        Some((_, true)) if Some(register) == store.as_ref() => names.push(&self.store),
-                        Some((_, true)) => names.push(register.as_str()),
+                for field in self.registers().chain([&self.store]) {
+                    match plain::taken(filter, field)? {
+                        Some((_, false)) => return Err(plain::may_give(field)),
+                        Some((_, true)) => names.push(field.as_str()),
                         None => {}
                     }
                 }
@@ -70,20 +67,14 @@ impl Timestamps {
         pinned: &Pinned,
         time: TimestampBytes,
     ) -> CowDocument<'a> {
-        const OPERATOR: &str = "$setOnInsert";
-        CowDocument::build(|w| {
-            operators.elements().filter(|operator| operator.key != OPERATOR.as_bytes()).for_each(|one| w.element(one));
-            w.nested(OPERATOR, |w| {
-                let set = operators.get(OPERATOR).and_then(Value::as_document).unwrap_or(Document::EMPTY);
-                w.elements(set);
-                match self.per {
-                    TimestampScope::Document => w.value(&self.store, self.timestamp_type.value(&time)),
-                    TimestampScope::Field => pinned.paths.iter().for_each(|path| {
-                        w.value(format!("{}.{path}", self.store), self.timestamp_type.value(&time));
-                    }),
-                }
-            });
-        })
+        let time = self.timestamp_type.value(&time);
+        let add = |w: &mut Writer<'_>| match self.per {
+            TimestampScope::Document => w.value(self.store.as_str(), time),
+            TimestampScope::Field => {
+                pinned.paths.iter().for_each(|path| w.value(format!("{}.{path}", self.store), time));
+            }
+        };
+        with_set_on_insert(operators, |_| true, add)
     }
 }
 

@@ -44,7 +44,7 @@ impl Timestamps {
     pub(super) fn reach(&self, path: &[u8]) -> TouchedKind {
         let dot = path.iter().position(|byte| *byte == b'.');
         let root = path.get(..dot.unwrap_or(path.len())).unwrap_or_default();
-        if root == self.store.as_bytes() {
+        if root == self.store().as_bytes() {
             return TouchedKind::Store;
         }
         if root == b"_id" {

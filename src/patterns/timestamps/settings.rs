@@ -16,7 +16,7 @@ pub struct Timestamps {
     pub(super) timestamp_type: TimestampType,
     pub(super) fields: TimestampedFields,
     /// Top-level field that holds the timestamps.
-    pub(super) store: String,
+    pub(super) store: Path,
     pub(super) per: TimestampScope,
     pub(super) without_source: WithoutSource,
     /// Milliseconds that a source time may be ahead of docward's clock.
@@ -145,7 +145,7 @@ impl Timestamps {
         check_own_fields(reader, &source, &fields, &store)?;
         let (timestamp_type, per) = (timestamp_type?.value, per?.value);
         Some(Self {
-            forms: Box::new(RegisterExpressions::new(&store, per, timestamp_type)),
+            forms: Box::new(RegisterExpressions::new(store.as_str(), per, timestamp_type)),
             source,
             timestamp_type,
             fields,
@@ -309,15 +309,15 @@ impl DescribeSchema for TopLevelField {
 }
 
 impl ReadText for TopLevelField {
-    type Value = String;
+    type Value = Path;
 
-    fn read_text(&self, context: &mut ReadContext<'_>, key: &str, text: Located<String>) -> Option<String> {
+    fn read_text(&self, context: &mut ReadContext<'_>, key: &str, text: Located<String>) -> Option<Path> {
         let path = FieldPath.read_text(context, key, text)?;
         if !path.value.is_top_level() || path.value.as_str() == "_id" {
             context.error(Code::InvalidValue, path.span, "`store` must be a top-level field other than _id");
             return None;
         }
-        Some(path.value.as_str().to_owned())
+        Some(path.value)
     }
 }
 
@@ -364,7 +364,7 @@ fn check_own_fields(
     reader: &mut MapReader<'_, '_, '_>,
     source: &TimeSource,
     fields: &TimestampedFields,
-    store: &str,
+    store: &Path,
 ) -> Option<()> {
     let span = reader.span();
     let listed = match fields {
@@ -375,7 +375,7 @@ fn check_own_fields(
         TimeSource::Field(path) => Some(path),
         TimeSource::Comment(_) | TimeSource::Clock => None,
     };
-    let own = |path: &&Path| path.root() == store || path.root() == "_id";
+    let own = |path: &&Path| path.root() == store.as_str() || path.root() == "_id";
     let Some(taken) = listed.iter().chain(source).find(own) else { return Some(()) };
     let message =
         format!("`{taken}` can be neither protected nor a source: it is `_id` or inside the field with the timestamps");

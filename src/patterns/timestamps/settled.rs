@@ -2,18 +2,20 @@
 //!
 //! A late write still creates the documents around its field, as it would have in the order of the source times.
 
+use std::collections::BTreeSet;
+
 use super::Timestamps;
 use super::registers::decides;
 use super::settings::{TimestampBytes, TimestampScope};
-use super::touches::Touches;
-use super::touches::set_value;
+use super::touches::{Touches, set_value};
 use crate::command::{Modification, Operation};
 use crate::document::{Document, Path, PathLookup, Value, edit};
 use crate::patterns::Rejection;
 use crate::patterns::promise::{Broken, Facts, Settled, held, shown};
 
-/// The registers that a statement writes in one document, each with the time of the write; `None`: it has none.
-type RegisterWrites = Vec<(Path, Option<TimestampBytes>)>;
+/// The registers that a statement writes in one document, each with the time of the write. Those without a time are not
+/// compared (`without_source: pass`).
+type RegisterWrites = Vec<(Path, TimestampBytes)>;
 
 impl Timestamps {
     /// Returns what is left of the statement's writes: those that are not late, and their timestamps.
@@ -26,15 +28,15 @@ impl Timestamps {
         let touches = self.touches_of(facts);
         let written = self.written(before, after, facts, touches.as_ref()).unwrap_or_default();
         let may_forge = before.is_none() || touches.as_ref().is_none_or(|touches| !touches.timestamps.is_empty());
-        let Some(store) = Path::parse(&self.store).filter(|_| may_forge || !written.is_empty()) else {
+        if !may_forge && written.is_empty() {
             return Vec::new();
-        };
+        }
         let before = before.unwrap_or(Document::EMPTY);
-        let stored = before.get(self.store.as_str());
+        let stored = before.get(self.store());
         let mut settled = Vec::new();
         let mut times = stored.and_then(Value::as_document).unwrap_or(Document::EMPTY).as_bytes().to_vec();
         let mut time_of_all = None;
-        for (register, time) in written.iter().filter_map(|(register, time)| Some((register, (*time)?))) {
+        for (register, time) in written.iter().map(|(register, time)| (register, *time)) {
             let known = match self.per {
                 TimestampScope::Document => stored,
                 TimestampScope::Field => stored.and_then(Value::as_document).and_then(|times| found(register, times)),
@@ -53,8 +55,9 @@ impl Timestamps {
             TimestampScope::Field => Document::parse(&times).ok().map(Value::document),
             TimestampScope::Document => time_of_all.as_ref().map(|time| self.timestamp_type.value(time)).or(stored),
         };
-        if times != after.get(self.store.as_str()) {
-            settled.push(times.map_or_else(|| Settled::removed(&store), |times| Settled::value(&store, times)));
+        if times != after.get(self.store()) {
+            settled
+                .push(times.map_or_else(|| Settled::removed(&self.store), |times| Settled::value(&self.store, times)));
         }
         // Several late writes may have created one document, or changed one array.
         let mut known: Vec<Path> = Vec::new();
@@ -102,7 +105,7 @@ impl Timestamps {
     /// Returns the registers that the statement writes in this document.
     ///
     /// # Errors
-    /// There is no time for them, and the rule rejects that.
+    /// They have no source time, and the rule rejects such writes.
     fn written(
         &self,
         before: Option<Document<'_>>,
@@ -115,23 +118,16 @@ impl Timestamps {
             Modification::Replacement(document) => Some(document),
             _ => None,
         };
-        let is_own = |path: &&str| *path != self.store && !decides(&facts.context, path.as_bytes());
+        let is_own = |path: &&str| *path != self.store() && !decides(&facts.context, path.as_bytes());
         let paths: Vec<&str> = match (before, touches) {
             (None, _) if self.per == TimestampScope::Document => top_level(after).filter(is_own).collect(),
             // A removed field has a time too.
             (None, _) => {
-                let removed = touches.into_iter().flat_map(|touches| written_by(touches, &Document::EMPTY));
-                let mut inserted: Vec<&str> =
-                    self.protected_fields(after)?.into_iter().filter(is_own).chain(removed).collect();
-                inserted.sort_unstable();
-                inserted.dedup();
-                inserted
+                let removed = touches.into_iter().flat_map(|touches| written_by(touches, Document::EMPTY));
+                let inserted = self.protected_fields(after)?.into_iter().filter(is_own);
+                inserted.chain(removed).collect::<BTreeSet<&str>>().into_iter().collect()
             }
-            (Some(before), Some(touches)) => {
-                let mut written: Vec<&str> = written_by(touches, &before).collect();
-                written.dedup();
-                written
-            }
+            (Some(before), Some(touches)) => written_by(touches, before).collect(),
             (Some(_), None) if replacement.is_none() => Vec::new(),
             (Some(before), None) => match self.per {
                 TimestampScope::Document => top_level(before).chain(top_level(after)).filter(is_own).collect(),
@@ -152,7 +148,7 @@ impl Timestamps {
                 self.source_time(&facts.context, newest, of_write)?
             }
         };
-        let with_time = |path: &str| Some((Path::parse(path)?, sent(&path).or(others)));
+        let with_time = |path: &str| Some((Path::parse(path)?, sent(&path).or(others)?));
         Ok(paths.into_iter().filter_map(with_time).collect())
     }
 
@@ -187,9 +183,9 @@ impl Timestamps {
 }
 
 /// The protected paths that operators write in a stored document; instead of a position in an array, the whole array.
-fn written_by<'t>(touches: &'t Touches<'_>, stored: &Document<'_>) -> impl Iterator<Item = &'t str> {
+fn written_by<'t>(touches: &'t Touches<'_>, stored: Document<'t>) -> impl Iterator<Item = &'t str> {
     let written = touches.paths.iter().filter(|one| one.protected && one.operator != b"$setOnInsert");
-    written.filter_map(|one| std::str::from_utf8(one.path).ok()).map(|path| outside_arrays(path, *stored))
+    written.filter_map(|one| std::str::from_utf8(one.path).ok()).map(move |path| outside_arrays(path, stored))
 }
 
 /// Returns the part of a path that leads through documents only.

@@ -7,22 +7,22 @@ use crate::document::Path;
 use crate::patterns::stored_data::{DataCheck, all, any, is_absent, is_missing, is_one_of, not, value};
 
 pub(super) fn checks(rule: &Timestamps) -> Vec<DataCheck> {
-    let Some(store) = Path::parse(&rule.store) else { return Vec::new() };
-    let mut checks = without(rule, &store);
+    let store = &rule.store;
+    let mut checks = without(rule, store);
     if rule.per == TimestampScope::Field {
         checks.push(DataCheck::each(
             format!("whose `{store}` is not a document"),
             "docward replaces it with the next write",
-            not(any(vec![is_missing(&store), is_one_of(&store, &["object"])])),
+            not(any(vec![is_missing(store), is_one_of(store, &["object"])])),
         ));
     }
     if let (Some(ahead), TimestampType::Date) = (rule.max_ahead, rule.timestamp_type) {
         let is_ahead = |time: &str| doc! {"$gt": [time, {"$add": ["$$NOW", ahead]}]};
         let is_date = |time: &str| doc! {"$eq": [{"$type": time}, "date"]};
         let condition: Bson = match rule.per {
-            TimestampScope::Document => all(vec![is_date(&value(&store)).into(), is_ahead(&value(&store)).into()]),
+            TimestampScope::Document => all(vec![is_date(&value(store)).into(), is_ahead(&value(store)).into()]),
             TimestampScope::Field => {
-                let times = doc! {"$cond": [is_one_of(&store, &["object"]), {"$objectToArray": value(&store)}, []]};
+                let times = doc! {"$cond": [is_one_of(store, &["object"]), {"$objectToArray": value(store)}, []]};
                 let each = doc! {"$and": [is_date("$$this.v"), is_ahead("$$this.v")]};
                 doc! {"$anyElementTrue": {"$map": {"input": times, "in": each}}}.into()
             }

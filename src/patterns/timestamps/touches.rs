@@ -187,14 +187,16 @@ const MAX_PARTS: usize = 25;
 
 /// Returns why a path may have another meaning in a pipeline than in an operator. A numeric part could be an array index.
 fn odd_path(path: &str) -> Option<NotPlain> {
-    let is_position = |part: &str| part.starts_with('$') || part.bytes().all(|byte| byte.is_ascii_digit());
-    match path.split('.').count() {
-        ..=MAX_PARTS if path.split('.').any(is_position) => {
-            Some(format!("its path '{path}' has a positional or numeric part"))
-        }
-        ..=MAX_PARTS => None,
-        _ => Some(format!("a path in it has more than {MAX_PARTS} parts")),
+    let is_position = |part: &[u8]| part.starts_with(b"$") || part.iter().all(u8::is_ascii_digit);
+    let (mut parts, mut has_position) = (0, false);
+    for part in path.as_bytes().split(|byte| *byte == b'.') {
+        parts += 1;
+        has_position |= is_position(part);
     }
+    if parts > MAX_PARTS {
+        return Some(format!("a path in it has more than {MAX_PARTS} parts"));
+    }
+    has_position.then(|| format!("its path '{path}' has a positional or numeric part"))
 }
 
 /// The path as text.

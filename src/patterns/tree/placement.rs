@@ -111,11 +111,11 @@ impl ProcedureRun for PlacementRun {
 impl PlacementRun {
     fn start<'a>(&mut self, operation: &Operation<'a>, is_checked: bool) -> Result<NextAction<'a>, Rejection> {
         self.intent = Intent::from_operation(operation, &self.layout)?;
-        self.is_settled = is_checked;
-        self.intent.follows |= is_checked;
         if self.intent.kind == NodeWriteKind::Insert {
             return self.seek_parent(operation);
         }
+        self.is_settled = is_checked;
+        self.intent.follows |= is_checked;
         self.stage = PlacementStage::Node;
         Ok(NextAction::Select { limit: 1, fields: self.layout.fields() })
     }
