@@ -281,7 +281,7 @@ impl<'r> TrafficEvaluation<'r> {
     /// Whether the statement requires a version that the rule itself would have changed since the application read it.
     fn is_own_version(&self, rule: &Rule, seen: &EvaluatedCommand<'_>, stored: &KnownDocuments) -> bool {
         let (Some(field), Some((namespace, ..)), Some(write)) =
-            (rule.pattern.version(), seen.target, AuditedWrite::from_command(seen.command))
+            (&rule.properties.version, seen.target, AuditedWrite::from_command(seen.command))
         else {
             return false;
         };
@@ -303,7 +303,8 @@ impl<'r> TrafficEvaluation<'r> {
             return;
         };
         let found = self.rules.rules_for(namespace.database, namespace.collection);
-        let mut fields = found.iter().flat_map(|rules| rules.iter()).filter_map(|rule| rule.pattern.version());
+        let mut fields =
+            found.iter().flat_map(|rules| rules.iter()).filter_map(|rule| rule.properties.version.as_ref());
         if !seen.is_unmatched && fields.any(|field| original.written(field.as_str()) != sent.written(field.as_str())) {
             let name = namespace.to_string();
             let key = original.id().map_or_else(|| hash_of(name.as_bytes()), |id| key(&name, id));
@@ -429,7 +430,7 @@ impl EvaluatedCommand<'_> {
     fn hides_from(&self, rule: &Rule) -> bool {
         let whole =
             |(namespace, class, kind): CommandTarget<'_>| rule.pattern.evaluates_command(class, kind, namespace);
-        let comment = rule.pattern.looks_at_comment() && self.command.get("comment").is_none();
+        let comment = rule.properties.looks_at_comment && self.command.get("comment").is_none();
         self.partial && (comment || self.target.is_some_and(whole))
     }
 
@@ -454,7 +455,7 @@ impl EvaluatedCommand<'_> {
             return Matched::Unconditional;
         }
         let name = namespace.to_string();
-        let is_version = rule.pattern.version().is_some();
+        let is_version = rule.properties.version.is_some();
         let Some(document) = stored.selected(&name, original.filter) else { return Matched::Unknown };
         if original.upsert || matching::matches(original.filter, &document) == Some(false) {
             return Matched::Unknown;

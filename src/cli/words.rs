@@ -74,7 +74,7 @@ pub(super) fn effect(kind: OutcomeKind) -> &'static str {
 pub(super) fn reason<'o>(outcome: &'o RuleOutcome, rules: &RuleSet) -> &'o str {
     match outcome.kind {
         OutcomeKind::Rewrite | OutcomeKind::ExceptRewrite | OutcomeKind::ShadowRewrite => {
-            rules.rule(outcome.rule).pattern.rewriting()
+            rules.rule(outcome.rule).properties.rewriting
         }
         _ => &outcome.reason,
     }

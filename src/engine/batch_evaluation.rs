@@ -136,8 +136,8 @@ impl<'r> ComparedFields<'r> {
     pub(super) fn new(enforced: impl Iterator<Item = &'r Rule>) -> Self {
         let mut compared = Self::default();
         for rule in enforced {
-            compared.versions.extend(rule.pattern.version());
-            compared.deciding.extend(rule.pattern.deciding_fields());
+            compared.versions.extend(&rule.properties.version);
+            compared.deciding.extend(&rule.properties.deciding_fields);
         }
         compared
     }

@@ -45,7 +45,7 @@ fn undone<'r>(
     let enforced = |rule: &Rule| rule.mode == Mode::Enforce;
     others
         .filter(move |other| enforced(rule) && enforced(other))
-        .filter_map(move |other| Some((rule, other, rule.pattern.conflict_with(&other.pattern, namespace)?)))
+        .filter_map(move |other| Some((rule, other, rule.pattern.conflict_with(other.view(), namespace)?)))
 }
 
 fn undoing(violated: &Rule, other: &Rule, how: &str) -> Diagnostic {

@@ -50,7 +50,7 @@ pub struct Coverage<'r> {
 pub fn coverage(rules: &RuleSet) -> Vec<Coverage<'_>> {
     let mut found: Vec<Coverage<'_>> = Vec::new();
     for rule in rules.rules() {
-        let further = rule.pattern.also_evaluates();
+        let further = rule.properties.also_evaluates.iter().cloned();
         let own = rule.namespaces.iter().map(|namespace| namespace.value.clone());
         let first = found.len();
         for namespace in own.chain(further) {

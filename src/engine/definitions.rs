@@ -54,9 +54,9 @@ impl<'f> Incoming<'f> {
 
 /// Returns whether a rule can reject a command of this class, as a whole, on a collection of the database.
 pub(super) fn evaluates_in(rule: &Rule, class: CommandClass, database: &str) -> bool {
-    let further = rule.pattern.also_evaluates();
+    let further = &rule.properties.also_evaluates;
     let all = Namespace { database, collection: ALL_COLLECTIONS };
-    let mut namespaces = rule.namespaces.iter().map(|namespace| &namespace.value).chain(&further);
+    let mut namespaces = rule.namespaces.iter().map(|namespace| &namespace.value).chain(further);
     rule.pattern.evaluates_command(class, None, all)
         && rule.pattern.can_reject(class, all)
         && namespaces.any(|namespace| namespace.database().matches(database.as_bytes()))

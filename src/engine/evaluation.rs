@@ -161,11 +161,10 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         let mut fields = Vec::new();
         let uncounted = self.uncounted.iter().map(|uncounted| uncounted.rule);
         let rules = self.unmatched.iter().copied().chain(uncounted);
-        for field in rules.flat_map(|rule| rule.pattern.checked_fields()) {
+        for field in rules.flat_map(|rule| &rule.properties.checked_fields) {
             // The server rejects a projection of a field together with one of its subfields.
-            let root = |path: &'r str| path.split('.').next().unwrap_or(path);
-            if !fields.contains(&root(field)) {
-                fields.push(root(field));
+            if !fields.contains(&field.root()) {
+                fields.push(field.root());
             }
         }
         fields
@@ -326,8 +325,9 @@ impl<'r, 'a> Evaluated<'r, 'a> {
             if self.is_checked(rule) {
                 continue;
             }
-            let verdict = rule.pattern.finish(&self.statement);
-            self.take(rule, *enforcement, verdict, context, outcomes);
+            if let Some(incrementing) = rule.pattern.incrementing() {
+                self.take(rule, *enforcement, incrementing.incremented(&self.statement), context, outcomes);
+            }
         }
         // A rule has already checked its own changes.
         if applicable_rules.len() < 2 || (self.changed_by.is_none() && !self.prerequisites.has_procedure()) {

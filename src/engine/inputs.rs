@@ -36,7 +36,7 @@ impl<'f> Incoming<'f> {
                 match self.unknown_collection(
                     command,
                     &what,
-                    |rule| rule.pattern.evaluates_inputs(),
+                    |rule| rule.properties.evaluates_inputs,
                     client_state,
                     outcomes,
                 )? {
@@ -46,7 +46,7 @@ impl<'f> Incoming<'f> {
             };
             let namespace = Namespace { database: &database, collection: &collection };
             let mut rules: ApplicableRules<'f> = applicable_rules(self.rules, namespace, client_state);
-            rules.retain(|(rule, _)| rule.pattern.evaluates_inputs());
+            rules.retain(|(rule, _)| rule.properties.evaluates_inputs);
             // Before anything is counted: the command is evaluated again when the users are known.
             require_users(&rules, client_state, command.message.header)?;
             inputs.push(EvaluatedInput { stage, database, collection, rules });

@@ -84,9 +84,10 @@ impl<'f> Incoming<'f> {
         for (database, collection) in namespaces(command) {
             let namespace = Namespace { database: &database, collection: &collection };
             let mut rules: ApplicableRules<'f> = applicable_rules(self.rules, namespace, client_state);
-            rules.retain(|(rule, _)| rule.pattern.permits().is_some());
-            let by_user =
-                |(rule, _): &(&Rule, _)| rule.pattern.permits().is_some_and(|limits| limits.per == LimitedClient::User);
+            rules.retain(|(rule, _)| rule.properties.permits.is_some());
+            let by_user = |(rule, _): &(&Rule, _)| {
+                rule.properties.permits.is_some_and(|limits| limits.per == LimitedClient::User)
+            };
             if asks_for_users(&rules, client_state) || client_state.users.is_none() && rules.iter().any(by_user) {
                 return None;
             }
@@ -104,7 +105,7 @@ impl<'f> Incoming<'f> {
 
 fn requests(limited_by: &[LimitedBy<'_>], statements: u32, client_state: &ClientState) -> Vec<PermitRequest> {
     let request = |one: &LimitedBy<'_>| {
-        let limits = *one.rule.pattern.permits()?;
+        let limits = one.rule.properties.permits?;
         Some(PermitRequest {
             rule: one.rule.name.value.to_string(),
             limits,

@@ -24,8 +24,8 @@ use super::plain::{self, Form, NotPlain, PlainWrite};
 use super::promise::{BeforeAndAfter, Broken, Facts, held, shown};
 use super::stored_data::{DataCheck, all, any, is_missing, is_number, not, value};
 use super::{
-    AnyPattern, Applicability, Context, ExclusiveField, NoEffect, NoEffectCause, NoEffectKind, Pattern, Procedures,
-    Rejection, Requirement, Unmatched, Verdict, applicability_for_content,
+    Applicability, Context, ExclusiveField, NoEffect, NoEffectCause, NoEffectKind, Pattern, Procedures, Properties,
+    Rejection, Requirement, RuleView, Unmatched, Verdict, applicability_for_content,
 };
 use crate::command::{Namespace, Operation, Statement, StatementKind, Update, code};
 use crate::config::keys::{AnyNumber, Constraint, Declaration, DeclaredScalar, Keys, Keywords, Setting};
@@ -94,12 +94,17 @@ impl Pattern for Bounds {
         context.mapping(settings, &KEYS, Self::read_keys)
     }
 
-    fn no_effect_causes(&self) -> &'static [NoEffectCause] {
-        &[NoEffectCause::Effect(NoEffectKind::NoMatch)]
-    }
-
-    fn rewriting(&self) -> &'static str {
-        "adds the condition that keeps the number in range to the filter"
+    fn properties(&self) -> Properties {
+        Properties {
+            rewriting: "adds the condition that keeps the number in range to the filter",
+            no_effect_causes: &[NoEffectCause::Effect(NoEffectKind::NoMatch)],
+            tolerates_unsupported: true,
+            exclusive_fields: vec![ExclusiveField::new("bounds", &self.field)],
+            procedures: Procedures::NotPlain(vec![(self.field.value.clone(), &["$set", "$inc", "$unset"])]),
+            checked_fields: vec![self.field.value.clone()],
+            requirements: vec![Requirement::Operator("$isNumber")],
+            ..Properties::default()
+        }
     }
 
     fn data_checks(&self, _: Namespace<'_>) -> Vec<DataCheck> {
@@ -129,37 +134,34 @@ impl Pattern for Bounds {
         checks
     }
 
-    fn exclusive_fields(&self) -> Vec<ExclusiveField> {
-        vec![ExclusiveField { kind: "bounds", field: self.field.clone().map(|path| path.as_str().to_owned()) }]
-    }
-
-    fn conflict_with(&self, other: &AnyPattern, _: Namespace<'_>) -> Option<&'static str> {
-        let (sequence, version, own) = (other.numbered_field(), other.version(), &self.field.value);
-        let is_same = |field: &&Path| field.as_str() == own.as_str();
+    fn conflict_with(&self, other: RuleView<'_>, _: Namespace<'_>) -> Option<&'static str> {
+        let (other, own) = (other.properties, &self.field.value);
+        let (sequence, version) = (other.numbered_field.as_ref(), other.version.as_ref());
+        let is_same = |field: &&Path| *field == own;
         let is_nested = |field: &&Path| !is_same(field) && own.overlaps(field.as_str().as_bytes());
         if sequence.map(|(field, _)| field).or(version).filter(is_nested).is_some() {
             return Some("one field lies inside the other, so both cannot be numbers");
         }
-        if other.timestamp_field().is_some_and(|store| own.root() == store) {
+        if other.timestamp_field.as_ref().is_some_and(|store| own.root() == store.as_str()) {
             return Some("it stores timestamps in the field, whatever they are");
         }
-        if self.policy == BoundsPolicy::Reject && other.incremented_field().is_some_and(|field| is_same(&field)) {
+        if self.policy == BoundsPolicy::Reject && other.incremented_field.as_ref() == Some(own) {
             return Some(
                 "it requires a condition for each increment, and the other rule increments the field without one",
             );
         }
-        let needed = other.needed_number().filter(|(field, _)| is_same(field));
-        if needed.is_some_and(|(_, number)| !self.range.contains(OwnedValue::integer(number).as_value())) {
+        let needed = other.needed_number.as_ref().filter(|(field, _)| field == own);
+        if needed.is_some_and(|(_, number)| !self.range.contains(OwnedValue::integer(*number).as_value())) {
             return Some("the other rule counts in the field, and needs a number that is out of range");
         }
-        if let Some((_, first)) = sequence.filter(|(field, _)| is_same(field)) {
+        if let Some((_, first)) = sequence.filter(|(field, _)| field == own) {
             if self.range.max.is_some() {
                 return Some("the sequence assigns numbers above the maximum, too");
             }
             if self
                 .range
                 .min
-                .is_some_and(|min| min.compare(OwnedValue::integer(first).as_value()) == Some(Ordering::Less))
+                .is_some_and(|min| min.compare(OwnedValue::integer(*first).as_value()) == Some(Ordering::Less))
             {
                 return Some("the first numbers of the sequence are below the minimum");
             }
@@ -167,14 +169,6 @@ impl Pattern for Bounds {
         version
             .filter(|version| is_same(version) && self.range.max.is_some())
             .map(|_| "updates increment the version, and no update would match at the maximum")
-    }
-
-    fn requirements(&self) -> Vec<Requirement> {
-        vec![Requirement::Operator("$isNumber")]
-    }
-
-    fn tolerates_unsupported(&self) -> bool {
-        true
     }
 
     fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {
@@ -188,10 +182,6 @@ impl Pattern for Bounds {
             (Ok(Ok(Some(added))), Operation::Update(update)) => self.evaluate_sum(update, added),
             _ => Verdict::Forward,
         }
-    }
-
-    fn procedures(&self) -> Procedures {
-        Procedures::NotPlain(vec![(self.field.value.clone(), &["$set", "$inc", "$unset"])])
     }
 
     fn promise(&self, (before, after): BeforeAndAfter<'_>, facts: &Facts<'_, '_>) -> Result<(), Broken> {
@@ -220,10 +210,6 @@ impl Pattern for Bounds {
         let Some(condition) = self.range.condition(&self.field.value, added) else { return Ok(()) };
         let recorded = update.conditions.iter().any(|known| known.as_document() == condition.as_document());
         if recorded || self.is_kept_by(update, added, Sums::Any) { Ok(()) } else { Err(self.without_condition()) }
-    }
-
-    fn checked_fields(&self) -> Vec<&str> {
-        vec![self.field.value.as_str()]
     }
 
     /// Rejects if the stored number leaves no room. Otherwise another condition did not match.

@@ -22,7 +22,7 @@ use super::promise::BeforeAndAfter;
 use super::stored_data::{DataCheck, all, any, is_absent, is_missing, is_one_array, not, value};
 use super::{
     Applicability, Broken, Context, CountedArray, Facts, IndexPurpose, NeededIndex, NoEffectCause, NoEffectKind,
-    Pattern, Procedures, Rejection, Settled, Unmatched, Verdict, applicability_for_content,
+    Pattern, Procedures, Properties, Rejection, Settled, Unmatched, Verdict, applicability_for_content,
 };
 use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update, code};
 use crate::config::keys::{Declaration, Keys, Setting, WholeNumber};
@@ -63,24 +63,28 @@ impl Pattern for Bucket {
         context.mapping(settings, &KEYS, Self::read_keys)
     }
 
-    fn no_effect_causes(&self) -> &'static [NoEffectCause] {
-        &[NoEffectCause::Effect(NoEffectKind::NoMatch)]
-    }
-
-    fn rewriting(&self) -> &'static str {
-        "sends the push to a bucket with room, or opens one, and counts its elements"
-    }
-
-    fn exclusive(&self) -> bool {
-        true
-    }
-
-    fn counted_array(&self) -> Option<CountedArray<'_>> {
-        Some(CountedArray { array: &self.array, limit: self.limit })
-    }
-
-    fn own_fields(&self) -> Vec<&str> {
-        std::iter::once(&self.count).chain(&self.opened).map(Path::as_str).collect()
+    fn properties(&self) -> Properties {
+        let indexed = self.opened.as_ref().map_or_else(String::new, |opened| opened.as_str().to_owned());
+        let without = "a second bucket of one owner cannot be opened";
+        let fields = [&self.array, &self.count].into_iter().chain(&self.opened);
+        Properties {
+            rewriting: "sends the push to a bucket with room, or opens one, and counts its elements",
+            no_effect_causes: &[NoEffectCause::Effect(NoEffectKind::NoMatch)],
+            exclusive: true,
+            // The indexes on the fields that select buckets must not be unique.
+            needed_indexes: vec![NeededIndex {
+                collection: None,
+                field: indexed,
+                purpose: IndexPurpose::NotUnique,
+                without,
+            }],
+            own_fields: std::iter::once(&self.count).chain(&self.opened).cloned().collect(),
+            procedures: Procedures::NotPlain(fields.map(|field| (field.clone(), &[][..])).collect()),
+            incremented_field: Some(self.count.clone()),
+            needed_number: Some((self.count.clone(), self.limit)),
+            counted_array: Some(CountedArray { array: self.array.clone(), limit: self.limit }),
+            ..Properties::default()
+        }
     }
 
     fn data_checks(&self, _: Namespace<'_>) -> Vec<DataCheck> {
@@ -127,14 +131,6 @@ impl Pattern for Bucket {
         checks
     }
 
-    fn needed_number(&self) -> Option<(&Path, i64)> {
-        Some((&self.count, self.limit))
-    }
-
-    fn incremented_field(&self) -> Option<&Path> {
-        Some(&self.count)
-    }
-
     fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {
         applicability_for_content(kind)
     }
@@ -152,11 +148,6 @@ impl Pattern for Bucket {
             )),
             _ => Ok(()),
         }
-    }
-
-    fn procedures(&self) -> Procedures {
-        let fields = [&self.array, &self.count].into_iter().chain(&self.opened);
-        Procedures::NotPlain(fields.map(|field| (field.clone(), &[][..])).collect())
     }
 
     /// The count is that of the elements, and a new bucket has its time.
@@ -223,13 +214,6 @@ impl Pattern for Bucket {
             ),
             format!("Ask the DBA to make the index '{name}' not unique: one owner has many buckets."),
         ))
-    }
-
-    /// The indexes on the fields that select buckets must not be unique.
-    fn needed_indexes(&self) -> Vec<NeededIndex> {
-        let field = self.opened.as_ref().map_or_else(String::new, |opened| opened.as_str().to_owned());
-        let without = "a second bucket of one owner cannot be opened";
-        vec![NeededIndex { collection: None, field, purpose: IndexPurpose::NotUnique, without }]
     }
 
     /// Rejects a push that cannot open a bucket and matched only full ones.

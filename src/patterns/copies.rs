@@ -28,7 +28,7 @@ pub use settings::{CopiedField, Copies, CopiesEntry, OnOriginalDelete};
 use super::promise::{BeforeAndAfter, Broken, Facts};
 use super::stored_data::{Backfill, DataCheck, Search};
 use super::{
-    AnyPattern, Applicability, Collection, Context, IndexPurpose, NeededIndex, Pattern, Privilege, Procedures,
+    Applicability, Collection, Context, IndexPurpose, NeededIndex, Pattern, Privilege, Procedures, Properties,
     Requirement, RuleView, Verdict, applicability_for_content,
 };
 use crate::command::{Delete, Namespace, Operation, Statement, StatementKind};
@@ -51,14 +51,16 @@ impl Pattern for Copies {
         contradictions::contradictions(rules)
     }
 
-    fn conflict_with(&self, other: &AnyPattern, namespace: Namespace<'_>) -> Option<&'static str> {
+    fn conflict_with(&self, other: RuleView<'_>, namespace: Namespace<'_>) -> Option<&'static str> {
+        let other = other.properties;
         let rejects = self.originals.is(namespace) && self.rejects_deletes();
-        if rejects && other.cascades() {
+        if rejects && other.cascades {
             return Some("the delete of a node also deletes nodes below it to which there are references");
         }
-        let (own, counted) = (other.own_fields(), other.counted_array());
-        let is_own = |path: &Path| own.iter().any(|field| path.overlaps(field.as_bytes()));
-        let is_counted = |path: &Path| counted.is_some_and(|counted| path.overlaps(counted.array.as_str().as_bytes()));
+        let is_own = |path: &Path| other.own_fields.iter().any(|field| path.overlaps(field.as_str().as_bytes()));
+        let is_counted = |path: &Path| {
+            other.counted_array.as_ref().is_some_and(|counted| path.overlaps(counted.array.as_str().as_bytes()))
+        };
         self.entries.iter().filter(|entry| entry.into.is(namespace)).find_map(|entry| {
             if entry.fields.iter().any(|field| is_own(&field.copied)) {
                 return Some("docward writes copies into a field that belongs to the other rule");
@@ -82,8 +84,29 @@ impl Pattern for Copies {
         }]
     }
 
-    fn also_evaluates(&self) -> Vec<NamespaceGlob> {
-        self.entries.iter().map(|entry| entry.into.namespace.clone()).collect()
+    fn properties(&self) -> Properties {
+        let indexed = |entry: &CopiesEntry| NeededIndex {
+            collection: Some(entry.into.namespace.clone()),
+            field: entry.key.as_str().to_owned(),
+            purpose: IndexPurpose::Equality,
+            without: "every change of an original scans the collection",
+        };
+        let copies = self.entries.iter().flat_map(CopiesEntry::paths).map(|path| (path.clone(), &["$set"][..]));
+        let mut requirements =
+            vec![Requirement::OwnConnection, Requirement::PipelineUpdates, Requirement::ChangeStreams];
+        requirements.extend(self.rejects_deletes().then_some(Requirement::Transactions));
+        Properties {
+            rewriting: "checks originals and references in one transaction with the statement",
+            tolerates_unsupported: true,
+            needed_indexes: self.entries.iter().map(indexed).collect(),
+            also_evaluates: self.entries.iter().map(|entry| entry.into.namespace.clone()).collect(),
+            procedures: match self.rejects_deletes() {
+                true => Procedures::All,
+                false => Procedures::NotPlain(copies.collect()),
+            },
+            requirements,
+            ..Properties::default()
+        }
     }
 
     fn privileges(&self, _: &[Located<NamespaceGlob>]) -> Vec<Privilege> {
@@ -95,38 +118,6 @@ impl Pattern for Copies {
             .map(|entry| Privilege::new(&entry.into.database, &entry.into.name, &["find", "changeStream", "update"]));
         let leases = Privilege::new("docward", "leases", &["find", "insert", "update"]);
         [originals].into_iter().chain(into).chain([leases]).collect()
-    }
-
-    fn needed_indexes(&self) -> Vec<NeededIndex> {
-        let needed = |entry: &CopiesEntry| NeededIndex {
-            collection: Some(entry.into.namespace.clone()),
-            field: entry.key.as_str().to_owned(),
-            purpose: IndexPurpose::Equality,
-            without: "every change of an original scans the collection",
-        };
-        self.entries.iter().map(needed).collect()
-    }
-
-    fn rewriting(&self) -> &'static str {
-        "checks originals and references in one transaction with the statement"
-    }
-
-    fn requirements(&self) -> Vec<Requirement> {
-        let transactions = self.rejects_deletes().then_some(Requirement::Transactions);
-        [Requirement::OwnConnection, Requirement::PipelineUpdates, Requirement::ChangeStreams]
-            .into_iter()
-            .chain(transactions)
-            .collect()
-    }
-
-    fn tolerates_unsupported(&self) -> bool {
-        true
-    }
-
-    fn procedures(&self) -> Procedures {
-        let copies =
-            || self.entries.iter().flat_map(CopiesEntry::paths).map(|path| (path.clone(), &["$set"][..])).collect();
-        if self.rejects_deletes() { Procedures::All } else { Procedures::NotPlain(copies()) }
     }
 
     fn promise(&self, (before, after): BeforeAndAfter<'_>, facts: &Facts<'_, '_>) -> Result<(), Broken> {

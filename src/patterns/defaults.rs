@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::number::{Bound, sign};
-use super::{Applicability, CommandVerdict, Pattern, WholeCommand};
+use super::{Applicability, CommandVerdict, Pattern, Properties, WholeCommand};
 use crate::command::{CommandClass, Namespace, StatementKind};
 use crate::config::keys::{Declaration, Keys, Setting, WholeNumber};
 use crate::config::{MapReader, Node, ReadContext};
@@ -34,8 +34,8 @@ impl Pattern for Defaults {
         context.mapping(settings, &KEYS, Self::read_keys)
     }
 
-    fn exclusive(&self) -> bool {
-        true
+    fn properties(&self) -> Properties {
+        Properties { rewriting: "adds maxTimeMS from the rule", exclusive: true, ..Properties::default() }
     }
 
     fn applicability(&self, _: StatementKind, _: Namespace<'_>) -> Applicability {
@@ -44,10 +44,6 @@ impl Pattern for Defaults {
 
     fn can_reject(&self, _: CommandClass, _: Namespace<'_>) -> bool {
         false
-    }
-
-    fn rewriting(&self) -> &'static str {
-        "adds maxTimeMS from the rule"
     }
 
     /// getMore uses the option of the command that opened its cursor.

@@ -8,7 +8,10 @@ mod words;
 use words::{OperationWord, Operator, OptionName, Shape};
 
 use super::filter::has_no_condition;
-use super::{AnyPattern, Applicability, CommandVerdict, Context, Pattern, Rejection, Verdict, WholeCommand, defaults};
+use super::{
+    AnyPattern, Applicability, CommandVerdict, Context, Pattern, Properties, Rejection, RuleView, Verdict,
+    WholeCommand, defaults,
+};
 use crate::command::shape::{shape, statement_shape};
 use crate::command::{
     CommandClass, InputStage, Modification, Namespace, Operation, Statement, StatementKind, WriteForm, classify,
@@ -81,11 +84,12 @@ impl Pattern for Deny {
         context.mapping(settings, &KEYS, Self::read_keys)
     }
 
-    fn makes_ineffective(&self, later: &AnyPattern) -> bool {
+    fn makes_ineffective(&self, later: RuleView<'_>) -> bool {
         // Rules with work besides evaluation are still needed.
-        if !later.evaluates() || !later.also_evaluates().is_empty() {
+        if later.properties.only_names || !later.properties.also_evaluates.is_empty() {
             return false;
         }
+        let later = later.pattern;
         if let AnyPattern::Deny(later) = later
             && self.when == later.when
         {
@@ -127,9 +131,12 @@ impl Pattern for Deny {
             && (kind.is_none() || matches!(self.when, DenyCondition::Without(_)))
     }
 
-    fn evaluates_inputs(&self) -> bool {
-        self.operations.contains(&CommandClass::Aggregate)
-            && !matches!(self.when, DenyCondition::Multi | DenyCondition::Shape(_))
+    fn properties(&self) -> Properties {
+        let needs_more = matches!(self.when, DenyCondition::Multi | DenyCondition::Shape(_));
+        Properties {
+            evaluates_inputs: self.operations.contains(&CommandClass::Aggregate) && !needs_more,
+            ..Properties::default()
+        }
     }
 
     fn evaluate_input(&self, command: &WholeCommand<'_>, stage: &InputStage<'_>) -> Option<Rejection> {

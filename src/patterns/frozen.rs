@@ -11,7 +11,7 @@ use super::field_path::{ChangingField, overlap};
 use super::plain::{self, PlainWrite};
 use super::promise::{BeforeAndAfter, Broken, Facts, held, shown};
 use super::stored_data::{DataCheck, is_missing};
-use super::{AnyPattern, Applicability, Context, Pattern, Procedures, Rejection, Verdict};
+use super::{Applicability, Context, Pattern, Procedures, Properties, Rejection, RuleView, Verdict};
 use crate::command::{Namespace, Operation, Statement, StatementKind};
 use crate::config::keys::{Declaration, DescribeSchema, ReadValue, TextOrList};
 use crate::config::{Code, Node, ReadContext};
@@ -55,8 +55,9 @@ impl Pattern for Frozen {
         self.plain(&statement.operation).map_or_else(Verdict::Check, |()| Verdict::Forward)
     }
 
-    fn procedures(&self) -> Procedures {
-        Procedures::NotPlain(self.fields.iter().map(|field| (field.clone(), &[][..])).collect())
+    fn properties(&self) -> Properties {
+        let fields = self.fields.iter().map(|field| (field.clone(), &[][..]));
+        Properties { procedures: Procedures::NotPlain(fields.collect()), ..Properties::default() }
     }
 
     fn promise(&self, (before, after): BeforeAndAfter<'_>, _: &Facts<'_, '_>) -> Result<(), Broken> {
@@ -84,11 +85,11 @@ impl Pattern for Frozen {
         self.fields.iter().map(without).collect()
     }
 
-    fn conflict_with(&self, other: &AnyPattern, _: Namespace<'_>) -> Option<&'static str> {
-        let own = other.own_fields();
-        let is_own = |field: &Path| own.iter().any(|own| field.overlaps(own.as_bytes()));
+    fn conflict_with(&self, other: RuleView<'_>, _: Namespace<'_>) -> Option<&'static str> {
+        let other = other.properties;
+        let is_own = |field: &Path| other.own_fields.iter().any(|own| field.overlaps(own.as_str().as_bytes()));
         // A stored number of a sequence stays.
-        let is_changed = other.numbered_field().is_none() && self.fields.iter().any(is_own);
+        let is_changed = other.numbered_field.is_none() && self.fields.iter().any(is_own);
         is_changed.then_some("it changes one of the frozen fields in stored documents")
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::collection::{Collection, NearCollection};
 use super::{
-    ALL_COLLECTIONS, AnyPattern, Applicability, CommandVerdict, Context, Pattern, Privilege, Rejection, Requirement,
-    RuleView, Verdict, WholeCommand,
+    ALL_COLLECTIONS, AnyPattern, Applicability, CommandVerdict, Context, Pattern, Privilege, Properties, Rejection,
+    Requirement, RuleView, Verdict, WholeCommand,
 };
 use crate::command::{CommandClass, Namespace, Statement, StatementKind};
 use crate::config::keys::{self, Declaration, DescribeSchema, Keys, ReadValue, Setting, ValueSchema, WholeNumber};
@@ -126,12 +126,13 @@ impl Pattern for History {
         found
     }
 
-    fn exclusive(&self) -> bool {
-        true
-    }
-
-    fn also_evaluates(&self) -> Vec<NamespaceGlob> {
-        vec![self.into.namespace.clone()]
+    fn properties(&self) -> Properties {
+        Properties {
+            exclusive: true,
+            also_evaluates: vec![self.into.namespace.clone()],
+            requirements: vec![Requirement::OwnConnection, Requirement::PipelineUpdates, Requirement::PreImages],
+            ..Properties::default()
+        }
     }
 
     fn privileges(&self, _: &[Located<NamespaceGlob>]) -> Vec<Privilege> {
@@ -147,10 +148,6 @@ impl Pattern for History {
             Privilege { database: into.database.clone(), collection: into.name.clone(), actions: keeps },
             Privilege::new("docward", "leases", &["find", "insert", "update"]),
         ]
-    }
-
-    fn requirements(&self) -> Vec<Requirement> {
-        vec![Requirement::OwnConnection, Requirement::PipelineUpdates, Requirement::PreImages]
     }
 
     fn applicability(&self, _: StatementKind, namespace: Namespace<'_>) -> Applicability {

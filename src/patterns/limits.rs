@@ -23,7 +23,7 @@ use super::promise::{BeforeAndAfter, Broken, Facts};
 use super::stored_data::{DataCheck, is_one_of, value};
 use super::{
     AnyPattern, Applicability, Context, ExclusiveField, Measured, NoEffect, NoEffectCause, NoEffectKind, Pattern,
-    Procedures, Rejection, Requirement, Unmatched, Verdict, applicability_for_content,
+    Procedures, Properties, Rejection, Requirement, RuleView, Unmatched, Verdict, applicability_for_content,
 };
 use crate::command::{Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
@@ -51,16 +51,24 @@ impl Pattern for Limits {
         context.mapping(settings, &settings::KEYS, Self::read_keys)
     }
 
-    fn no_effect_causes(&self) -> &'static [NoEffectCause] {
-        &[NoEffectCause::Effect(NoEffectKind::NoMatch)]
+    fn properties(&self) -> Properties {
+        let plain = |limit: &ItemLimit| (limit.array.value.clone(), plain::OF_ARRAYS);
+        Properties {
+            rewriting: "adds the condition that keeps arrays and documents within their limits to the filter",
+            no_effect_causes: &[NoEffectCause::Effect(NoEffectKind::NoMatch)],
+            tolerates_unsupported: true,
+            exclusive_fields: self.items.iter().map(|limit| ExclusiveField::new("limits", &limit.array)).collect(),
+            procedures: match self.document {
+                Some(_) => Procedures::Updates,
+                None => Procedures::NotPlain(self.items.iter().map(plain).collect()),
+            },
+            requirements: self.document.iter().map(|_| Requirement::Operator("$bsonSize")).collect(),
+            ..Properties::default()
+        }
     }
 
-    fn rewriting(&self) -> &'static str {
-        "adds the condition that keeps arrays and documents within their limits to the filter"
-    }
-
-    fn makes_ineffective(&self, later: &AnyPattern) -> bool {
-        let AnyPattern::Limits(later) = later else { return false };
+    fn makes_ineffective(&self, later: RuleView<'_>) -> bool {
+        let AnyPattern::Limits(later) = later.pattern else { return false };
         let has = |limit: &ItemLimit| {
             self.items.iter().any(|own| own.array.value == limit.array.value && own.most <= limit.most)
         };
@@ -68,26 +76,11 @@ impl Pattern for Limits {
         document && later.items.iter().all(has)
     }
 
-    fn exclusive_fields(&self) -> Vec<ExclusiveField> {
-        let field = |limit: &ItemLimit| limit.array.clone().map(|path| path.as_str().to_owned());
-        self.items.iter().map(|limit| ExclusiveField { kind: "limits", field: field(limit) }).collect()
-    }
-
-    fn conflict_with(&self, other: &AnyPattern, _: Namespace<'_>) -> Option<&'static str> {
-        let counted = other.counted_array()?;
-        let is_below = |limit: &ItemLimit| {
-            limit.array.value.as_str() == counted.array.as_str() && whole(limit.most) < counted.limit
-        };
+    fn conflict_with(&self, other: RuleView<'_>, _: Namespace<'_>) -> Option<&'static str> {
+        let counted = other.properties.counted_array.as_ref()?;
+        let is_below = |limit: &ItemLimit| limit.array.value == counted.array && whole(limit.most) < counted.limit;
         let is_smaller = self.items.iter().any(is_below);
         is_smaller.then_some("the array belongs to a bucket, which is full only above the limit")
-    }
-
-    fn requirements(&self) -> Vec<Requirement> {
-        self.document.iter().map(|_| Requirement::Operator("$bsonSize")).collect()
-    }
-
-    fn tolerates_unsupported(&self) -> bool {
-        true
     }
 
     fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {
@@ -130,16 +123,6 @@ impl Pattern for Limits {
         let mut update = update.clone();
         update.conditions.extend(missing);
         Verdict::conditional(Operation::Update(update), true, NO_ROOM)
-    }
-
-    fn procedures(&self) -> Procedures {
-        match self.document {
-            Some(_) => Procedures::Updates,
-            None => {
-                let plain = |limit: &ItemLimit| (limit.array.value.clone(), plain::OF_ARRAYS);
-                Procedures::NotPlain(self.items.iter().map(plain).collect())
-            }
-        }
     }
 
     fn promise(&self, (before, after): BeforeAndAfter<'_>, _: &Facts<'_, '_>) -> Result<(), Broken> {

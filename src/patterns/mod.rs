@@ -17,6 +17,7 @@ mod field_path;
 pub(crate) mod filter;
 mod frozen;
 pub mod history;
+mod incrementing;
 mod input;
 mod limits;
 mod literal;
@@ -45,19 +46,17 @@ mod tree;
 mod verdict;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use smallvec::SmallVec;
-
-use crate::command::{CommandClass, InputStage, Namespace, Operation, Statement, StatementKind, WriteForm};
+use crate::command::{CommandClass, InputStage, Namespace, Statement, StatementKind, WriteForm};
 use crate::config::keys::Declaration;
 use crate::config::{Diagnostic, Located, NamespaceGlob, Node, ReadContext};
 use crate::document::{CowDocument, Document, Path};
 pub use collection::Collection;
 pub use declared::{
     Applicability, CountedArray, ExclusiveField, ExpectedVersion, IndexPurpose, Measured, NeededIndex, NoEffectCause,
-    Privilege, WeakerSetting,
+    Privilege, Properties, WeakerSetting,
 };
+pub use incrementing::Incrementing;
 pub use input::{ALL_COLLECTIONS, Context, WholeCommand};
 pub use mode::Mode;
 use numbering::Numbering;
@@ -191,6 +190,7 @@ pub struct RuleView<'r> {
     pub namespaces: &'r [Located<NamespaceGlob>],
     pub mode: Mode,
     pub pattern: &'r AnyPattern,
+    pub properties: &'r Properties,
 }
 
 /// The interface of every pattern.
@@ -215,6 +215,11 @@ pub trait Pattern {
         Vec::new()
     }
 
+    /// Returns what it says of itself.
+    fn properties(&self) -> Properties {
+        Properties::default()
+    }
+
     /// Returns the settings that change because of other rules, each with the index of its rule. `rules` are all rules.
     fn linked(rules: &[RuleView<'_>]) -> Vec<(usize, Self)>
     where
@@ -224,36 +229,11 @@ pub trait Pattern {
         Vec::new()
     }
 
-    /// Describes its rewriting as half a sentence, for people; empty if it never rewrites.
-    fn rewriting(&self) -> &'static str {
-        ""
-    }
-
-    /// Returns why its statements can have no effect, as far as the server's replies show it.
-    fn no_effect_causes(&self) -> &'static [NoEffectCause] {
-        &[]
-    }
-
-    /// Returns whether only the most specific rule of this pattern applies to a namespace.
-    fn exclusive(&self) -> bool {
-        false
-    }
-
-    /// Returns the settings that are less strict than others of the same pattern.
-    fn weaker_settings(&self) -> Vec<WeakerSetting> {
-        Vec::new()
-    }
-
     /// Returns whether it makes a rule with the pattern `later` ineffective that is evaluated after it for the same
     /// clients. A pattern that can make any other ineffective must return true for itself.
-    fn makes_ineffective(&self, later: &AnyPattern) -> bool {
+    fn makes_ineffective(&self, later: RuleView<'_>) -> bool {
         let _ = later;
         false
-    }
-
-    /// Returns whether it evaluates statements on its namespaces, rather than only naming them.
-    fn evaluates(&self) -> bool {
-        true
     }
 
     /// Returns whether writes of one of these kinds to the namespace could break it. If so, a command that makes them
@@ -277,58 +257,10 @@ pub trait Pattern {
         }
     }
 
-    /// Returns whether its stored documents stay usable after a statement that it cannot analyse: rules of other patterns
-    /// are not proposed with `unsupported: allow`.
-    fn tolerates_unsupported(&self) -> bool {
-        false
-    }
-
-    /// Returns the limits under which commands on its namespaces need a permit; `None`: they need none.
-    fn permits(&self) -> Option<&throttle::ThrottleLimits> {
-        None
-    }
-
-    /// Returns the indexes it needs. Without them it is slow or its guarantee does not hold.
-    fn needed_indexes(&self) -> Vec<NeededIndex> {
-        Vec::new()
-    }
-
-    /// Returns the version that the stored documents should have.
-    fn expected_version(&self) -> Option<ExpectedVersion> {
-        None
-    }
-
     /// Returns the checks of documents that are stored in this collection, to which a rule of the pattern applies.
     fn data_checks(&self, namespace: Namespace<'_>) -> Vec<DataCheck> {
         let _ = namespace;
         Vec::new()
-    }
-
-    /// Returns the fields that no other rule of this pattern may claim on the same namespace.
-    fn exclusive_fields(&self) -> Vec<ExclusiveField> {
-        Vec::new()
-    }
-
-    /// Returns the fields that docward writes for the rule, or whose values decide what the rule accepts. No rule of another
-    /// pattern may have such a field in common with it on one namespace.
-    fn own_fields(&self) -> Vec<&str> {
-        Vec::new()
-    }
-
-    /// Returns the fields whose stored values decide which statements may change a document. A statement that writes one
-    /// takes effect on it whatever its source time is.
-    fn deciding_fields(&self) -> SmallVec<[&Path; 3]> {
-        SmallVec::new()
-    }
-
-    /// Returns the namespaces, besides the rule's own, whose statements it evaluates too.
-    fn also_evaluates(&self) -> Vec<NamespaceGlob> {
-        Vec::new()
-    }
-
-    /// Returns which of its statements can require a procedure.
-    fn procedures(&self) -> Procedures {
-        Procedures::None
     }
 
     /// Returns how it treats statements of a kind that write to `namespace`.
@@ -368,22 +300,8 @@ pub trait Pattern {
         None
     }
 
-    /// Completes a statement after all rules have changed it; patterns are called in the order of evaluation.
-    fn finish<'a>(&self, statement: &Statement<'a>) -> Verdict<'a> {
-        let _ = statement;
-        Verdict::Forward
-    }
-
-    /// Returns the kind of the stored value that a [`Prerequisite::Incrementable`] is about.
-    fn stored_kind(&self, stored: Document<'_>) -> StoredKind {
-        let _ = stored;
-        StoredKind::Number
-    }
-
-    /// Returns the statement of [`Prerequisite::Incrementable`] for documents whose field is of this kind only; `None` if there
-    /// are no such documents.
-    fn counting<'a>(&self, statement: &Statement<'a>, stored: StoredKind) -> Option<Operation<'a>> {
-        let _ = (statement, stored);
+    /// Returns how it increments a field of clients' statements, if it does.
+    fn incrementing(&self) -> Option<&dyn Incrementing> {
         None
     }
 
@@ -402,26 +320,10 @@ pub trait Pattern {
         Ok(())
     }
 
-    /// The fields of a stored document that [`unmatched`](Self::unmatched) looks at.
-    fn checked_fields(&self) -> Vec<&str> {
-        Vec::new()
-    }
-
     /// The values that [`unmatched`](Self::unmatched) looks at beside them. The server computes them from the stored document.
     fn measured(&self, statement: &Statement<'_>) -> Vec<Measured> {
         let _ = statement;
         Vec::new()
-    }
-
-    /// Returns the field by which a client's filter checks that a stored document is unchanged since it was read. No
-    /// rule makes an upsert of a statement with such a check.
-    fn version(&self) -> Option<&Path> {
-        None
-    }
-
-    /// Returns the field that it stores numbers in, and the first number of a counter that does not exist yet.
-    fn numbered_field(&self) -> Option<(&Path, i64)> {
-        None
     }
 
     /// Returns why a statement as it is sent can change this field and not the others, or the others and not this one,
@@ -438,49 +340,8 @@ pub trait Pattern {
         Vec::new()
     }
 
-    /// Returns what it needs of the server; without it the server rejects what docward sends.
-    fn requirements(&self) -> Vec<Requirement> {
-        Vec::new()
-    }
-
-    /// Returns how far behind the primary the query listener's secondary may be; `None`: it may not read the rule's
-    /// collections.
-    fn max_staleness(&self) -> Option<Duration> {
-        None
-    }
-
-    /// Returns the field that the rule itself increments in clients' statements.
-    fn incremented_field(&self) -> Option<&Path> {
-        None
-    }
-
-    /// Returns a field, and the largest number that it must be able to have so that the rule works.
-    fn needed_number(&self) -> Option<(&Path, i64)> {
-        None
-    }
-
-    /// Returns the top-level field in which it stores timestamps.
-    fn timestamp_field(&self) -> Option<&str> {
-        None
-    }
-
-    /// Returns whether docward's form of a replacement can leave the matched document unchanged.
-    fn may_keep_replaced(&self) -> bool {
-        false
-    }
-
-    /// Returns whether a delete removes documents that its filter does not match.
-    fn cascades(&self) -> bool {
-        false
-    }
-
-    /// Returns the array whose elements it counts in another field.
-    fn counted_array(&self) -> Option<CountedArray<'_>> {
-        None
-    }
-
     /// Returns why the two rules do not both hold if they are enforced on the same namespace, as half a sentence.
-    fn conflict_with(&self, other: &AnyPattern, namespace: Namespace<'_>) -> Option<&'static str> {
+    fn conflict_with(&self, other: RuleView<'_>, namespace: Namespace<'_>) -> Option<&'static str> {
         let _ = (other, namespace);
         None
     }
@@ -506,19 +367,9 @@ pub trait Pattern {
         None
     }
 
-    /// Returns whether it uses the comment of the command.
-    fn looks_at_comment(&self) -> bool {
-        false
-    }
-
     /// Returns whether it evaluates commands of this class on this collection as a whole; `kind` is what a write does.
     fn evaluates_command(&self, class: CommandClass, kind: Option<StatementKind>, namespace: Namespace<'_>) -> bool {
         let _ = (class, kind, namespace);
-        false
-    }
-
-    /// Returns whether it evaluates what aggregations read of its namespaces beside their own collection.
-    fn evaluates_inputs(&self) -> bool {
         false
     }
 

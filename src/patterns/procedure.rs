@@ -17,8 +17,9 @@ pub(super) const TOUCH: &str = "_docward_touch";
 pub type PlainField = (Path, &'static [&'static str]);
 
 /// The statements of a pattern that can require a procedure.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Procedures {
+    #[default]
     None,
     /// Updates, and what other rules make of replacements.
     Updates,

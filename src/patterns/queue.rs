@@ -17,8 +17,7 @@ use std::cmp::Ordering;
 use std::time::Duration;
 
 use bson::{Bson, doc};
-
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use super::collation::contains_text;
 use super::field_path::FieldPath;
@@ -28,8 +27,8 @@ use super::plain::{self, NotPlain, PlainWrite};
 use super::promise::{BeforeAndAfter, shown};
 use super::stored_data::{DataCheck, all, any, is_absent, not, value};
 use super::{
-    AnyPattern, Applicability, Broken, Context, Facts, NoEffect, NoEffectCause, NoEffectKind, Pattern, Procedures,
-    Rejection, Requirement, Settled, Unmatched, Verdict, WeakerSetting, applicability_for_content,
+    Applicability, Broken, Context, Facts, NoEffect, NoEffectCause, NoEffectKind, Pattern, Procedures, Properties,
+    Rejection, Requirement, RuleView, Settled, Unmatched, Verdict, WeakerSetting, applicability_for_content,
 };
 use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{self, Declaration, DeclaredScalar, Keys, Mapping, Setting, WholeNumber};
@@ -95,39 +94,30 @@ impl Pattern for Queue {
         context.mapping(settings, &KEYS, Self::read_keys)
     }
 
-    fn no_effect_causes(&self) -> &'static [NoEffectCause] {
-        &[NoEffectCause::Effect(NoEffectKind::NoMatch)]
+    fn properties(&self) -> Properties {
+        let endless = WeakerSetting { what: "never gives up a job, however often it fails", setting: "max_attempts" };
+        let fields = [&self.locked, &self.locked_at, &self.attempts];
+        Properties {
+            rewriting: "maintains the lease fields, and limits a claim to free jobs",
+            no_effect_causes: &[NoEffectCause::Effect(NoEffectKind::NoMatch)],
+            exclusive: true,
+            weaker_settings: if self.max_attempts.is_none() { vec![endless] } else { Vec::new() },
+            own_fields: fields.into_iter().cloned().collect(),
+            deciding_fields: fields.into_iter().cloned().collect(),
+            procedures: Procedures::All,
+            checked_fields: vec![self.locked.clone()],
+            requirements: vec![Requirement::ServerTime, Requirement::Operator("$toLong")],
+            incremented_field: Some(self.attempts.clone()),
+            needed_number: Some((self.attempts.clone(), self.max_attempts.unwrap_or(1))),
+            ..Properties::default()
+        }
     }
 
-    fn rewriting(&self) -> &'static str {
-        "maintains the lease fields, and limits a claim to free jobs"
-    }
-
-    fn exclusive(&self) -> bool {
-        true
-    }
-
-    fn incremented_field(&self) -> Option<&Path> {
-        Some(&self.attempts)
-    }
-
-    fn needed_number(&self) -> Option<(&Path, i64)> {
-        Some((&self.attempts, self.max_attempts.unwrap_or(1)))
-    }
-
-    fn own_fields(&self) -> Vec<&str> {
-        self.deciding_fields().into_iter().map(Path::as_str).collect()
-    }
-
-    fn deciding_fields(&self) -> SmallVec<[&Path; 3]> {
-        smallvec![&self.locked, &self.locked_at, &self.attempts]
-    }
-
-    fn conflict_with(&self, other: &AnyPattern, _: Namespace<'_>) -> Option<&'static str> {
-        if other.may_keep_replaced() {
+    fn conflict_with(&self, other: RuleView<'_>, _: Namespace<'_>) -> Option<&'static str> {
+        if other.properties.may_keep_replaced {
             return Some("a late replacement leaves the job as it is, so docward rejects claims by replacement");
         }
-        other.cascades().then_some("the delete of a node also deletes jobs below it that other workers have")
+        other.properties.cascades.then_some("the delete of a node also deletes jobs below it that other workers have")
     }
 
     fn data_checks(&self, _: Namespace<'_>) -> Vec<DataCheck> {
@@ -168,15 +158,6 @@ impl Pattern for Queue {
         checks
     }
 
-    fn weaker_settings(&self) -> Vec<WeakerSetting> {
-        let endless = WeakerSetting { what: "never gives up a job, however often it fails", setting: "max_attempts" };
-        if self.max_attempts.is_none() { vec![endless] } else { Vec::new() }
-    }
-
-    fn requirements(&self) -> Vec<Requirement> {
-        vec![Requirement::ServerTime, Requirement::Operator("$toLong")]
-    }
-
     fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {
         match kind {
             StatementKind::Delete => Applicability::Each,
@@ -197,10 +178,6 @@ impl Pattern for Queue {
             )),
             _ => Ok(()),
         }
-    }
-
-    fn procedures(&self) -> Procedures {
-        Procedures::All
     }
 
     /// A new job has all fields of the lease, and a free one that is locked has its claim counted and timed.
@@ -265,10 +242,6 @@ impl Pattern for Queue {
             }
             _ => Ok(()),
         }
-    }
-
-    fn checked_fields(&self) -> Vec<&str> {
-        vec![self.locked.as_str()]
     }
 
     /// Rejects a save that keeps the lock if the stored job is free.

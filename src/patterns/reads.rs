@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{Applicability, Pattern};
+use super::{Applicability, Pattern, Properties};
 use crate::command::{Namespace, StatementKind};
 use crate::config::keys::{self, Declaration, DeclaredScalar, Keys, Keywords, Setting};
 use crate::config::{Code, MapReader, Node, ReadContext};
@@ -47,16 +47,13 @@ impl Pattern for Reads {
         context.mapping(settings, &KEYS, Self::read_keys)
     }
 
-    fn max_staleness(&self) -> Option<Duration> {
-        Some(self.max_staleness)
-    }
-
-    fn exclusive(&self) -> bool {
-        true
-    }
-
-    fn evaluates(&self) -> bool {
-        false
+    fn properties(&self) -> Properties {
+        Properties {
+            exclusive: true,
+            only_names: true,
+            max_staleness: Some(self.max_staleness),
+            ..Properties::default()
+        }
     }
 
     fn applicability(&self, _: StatementKind, _: Namespace<'_>) -> Applicability {

@@ -17,8 +17,6 @@
 mod counting;
 mod versions;
 
-use smallvec::SmallVec;
-
 use super::around::cannot_be_set;
 use super::collation::contains_text;
 use super::field_path::ChangingField;
@@ -27,8 +25,8 @@ use super::plain::{self, NotPlain, PlainWrite};
 use super::promise::{BeforeAndAfter, shown, stage_targets};
 use super::stored_data::{DataCheck, is_absent};
 use super::{
-    Applicability, Broken, Context, Facts, NoEffect, NoEffectCause, NoEffectKind, Pattern, Procedures, Rejection,
-    Requirement, Settled, StoredKind, Unmatched, Verdict, WeakerSetting, selection,
+    Applicability, Broken, Context, Facts, Incrementing, NoEffect, NoEffectCause, NoEffectKind, Pattern, Procedures,
+    Properties, Rejection, Requirement, Settled, StoredKind, Unmatched, Verdict, WeakerSetting, selection,
 };
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{Boolean, Constraint, Declaration, DeclaredScalar, Keys, Keywords, Setting};
@@ -127,35 +125,35 @@ impl Pattern for Replacement {
         context.mapping(settings, &KEYS, Self::read_keys)
     }
 
-    fn no_effect_causes(&self) -> &'static [NoEffectCause] {
-        match (&self.version_field, self.on_conflict) {
-            (None, _) => &[],
-            (Some(_), OnConflict::Ignore) => &[NoEffectCause::Effect(NoEffectKind::NoMatch)],
-            (Some(_), OnConflict::Error) => &[NoEffectCause::Version, NoEffectCause::Effect(NoEffectKind::NoMatch)],
+    fn properties(&self) -> Properties {
+        let version: Vec<Path> = self.version_field.iter().cloned().collect();
+        let counts = self.version_field.is_some() && self.count_updates;
+        let needed = [Requirement::PipelineUpdates, Requirement::Operator("$isNumber")];
+        Properties {
+            rewriting: match self.policy {
+                ReplacementPolicy::Merge => {
+                    "sets the fields of a replacement, so other fields are kept, and increments the version if there is one"
+                }
+                ReplacementPolicy::Reject | ReplacementPolicy::CheckVersion => {
+                    "requires the stored version to be the one that was read, and increments it if it is a number"
+                }
+            },
+            no_effect_causes: match (&self.version_field, self.on_conflict) {
+                (None, _) => &[],
+                (Some(_), OnConflict::Ignore) => &[NoEffectCause::Effect(NoEffectKind::NoMatch)],
+                (Some(_), OnConflict::Error) => &[NoEffectCause::Version, NoEffectCause::Effect(NoEffectKind::NoMatch)],
+            },
+            exclusive: true,
+            weaker_settings: self.weaker_settings(),
+            tolerates_unsupported: true,
+            own_fields: version.clone(),
+            deciding_fields: version.clone(),
+            procedures: self.procedures(),
+            checked_fields: version,
+            version: self.version_field.clone(),
+            requirements: needed.into_iter().filter(|_| counts).collect(),
+            ..Properties::default()
         }
-    }
-
-    fn rewriting(&self) -> &'static str {
-        match self.policy {
-            ReplacementPolicy::Merge => {
-                "sets the fields of a replacement, so other fields are kept, and increments the version if there is one"
-            }
-            ReplacementPolicy::Reject | ReplacementPolicy::CheckVersion => {
-                "requires the stored version to be the one that was read, and increments it if it is a number"
-            }
-        }
-    }
-
-    fn exclusive(&self) -> bool {
-        true
-    }
-
-    fn own_fields(&self) -> Vec<&str> {
-        self.version_field.iter().map(Path::as_str).collect()
-    }
-
-    fn deciding_fields(&self) -> SmallVec<[&Path; 3]> {
-        self.version_field.iter().collect()
     }
 
     fn data_checks(&self, _: Namespace<'_>) -> Vec<DataCheck> {
@@ -168,27 +166,6 @@ impl Pattern for Replacement {
         // A version that updates do not count may be of any type.
         let is_counted = self.count_updates;
         if is_counted { check.set(format!("`{version}: 1`"), version, 1) } else { vec![check] }
-    }
-
-    fn weaker_settings(&self) -> Vec<WeakerSetting> {
-        let merges = self.policy == ReplacementPolicy::Merge;
-        let is_silent = match self.version_field {
-            Some(_) => self.on_conflict == OnConflict::Ignore,
-            None => merges,
-        };
-        let merging = WeakerSetting { what: "turns unversioned replacements into $set", setting: "policy" };
-        let silence = WeakerSetting { what: "does not report version conflicts", setting: "on_conflict" };
-        [merges.then_some(merging), is_silent.then_some(silence)].into_iter().flatten().collect()
-    }
-
-    fn requirements(&self) -> Vec<Requirement> {
-        let counts = self.version_field.is_some() && self.count_updates;
-        let needed = [Requirement::PipelineUpdates, Requirement::Operator("$isNumber")];
-        needed.into_iter().filter(|_| counts).collect()
-    }
-
-    fn tolerates_unsupported(&self) -> bool {
-        true
     }
 
     fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {
@@ -223,32 +200,8 @@ impl Pattern for Replacement {
         evaluated.unwrap_or_else(Verdict::Reject)
     }
 
-    fn finish<'a>(&self, statement: &Statement<'a>) -> Verdict<'a> {
-        match (&statement.operation, &self.version_field) {
-            (Operation::Update(update), Some(version_field)) if self.count_updates => {
-                counting::counted(update, version_field)
-            }
-            _ => Verdict::Forward,
-        }
-    }
-
-    fn counting<'a>(&self, statement: &Statement<'a>, stored: StoredKind) -> Option<Operation<'a>> {
-        let Operation::Update(update) = &statement.operation else { return None };
-        counting::counting(update, self.version_field.as_ref()?, stored)
-    }
-
-    fn stored_kind(&self, stored: Document<'_>) -> StoredKind {
-        self.version_field.as_ref().map_or(StoredKind::Number, |version| counting::stored_kind(stored, version))
-    }
-
-    fn procedures(&self) -> Procedures {
-        // No update changes an `_id`.
-        let field = self.version_field.clone().or_else(|| Path::parse("_id"));
-        let operators: &[&str] = match self.policy {
-            ReplacementPolicy::Merge => &["$set", "$inc", "$unset"],
-            _ => &["$set", "$inc", "$unset", plain::REPLACEMENT],
-        };
-        Procedures::NotPlain(field.into_iter().map(|field| (field, operators)).collect())
+    fn incrementing(&self) -> Option<&dyn Incrementing> {
+        self.version_field.as_ref().map(|_| self as &dyn Incrementing)
     }
 
     /// The version after the stored one, unless the statement has written a higher one.
@@ -302,18 +255,10 @@ impl Pattern for Replacement {
         Ok(())
     }
 
-    fn version(&self) -> Option<&Path> {
-        self.version_field.as_ref()
-    }
-
     fn partial_change_reason(&self, field: &Path) -> Option<&'static str> {
         let version = self.version_field.as_ref().filter(|_| self.count_updates)?;
         let overlaps = field.overlaps(version.as_str().as_bytes());
         overlaps.then_some("an update increments the version in one of the fields and leaves the others")
-    }
-
-    fn checked_fields(&self) -> Vec<&str> {
-        self.version_field.iter().map(Path::as_str).collect()
     }
 
     fn unmatched(&self, statement: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
@@ -323,6 +268,49 @@ impl Pattern for Replacement {
         // There is no conflict if no document matches.
         let conflict = stored.and_then(|stored| versions::conflict(update, version_field, stored));
         conflict.map_or(Unmatched::Nothing, Unmatched::Reject)
+    }
+}
+
+impl Incrementing for Replacement {
+    fn incremented<'a>(&self, statement: &Statement<'a>) -> Verdict<'a> {
+        match (&statement.operation, &self.version_field) {
+            (Operation::Update(update), Some(version_field)) if self.count_updates => {
+                counting::counted(update, version_field)
+            }
+            _ => Verdict::Forward,
+        }
+    }
+
+    fn stored_kind(&self, stored: Document<'_>) -> StoredKind {
+        self.version_field.as_ref().map_or(StoredKind::Number, |version| counting::stored_kind(stored, version))
+    }
+
+    fn form_for<'a>(&self, statement: &Statement<'a>, stored: StoredKind) -> Option<Operation<'a>> {
+        let Operation::Update(update) = &statement.operation else { return None };
+        counting::counting(update, self.version_field.as_ref()?, stored)
+    }
+}
+
+impl Replacement {
+    fn weaker_settings(&self) -> Vec<WeakerSetting> {
+        let merges = self.policy == ReplacementPolicy::Merge;
+        let is_silent = match self.version_field {
+            Some(_) => self.on_conflict == OnConflict::Ignore,
+            None => merges,
+        };
+        let merging = WeakerSetting { what: "turns unversioned replacements into $set", setting: "policy" };
+        let silence = WeakerSetting { what: "does not report version conflicts", setting: "on_conflict" };
+        [merges.then_some(merging), is_silent.then_some(silence)].into_iter().flatten().collect()
+    }
+
+    fn procedures(&self) -> Procedures {
+        // No update changes an `_id`.
+        let field = self.version_field.clone().or_else(|| Path::parse("_id"));
+        let operators: &[&str] = match self.policy {
+            ReplacementPolicy::Merge => &["$set", "$inc", "$unset"],
+            _ => &["$set", "$inc", "$unset", plain::REPLACEMENT],
+        };
+        Procedures::NotPlain(field.into_iter().map(|field| (field, operators)).collect())
     }
 }
 

@@ -14,8 +14,6 @@ use std::cmp::Ordering;
 
 use bson::doc;
 
-use smallvec::{SmallVec, smallvec};
-
 use super::field_path::ChangingField;
 use super::filter::conditions_on;
 use super::number::Bound;
@@ -24,7 +22,7 @@ use super::promise::{BeforeAndAfter, Broken, Facts, held, shown};
 use super::stored_data::{DataCheck, all, any, is_missing, is_number, not, value};
 use super::{
     Applicability, Context, ExclusiveField, ExpectedVersion, NoEffect, NoEffectCause, NoEffectKind, Pattern,
-    Procedures, Rejection, Unmatched, Verdict, applicability_for_content,
+    Procedures, Properties, Rejection, Unmatched, Verdict, applicability_for_content,
 };
 use crate::command::{Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{Declaration, DeclaredScalar, Keys, Keywords, Setting, WholeNumber};
@@ -85,32 +83,20 @@ impl Pattern for SchemaVersion {
         context.mapping(settings, &KEYS, Self::read_keys)
     }
 
-    fn no_effect_causes(&self) -> &'static [NoEffectCause] {
-        &[NoEffectCause::Effect(NoEffectKind::NoMatch)]
-    }
-
-    fn rewriting(&self) -> &'static str {
-        "adds the condition that the stored document is not newer to the filter"
-    }
-
-    fn exclusive_fields(&self) -> Vec<ExclusiveField> {
-        vec![ExclusiveField { kind: "schema_version", field: self.field.clone().map(|path| path.as_str().to_owned()) }]
-    }
-
-    fn own_fields(&self) -> Vec<&str> {
-        vec![self.field.value.as_str()]
-    }
-
-    fn deciding_fields(&self) -> SmallVec<[&Path; 3]> {
-        smallvec![&self.field.value]
-    }
-
-    fn expected_version(&self) -> Option<ExpectedVersion> {
-        Some(ExpectedVersion { field: self.field.value.as_str().to_owned(), version: self.current })
-    }
-
-    fn needed_number(&self) -> Option<(&Path, i64)> {
-        Some((&self.field.value, self.current))
+    fn properties(&self) -> Properties {
+        let field = &self.field.value;
+        Properties {
+            rewriting: "adds the condition that the stored document is not newer to the filter",
+            no_effect_causes: &[NoEffectCause::Effect(NoEffectKind::NoMatch)],
+            expected_version: Some(ExpectedVersion { field: field.as_str().to_owned(), version: self.current }),
+            exclusive_fields: vec![ExclusiveField::new("schema_version", &self.field)],
+            own_fields: vec![field.clone()],
+            deciding_fields: vec![field.clone()],
+            procedures: Procedures::NotPlain(vec![(field.clone(), &["$set", "$max"])]),
+            checked_fields: vec![field.clone()],
+            needed_number: Some((field.clone(), self.current)),
+            ..Properties::default()
+        }
     }
 
     fn data_checks(&self, _: Namespace<'_>) -> Vec<DataCheck> {
@@ -161,10 +147,6 @@ impl Pattern for SchemaVersion {
         Verdict::conditional(Operation::Update(update), checks_match, NEWER)
     }
 
-    fn procedures(&self) -> Procedures {
-        Procedures::NotPlain(vec![(self.field.value.clone(), &["$set", "$max"])])
-    }
-
     fn promise(&self, (before, after): BeforeAndAfter<'_>, facts: &Facts<'_, '_>) -> Result<(), Broken> {
         let field = &self.field.value;
         let Some(after) = after else { return Ok(()) };
@@ -198,10 +180,6 @@ impl Pattern for SchemaVersion {
             format!("its filter does not check '{}'", self.field.value),
             format!("Add {{'{}': {{$lte: {version}}}}} to the filter.", self.field.value),
         ))
-    }
-
-    fn checked_fields(&self) -> Vec<&str> {
-        vec![self.field.value.as_str()]
     }
 
     /// Rejects if the stored document is newer. Otherwise another condition did not match.

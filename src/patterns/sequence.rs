@@ -22,7 +22,7 @@ use super::promise::{BeforeAndAfter, held, shown};
 use super::stored_data::{Backfill, DataCheck, Search, any, is_absent, is_number, not};
 use super::{
     Applicability, Broken, Context, ExclusiveField, Facts, IndexPurpose, NeededIndex, Pattern, Prerequisite, Privilege,
-    Procedures, Rejection, Requirement, RuleView, Settled, Unmatched, Verdict, applicability_for_content,
+    Procedures, Properties, Rejection, Requirement, RuleView, Settled, Unmatched, Verdict, applicability_for_content,
 };
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
@@ -43,13 +43,34 @@ impl Pattern for Sequence {
         context.mapping(settings, &settings::KEYS, Self::read_keys)
     }
 
-    fn numbered_field(&self) -> Option<(&Path, i64)> {
+    fn properties(&self) -> Properties {
+        let without = match self.strategy {
+            Strategy::Counter => "a number that an application sets itself can be stored twice",
+            Strategy::Optimistic => "numbers ARE ASSIGNED TWICE: two inserts that read the same maximum both succeed",
+        };
         let first = match self.start {
             SequenceStart::At(number) => number,
             // After no number at all.
             SequenceStart::AfterMax => 1,
         };
-        Some((self.field(), first))
+        let field = self.field();
+        let indexed = field.as_str().to_owned();
+        Properties {
+            rewriting: "sets the next number of the sequence",
+            tolerates_unsupported: true,
+            needed_indexes: vec![NeededIndex {
+                collection: None,
+                field: indexed,
+                purpose: IndexPurpose::Unique,
+                without,
+            }],
+            exclusive_fields: vec![ExclusiveField::new("sequence", &self.field)],
+            own_fields: vec![field.clone()],
+            procedures: Procedures::NotPlain(vec![(field.clone(), &[])]),
+            numbered_field: Some((field.clone(), first)),
+            requirements: vec![Requirement::OwnConnection, Requirement::PipelineUpdates],
+            ..Properties::default()
+        }
     }
 
     fn partial_change_reason(&self, field: &Path) -> Option<&'static str> {
@@ -72,19 +93,6 @@ impl Pattern for Sequence {
             }
         }
         privileges
-    }
-
-    fn rewriting(&self) -> &'static str {
-        "sets the next number of the sequence"
-    }
-
-    fn needed_indexes(&self) -> Vec<NeededIndex> {
-        let without = match self.strategy {
-            Strategy::Counter => "a number that an application sets itself can be stored twice",
-            Strategy::Optimistic => "numbers ARE ASSIGNED TWICE: two inserts that read the same maximum both succeed",
-        };
-        let field = self.field.value.as_str().to_owned();
-        vec![NeededIndex { collection: None, field, purpose: IndexPurpose::Unique, without }]
     }
 
     fn data_checks(&self, namespace: Namespace<'_>) -> Vec<DataCheck> {
@@ -135,33 +143,12 @@ impl Pattern for Sequence {
         shared::share_counters(rules)
     }
 
-    fn exclusive_fields(&self) -> Vec<ExclusiveField> {
-        let field = self.field.clone().map(|path| path.as_str().to_owned());
-        vec![ExclusiveField { kind: "sequence", field }]
-    }
-
-    fn own_fields(&self) -> Vec<&str> {
-        vec![self.field().as_str()]
-    }
-
-    fn requirements(&self) -> Vec<Requirement> {
-        vec![Requirement::OwnConnection, Requirement::PipelineUpdates]
-    }
-
-    fn tolerates_unsupported(&self) -> bool {
-        true
-    }
-
     fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {
         applicability_for_content(kind)
     }
 
     fn evaluate<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
         self.plain(statement).unwrap_or_else(Verdict::not_plain)
-    }
-
-    fn procedures(&self) -> Procedures {
-        Procedures::NotPlain(vec![(self.field().clone(), &[])])
     }
 
     /// A stored number stays. Only a replacement may bring another one, with `provided: keep`.

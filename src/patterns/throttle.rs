@@ -8,7 +8,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::{Applicability, Pattern};
+use super::{Applicability, Pattern, Properties};
 use crate::command::{CommandClass, Namespace, StatementKind};
 use crate::config::keys::{
     self, Constraint, Declaration, DeclaredScalar, DescribeSchema, Keys, Keywords, ReadValue, Setting, TextSchema,
@@ -86,8 +86,8 @@ impl Pattern for Throttle {
         context.mapping(settings, &KEYS, |reader| Self::read_keys(settings, reader))
     }
 
-    fn permits(&self) -> Option<&ThrottleLimits> {
-        Some(&self.limits)
+    fn properties(&self) -> Properties {
+        Properties { permits: Some(self.limits), ..Properties::default() }
     }
 
     fn can_reject(&self, _: CommandClass, _: Namespace<'_>) -> bool {

@@ -36,8 +36,8 @@ use super::plain;
 use super::promise::{BeforeAndAfter, Broken, Facts, Settled, is_related, stage_targets};
 use super::stored_data::DataCheck;
 use super::{
-    AnyPattern, Applicability, CommandVerdict, Context, NoEffect, NoEffectCause, NoEffectKind, Pattern, Procedures,
-    Rejection, Requirement, Verdict, WeakerSetting, WholeCommand, applicability_for_content,
+    Applicability, CommandVerdict, Context, NoEffect, NoEffectCause, NoEffectKind, Pattern, Procedures, Properties,
+    Rejection, Requirement, RuleView, Verdict, WeakerSetting, WholeCommand, applicability_for_content,
 };
 use crate::command::{CommandClass, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
@@ -63,62 +63,44 @@ impl Pattern for Timestamps {
         context.mapping(settings, &settings::KEYS, Self::read_keys)
     }
 
-    fn no_effect_causes(&self) -> &'static [NoEffectCause] {
-        &[NoEffectCause::Effect(NoEffectKind::Stale)]
-    }
-
-    fn rewriting(&self) -> &'static str {
-        "stores the source time of each value; only a newer value replaces it"
-    }
-
-    fn exclusive(&self) -> bool {
-        true
-    }
-
-    fn weaker_settings(&self) -> Vec<WeakerSetting> {
+    fn properties(&self) -> Properties {
         let passes = WeakerSetting { what: "allows writes without a source time", setting: "without_source" };
         let some = WeakerSetting { what: "protects only some of the fields", setting: "fields" };
         let passing = (self.without_source == WithoutSource::Pass).then_some(passes);
-        passing.into_iter().chain(matches!(self.fields, TimestampedFields::Listed(_)).then_some(some)).collect()
+        let partial = matches!(self.fields, TimestampedFields::Listed(_)).then_some(some);
+        Properties {
+            rewriting: "stores the source time of each value; only a newer value replaces it",
+            no_effect_causes: &[NoEffectCause::Effect(NoEffectKind::Stale)],
+            exclusive: true,
+            weaker_settings: passing.into_iter().chain(partial).collect(),
+            tolerates_unsupported: true,
+            own_fields: vec![self.store.clone()],
+            procedures: Procedures::Updates,
+            requirements: vec![
+                Requirement::PipelineUpdates,
+                Requirement::Operator("$isNumber"),
+                Requirement::Operator("$setField"),
+            ],
+            timestamp_field: Some(self.store.clone()),
+            may_keep_replaced: self.per == TimestampScope::Document,
+            looks_at_comment: matches!(self.source, TimeSource::Comment(_)),
+            ..Properties::default()
+        }
     }
 
     fn data_checks(&self, _: Namespace<'_>) -> Vec<DataCheck> {
         stored::checks(self)
     }
 
-    fn own_fields(&self) -> Vec<&str> {
-        vec![self.store.as_str()]
-    }
-
-    fn timestamp_field(&self) -> Option<&str> {
-        Some(self.store.as_str())
-    }
-
-    fn may_keep_replaced(&self) -> bool {
-        self.per == TimestampScope::Document
-    }
-
-    fn conflict_with(&self, other: &AnyPattern, _: Namespace<'_>) -> Option<&'static str> {
+    fn conflict_with(&self, other: RuleView<'_>, _: Namespace<'_>) -> Option<&'static str> {
         let TimestampedFields::Listed(listed) = &self.fields else { return None };
         let decides =
-            |path: &Path| other.deciding_fields().iter().any(|field| field.overlaps(path.as_str().as_bytes()));
+            |path: &Path| other.properties.deciding_fields.iter().any(|field| field.overlaps(path.as_str().as_bytes()));
         listed.iter().any(decides).then_some("a late write takes effect on the field that the other rule compares")
     }
 
     fn partial_change_reason(&self, field: &Path) -> Option<&'static str> {
         self.has_own_timestamp(field).then_some("a stale write to one of the fields still changes the others")
-    }
-
-    fn requirements(&self) -> Vec<Requirement> {
-        vec![Requirement::PipelineUpdates, Requirement::Operator("$isNumber"), Requirement::Operator("$setField")]
-    }
-
-    fn tolerates_unsupported(&self) -> bool {
-        true
-    }
-
-    fn procedures(&self) -> Procedures {
-        Procedures::Updates
     }
 
     fn settle(&self, before: Option<Document<'_>>, after: Document<'_>, facts: &Facts<'_, '_>) -> Vec<Settled> {
@@ -145,10 +127,6 @@ impl Pattern for Timestamps {
             },
         };
         evaluated.unwrap_or_else(Verdict::Reject)
-    }
-
-    fn looks_at_comment(&self) -> bool {
-        matches!(self.source, TimeSource::Comment(_))
     }
 
     fn evaluates_command(&self, class: CommandClass, _: Option<StatementKind>, _: Namespace<'_>) -> bool {

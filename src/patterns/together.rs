@@ -10,7 +10,9 @@ use super::field_path::{ChangingField, overlap};
 use super::plain::{self, Form, NotPlain, PlainWrite};
 use super::promise::{BeforeAndAfter, Broken, Facts, held, shown, split_path};
 use super::stored_data::{DataCheck, all, any, has_type, is_one_of, not, value};
-use super::{AnyPattern, Applicability, Context, Pattern, Procedures, Rejection, Verdict, applicability_for_content};
+use super::{
+    Applicability, Context, Pattern, Procedures, Properties, Rejection, RuleView, Verdict, applicability_for_content,
+};
 use crate::command::{Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{Declaration, DescribeSchema, ReadValue, TextOrList, ValueSchema};
 use crate::config::{Code, Node, NodeValue as Yaml, ReadContext};
@@ -47,8 +49,9 @@ impl Pattern for Together {
         }
     }
 
-    fn procedures(&self) -> Procedures {
-        Procedures::NotPlain(self.fields.iter().map(|field| (field.clone(), plain::WRITING_ONE)).collect())
+    fn properties(&self) -> Properties {
+        let fields = self.fields.iter().map(|field| (field.clone(), plain::WRITING_ONE));
+        Properties { procedures: Procedures::NotPlain(fields.collect()), ..Properties::default() }
     }
 
     fn promise(&self, (before, after): BeforeAndAfter<'_>, facts: &Facts<'_, '_>) -> Result<(), Broken> {
@@ -83,8 +86,8 @@ impl Pattern for Together {
         )]
     }
 
-    fn conflict_with(&self, other: &AnyPattern, _: Namespace<'_>) -> Option<&'static str> {
-        self.fields.iter().find_map(|field| other.partial_change_reason(field))
+    fn conflict_with(&self, other: RuleView<'_>, _: Namespace<'_>) -> Option<&'static str> {
+        self.fields.iter().find_map(|field| other.pattern.partial_change_reason(field))
     }
 
     fn check_final(&self, statement: &Statement<'_>) -> Result<(), Rejection> {

@@ -24,8 +24,8 @@ use super::field_path::ChangingField;
 use super::plain;
 use super::stored_data::DataCheck;
 use super::{
-    Applicability, CommandVerdict, Context, IndexPurpose, NeededIndex, Pattern, Prerequisite, Procedures, Rejection,
-    Requirement, Verdict, WeakerSetting, WholeCommand, applicability_for_content,
+    Applicability, CommandVerdict, Context, IndexPurpose, NeededIndex, Pattern, Prerequisite, Procedures, Properties,
+    Rejection, Requirement, Verdict, WeakerSetting, WholeCommand, applicability_for_content,
 };
 use crate::command::{CommandClass, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{
@@ -123,44 +123,26 @@ impl Pattern for Tree {
         context.mapping(settings, &KEYS, Self::read_keys)
     }
 
-    fn rewriting(&self) -> &'static str {
-        "maintains the paths of the node and of all nodes below it"
-    }
-
-    fn exclusive(&self) -> bool {
-        true
-    }
-
-    fn own_fields(&self) -> Vec<&str> {
-        vec![self.layout.path.as_str(), self.layout.parent.as_str()]
+    fn properties(&self) -> Properties {
+        let warning =
+            WeakerSetting { what: "only warns about searches that cannot use an index", setting: "unanchored" };
+        let field = self.layout.path.as_str().to_owned();
+        let without = "every move, delete and search below a node scans the collection";
+        Properties {
+            rewriting: "maintains the paths of the node and of all nodes below it",
+            exclusive: true,
+            weaker_settings: if self.unanchored == Unanchored::Warn { vec![warning] } else { Vec::new() },
+            needed_indexes: vec![NeededIndex { collection: None, field, purpose: IndexPurpose::Range, without }],
+            own_fields: vec![self.layout.path.clone(), self.layout.parent.clone()],
+            procedures: Procedures::All,
+            requirements: vec![Requirement::Transactions, Requirement::PipelineUpdates],
+            cascades: matches!(self.on_delete, OnNodeDelete::Cascade),
+            ..Properties::default()
+        }
     }
 
     fn data_checks(&self, namespace: Namespace<'_>) -> Vec<DataCheck> {
         self.layout.data_checks(namespace.collection)
-    }
-
-    fn weaker_settings(&self) -> Vec<WeakerSetting> {
-        let warning =
-            WeakerSetting { what: "only warns about searches that cannot use an index", setting: "unanchored" };
-        if self.unanchored == Unanchored::Warn { vec![warning] } else { Vec::new() }
-    }
-
-    fn needed_indexes(&self) -> Vec<NeededIndex> {
-        let field = self.layout.path.as_str().to_owned();
-        let without = "every move, delete and search below a node scans the collection";
-        vec![NeededIndex { collection: None, field, purpose: IndexPurpose::Range, without }]
-    }
-
-    fn requirements(&self) -> Vec<Requirement> {
-        vec![Requirement::Transactions, Requirement::PipelineUpdates]
-    }
-
-    fn cascades(&self) -> bool {
-        matches!(self.on_delete, OnNodeDelete::Cascade)
-    }
-
-    fn procedures(&self) -> Procedures {
-        Procedures::All
     }
 
     fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {

@@ -143,8 +143,8 @@ fn written(rules: &RuleSet, rule: &Rule) -> WrittenRule {
     WrittenRule {
         pattern: rule.pattern.name(),
         other_outcomes: rule
-            .pattern
-            .no_effect_causes()
+            .properties
+            .no_effect_causes
             .iter()
             .map(|cause| OutcomeKind::from_no_effect(*cause).as_str())
             .collect(),

@@ -13,6 +13,7 @@ use std::hash::Hash;
 
 use super::rule::{Mode, Rule};
 use crate::config::{Code, Diagnostic, Located, NamespaceGlob};
+use crate::document::Path;
 use crate::patterns::{AnyPattern, ExclusiveField};
 
 /// How many comparisons of namespaces a load may take: one or two seconds. Only namespaces with `*` need more
@@ -89,7 +90,7 @@ struct CompetingNamespace<'r> {
 
 fn check_applicable(rules: &[&Rule], budget: &Budget, found: &mut Vec<Diagnostic>) {
     let mut groups: HashMap<_, Vec<CompetingNamespace<'_>>> = HashMap::new();
-    for rule in rules.iter().filter(|rule| rule.pattern.exclusive()) {
+    for rule in rules.iter().filter(|rule| rule.properties.exclusive) {
         for namespace in &rule.namespaces {
             // Namespace globs are equally specific only if their ranks have the same prefix. They overlap only
             // if the literal text they start with is the same.
@@ -133,9 +134,9 @@ fn contradiction(first: &CompetingNamespace<'_>, second: &CompetingNamespace<'_>
 
 fn check_exclusive_fields(rules: &[&Rule], budget: &Budget, found: &mut Vec<Diagnostic>) {
     let fields = |rule: &&'_ Rule| {
-        let own = |field: &str| Located { value: field.to_owned(), span: rule.name.span };
-        let own = rule.pattern.own_fields().into_iter().map(|field| ExclusiveField { kind: OWN, field: own(field) });
-        rule.pattern.exclusive_fields().into_iter().chain(own).collect()
+        let own = |field: &Path| Located { value: field.as_str().to_owned(), span: rule.name.span };
+        let own = rule.properties.own_fields.iter().map(|field| ExclusiveField { kind: OWN, field: own(field) });
+        rule.properties.exclusive_fields.iter().cloned().chain(own).collect()
     };
     let exclusive_fields: Vec<(&Rule, Vec<ExclusiveField>)> = rules.iter().map(|rule| (*rule, fields(rule))).collect();
     let mut groups: HashMap<_, Vec<CompetingNamespace<'_>>> = HashMap::new();
@@ -164,14 +165,14 @@ fn check_exclusive_fields(rules: &[&Rule], budget: &Budget, found: &mut Vec<Diag
     }
 }
 
-/// The kind of the fields that rules of different patterns exclude ([`own_fields`](crate::patterns::Pattern::own_fields)).
+/// The kind of the fields that rules of different patterns exclude ([`own_fields`](crate::patterns::Properties::own_fields)).
 const OWN: &str = "own";
 
 fn claim_one_field(first: &CompetingNamespace<'_>, second: &CompetingNamespace<'_>) -> bool {
-    let (one, other) = (&first.rule.pattern, &second.rule.pattern);
+    let (one, other) = (first.rule, second.rule);
     let is_own = first.exclusive_field.is_some_and(|field| field.kind == OWN);
     // Only one rule of an exclusive pattern applies to a namespace; `check_applicable` ensures that.
-    if one.name() == other.name() && (is_own || one.exclusive()) {
+    if one.pattern.name() == other.pattern.name() && (is_own || one.properties.exclusive) {
         return false;
     }
     let within = |outer: &str, inner: &str| {
@@ -186,7 +187,7 @@ fn claim_one_field(first: &CompetingNamespace<'_>, second: &CompetingNamespace<'
 
 /// Returns whether a more specific rule of its pattern applies instead of `one` wherever `other` applies.
 fn is_replaced(rules: &[&Rule], budget: &Budget, one: &CompetingNamespace<'_>, other: &CompetingNamespace<'_>) -> bool {
-    if !one.rule.pattern.exclusive() {
+    if !one.rule.properties.exclusive {
         return false;
     }
     let competes = |rule: &&&Rule| {

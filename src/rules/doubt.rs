@@ -35,19 +35,19 @@ const NOT_PLAIN: &str = " not plain: ";
 impl ProcedureScope {
     /// `all_updates`: other rules may make updates that are not plain from those that are.
     pub(super) fn of_rule(rule: &Rule, all_updates: bool) -> impl Iterator<Item = Self> {
-        let statements = match rule.pattern.procedures() {
+        let statements = match &rule.properties.procedures {
             Procedures::None => None,
             Procedures::All => Some(ScopedStatements::All),
             Procedures::NotPlain(fields) if !all_updates => {
-                let texts = |(path, operators): PlainField| {
+                let texts = |(path, operators): &PlainField| {
                     std::iter::once(path.to_string()).chain(operators.iter().map(ToString::to_string)).collect()
                 };
-                Some(ScopedStatements::NotPlain(fields.into_iter().map(texts).collect()))
+                Some(ScopedStatements::NotPlain(fields.iter().map(texts).collect()))
             }
             Procedures::Updates | Procedures::NotPlain(_) => Some(ScopedStatements::Updates),
         };
         let own = rule.namespaces.iter().map(|namespace| namespace.value.to_string());
-        let further = rule.pattern.also_evaluates().into_iter().map(|namespace| namespace.to_string());
+        let further = rule.properties.also_evaluates.iter().map(|namespace| namespace.to_string());
         let namespaces = own.chain(further);
         statements.into_iter().flat_map(move |statements| {
             let scoped = move |namespace| Self { namespace, statements: statements.clone() };

@@ -244,6 +244,7 @@ fn read_rule(id: RuleId, node: &Node, sources: &SourceFiles, found: &mut Vec<Dia
         mode_override: None,
         except,
         unsupported: unsupported?.value,
+        properties: pattern.as_ref()?.properties(),
         pattern: pattern?,
         tests,
     })

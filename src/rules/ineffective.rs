@@ -21,7 +21,7 @@ pub(super) fn check(rules: &[Rule], budget: &Budget, found: &mut Vec<Diagnostic>
 
 /// A rule that evaluates no statements has no effect in shadow mode: there is nothing to count.
 fn without_effect_in_shadow(rule: &Rule) -> Option<Diagnostic> {
-    if rule.pattern.evaluates() || rule.mode != Mode::Shadow {
+    if !rule.properties.only_names || rule.mode != Mode::Shadow {
         return None;
     }
     let pattern = rule.pattern.name();
@@ -44,7 +44,7 @@ fn rule_namespaces<'r>(rule: &'r Rule) -> impl Iterator<Item = RuleNamespace<'r>
 fn ineffective(rules: &[&Rule], budget: &Budget) -> Vec<Diagnostic> {
     // A pattern that can make another ineffective does so for itself too, so no other rules need a comparison.
     let capable = |rule: &&&Rule| {
-        rule.mode == Mode::Enforce && rule.except.is_empty() && rule.pattern.makes_ineffective(&rule.pattern)
+        rule.mode == Mode::Enforce && rule.except.is_empty() && rule.pattern.makes_ineffective(rule.view())
     };
     let earlier_rules: Vec<RuleNamespace<'_>> =
         rules.iter().filter(capable).flat_map(|rule| rule_namespaces(rule)).collect();
@@ -75,7 +75,7 @@ fn comes_before(one: &Rule, other: &Rule) -> bool {
 
 fn makes_ineffective(one: &Rule, other: &Rule) -> bool {
     let unsupported_too = one.unsupported == Unsupported::Reject || other.unsupported == Unsupported::Allow;
-    unsupported_too && one.pattern.makes_ineffective(&other.pattern)
+    unsupported_too && one.pattern.makes_ineffective(other.view())
 }
 
 fn ineffective_because_of(rule: &Rule, by: &RuleNamespace<'_>) -> Diagnostic {
@@ -91,7 +91,7 @@ fn weaker(rules: &[&Rule], budget: &Budget) -> Vec<Diagnostic> {
     let weaker_settings: Vec<Vec<WeakerSetting>> = rules.iter().map(|rule| weaker_settings(rule)).collect();
     let mut groups: HashMap<&'static str, Vec<ExclusiveNamespace<'_>>> = HashMap::new();
     for (rule, weaker_settings) in rules.iter().zip(&weaker_settings) {
-        if rule.mode == Mode::Enforce && rule.pattern.exclusive() {
+        if rule.mode == Mode::Enforce && rule.properties.exclusive {
             let applicable = rule_namespaces(rule).map(|entry| ExclusiveNamespace { entry, weaker_settings });
             groups.entry(rule.pattern.name()).or_default().extend(applicable);
         }
@@ -135,7 +135,7 @@ fn weaker_of(group: &[ExclusiveNamespace<'_>], budget: &Budget) -> Vec<Diagnosti
 fn weaker_settings(rule: &Rule) -> Vec<WeakerSetting> {
     let allows = WeakerSetting { what: "allows statements that it cannot analyse", setting: "unsupported" };
     let allows = (rule.unsupported == Unsupported::Allow).then_some(allows);
-    allows.into_iter().chain(rule.pattern.weaker_settings()).collect()
+    allows.into_iter().chain(rule.properties.weaker_settings.iter().copied()).collect()
 }
 
 fn weaker_setting_of(narrow: &ExclusiveNamespace<'_>, broad: &ExclusiveNamespace<'_>) -> Option<WeakerSetting> {

@@ -17,5 +17,5 @@ pub fn reads_rule<'r>(rules: &'r RuleSet, namespace: Namespace<'_>) -> Option<&'
 /// `None` without a rule.
 pub fn max_staleness(rules: &RuleSet) -> Option<Duration> {
     let enforced = rules.rules().iter().filter(|rule| rule.mode == Mode::Enforce);
-    enforced.filter_map(|rule| rule.pattern.max_staleness()).min()
+    enforced.filter_map(|rule| rule.properties.max_staleness).min()
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::mode_override::ModeOverride;
 use crate::config::{Glob, Located, Location, NamespaceGlob, Span};
 pub use crate::patterns::Mode;
-use crate::patterns::{AnyPattern, RuleView};
+use crate::patterns::{AnyPattern, Properties, RuleView};
 
 /// The index of a rule in its set; dense, so that counters can use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -45,6 +45,8 @@ pub struct Rule {
     pub unsupported: Unsupported,
     /// The pattern with its settings.
     pub pattern: AnyPattern,
+    /// What the pattern says of itself.
+    pub properties: Properties,
     /// Its `tests`.
     pub tests: Vec<RuleTest>,
     /// Its location, for logs.
@@ -53,27 +55,28 @@ pub struct Rule {
 
 impl Rule {
     /// What patterns see of it.
-    pub(super) fn view(&self) -> RuleView<'_> {
+    pub(crate) fn view(&self) -> RuleView<'_> {
         RuleView {
             index: self.id.index(),
             name: &self.name,
             namespaces: &self.namespaces,
             mode: self.mode,
             pattern: &self.pattern,
+            properties: &self.properties,
         }
     }
 
     /// Whether commands on its namespaces need a permit, unless it is disabled.
     #[must_use]
     pub fn needs_permits(&self) -> bool {
-        self.pattern.permits().is_some()
+        self.properties.permits.is_some()
     }
 
     /// Whether it applies to an aggregation because of the collections that this reads besides its own, unless it is
     /// disabled.
     #[must_use]
     pub fn applies_to_inputs(&self) -> bool {
-        self.needs_permits() || self.pattern.evaluates_inputs()
+        self.needs_permits() || self.properties.evaluates_inputs
     }
 }
 

@@ -115,13 +115,14 @@ impl RuleSet {
         let report = Report::new(found, sources.clone());
         let views: Vec<_> = rules.iter().map(Rule::view).collect();
         for (at, pattern) in AnyPattern::linked(&views) {
+            rules[at].properties = pattern.properties();
             rules[at].pattern = pattern;
         }
         Self {
-            index: Index::new(indexed_rules(&rules), namespaces(&rules, true)),
-            naming: Index::new(indexed_rules(&rules), namespaces(&rules, false)),
+            index: Index::new(indexed_rules(&rules), namespaces(&rules, false)),
+            naming: Index::new(indexed_rules(&rules), namespaces(&rules, true)),
             needs_permits: any_active(&rules, Rule::needs_permits),
-            evaluates_inputs: any_active(&rules, |rule| rule.pattern.evaluates_inputs()),
+            evaluates_inputs: any_active(&rules, |rule| rule.properties.evaluates_inputs),
             applies_to_inputs: any_active(&rules, Rule::applies_to_inputs),
             doubt: None,
             hash: RuleSetHash::from_sources(&sources),
@@ -138,10 +139,10 @@ impl RuleSet {
     pub fn alone(&self, rule: &Rule) -> Self {
         let rules = vec![Rule { id: RuleId(0), mode: Mode::Enforce, ..rule.clone() }];
         Self {
-            index: Index::new(indexed_rules(&rules), namespaces(&rules, true)),
-            naming: Index::new(indexed_rules(&rules), namespaces(&rules, false)),
+            index: Index::new(indexed_rules(&rules), namespaces(&rules, false)),
+            naming: Index::new(indexed_rules(&rules), namespaces(&rules, true)),
             needs_permits: any_active(&rules, Rule::needs_permits),
-            evaluates_inputs: any_active(&rules, |rule| rule.pattern.evaluates_inputs()),
+            evaluates_inputs: any_active(&rules, |rule| rule.properties.evaluates_inputs),
             applies_to_inputs: any_active(&rules, Rule::applies_to_inputs),
             doubt: None,
             hash: self.hash,
@@ -209,7 +210,7 @@ impl RuleSet {
     #[must_use]
     pub fn enforced_procedures(&self) -> BTreeSet<u64> {
         let enforced = self.rules.iter().filter(|rule| rule.mode == Mode::Enforce);
-        let with_procedures = enforced.filter(|rule| rule.pattern.procedures() != Procedures::None);
+        let with_procedures = enforced.filter(|rule| rule.properties.procedures != Procedures::None);
         with_procedures.map(|rule| self.rule_fingerprint(rule)).collect()
     }
 
@@ -356,7 +357,7 @@ impl<'s> NamespaceRules<'s> {
 fn indexed_rules(rules: &[Rule]) -> Vec<IndexedRule> {
     let indexed = |rule: &Rule| IndexedRule {
         evaluation_order: rule.pattern.evaluation_order(),
-        exclusive: rule.pattern.exclusive().then(|| exclusive_slot(rule)),
+        exclusive: rule.properties.exclusive.then(|| exclusive_slot(rule)),
     };
     rules.iter().map(indexed).collect()
 }
@@ -375,12 +376,11 @@ fn exclusive_slot(rule: &Rule) -> u16 {
     2 * u16::from(rule.pattern.evaluation_order()) + u16::from(rule.mode == Mode::Shadow)
 }
 
-/// The namespaces of the rules that evaluate statements, or of those that do not.
-fn namespaces(rules: &[Rule], evaluates: bool) -> impl Iterator<Item = (RuleId, Cow<'_, NamespaceGlob>)> {
-    active(rules).filter(move |rule| rule.pattern.evaluates() == evaluates).flat_map(|rule| {
-        let own = rule.namespaces.iter().map(|one| Cow::Borrowed(&one.value));
-        let further = rule.pattern.also_evaluates().into_iter().map(Cow::Owned);
-        own.chain(further).map(|namespace| (rule.id, namespace))
+/// The namespaces of the rules that only name them, or of those that evaluate statements.
+fn namespaces(rules: &[Rule], only_names: bool) -> impl Iterator<Item = (RuleId, Cow<'_, NamespaceGlob>)> {
+    active(rules).filter(move |rule| rule.properties.only_names == only_names).flat_map(|rule| {
+        let own = rule.namespaces.iter().map(|one| &one.value);
+        own.chain(&rule.properties.also_evaluates).map(|namespace| (rule.id, Cow::Borrowed(namespace)))
     })
 }
 

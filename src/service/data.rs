@@ -107,7 +107,7 @@ pub async fn check(
 
 fn checks_of(rule: &Rule, (database, collection): &CollectionName) -> Vec<DataCheck> {
     let mut checks = rule.pattern.data_checks(Namespace { database, collection });
-    if rule.pattern.requirements().contains(&Requirement::PipelineUpdates) {
+    if rule.properties.requirements.contains(&Requirement::PipelineUpdates) {
         checks.extend(DataCheck::repeated_names());
     }
     checks

@@ -34,8 +34,8 @@ pub async fn inspect(service: &MongoService, rules: &RuleSet) -> Result<Vec<Diag
     let server = service.server();
     let client = server.client().map_err(|error| error.to_string())?;
     let enabled = || rules.rules().iter().filter(|rule| rule.mode != Mode::Disabled);
-    let needed: Vec<(&Rule, NeededIndex)> =
-        enabled().flat_map(|rule| rule.pattern.needed_indexes().into_iter().map(move |index| (rule, index))).collect();
+    let needed: Vec<(&Rule, &NeededIndex)> =
+        enabled().flat_map(|rule| rule.properties.needed_indexes.iter().map(move |index| (rule, index))).collect();
     let named = enabled().flat_map(|rule| &rule.namespaces).map(|namespace| &namespace.value);
     let named: Vec<_> = named.chain(needed.iter().filter_map(|(_, index)| index.collection.as_ref())).collect();
     let present = collections(&server, &named).await?;
@@ -53,8 +53,8 @@ pub async fn inspect(service: &MongoService, rules: &RuleSet) -> Result<Vec<Diag
         found.extend(missing(&server, rules, rule, index, &present).await?);
     }
     for rule in enabled() {
-        if let Some(expected) = rule.pattern.expected_version() {
-            found.extend(other_versions(&server, rule, &expected, &present).await?);
+        if let Some(expected) = &rule.properties.expected_version {
+            found.extend(other_versions(&server, rule, expected, &present).await?);
         }
     }
     for rule in enabled().filter(|rule| !without.contains(&rule.id)) {

@@ -49,7 +49,7 @@ pub struct UnmetRequirement {
 pub async fn lacking(service: &MongoService, rules: &RuleSet) -> Result<Vec<UnmetRequirement>, String> {
     let enabled = rules.rules().iter().filter(|rule| rule.mode != Mode::Disabled);
     let needed: Vec<(&Rule, Requirement)> =
-        enabled.flat_map(|rule| rule.pattern.requirements().into_iter().map(move |needed| (rule, needed))).collect();
+        enabled.flat_map(|rule| rule.properties.requirements.iter().map(move |needed| (rule, *needed))).collect();
     if needed.is_empty() {
         return Ok(Vec::new());
     }

@@ -58,7 +58,7 @@ fn tasks(rules: &RuleSet) -> impl Iterator<Item = (Box<dyn Task>, Vec<Requiremen
             PatternWork::Copies(copies) => Box::new(KeepCopies { rule: name, copies: copies.clone() }),
             PatternWork::History(history) => Box::new(KeepHistory { rule: name, history: history.clone() }),
         };
-        Some((task, rule.pattern.requirements()))
+        Some((task, rule.properties.requirements.clone()))
     })
 }
 

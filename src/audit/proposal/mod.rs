@@ -81,7 +81,7 @@ impl CandidateRule {
         };
         let excluded = rules.as_ref().err().map(|mistake| format!("it does not fit a rule file: {mistake}"));
         let rules = rules.ok();
-        let tolerates = rules.iter().flat_map(RuleSet::rules).any(|rule| rule.pattern.tolerates_unsupported());
+        let tolerates = rules.iter().flat_map(RuleSet::rules).any(|rule| rule.properties.tolerates_unsupported);
         self.variants.push(Variant { what, pattern, note, needs_confirmation: false, excluded, allows, rules });
         tolerates
     }

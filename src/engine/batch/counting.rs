@@ -37,7 +37,7 @@ impl BatchJob<'_> {
     /// Returns the statement for documents with this kind of value.
     pub(super) fn counted<'s>(&self, index: usize, statement: &Statement<'s>, stored: StoredKind) -> Statement<'s> {
         let rule = self.evaluated.get(index).and_then(|evaluated| evaluated.prerequisites.increment());
-        let operation = rule.and_then(|rule| rule.pattern.counting(statement, stored));
+        let operation = rule.and_then(|rule| rule.pattern.incrementing()?.form_for(statement, stored));
         operation.map_or_else(|| statement.clone(), |operation| statement.with(operation).without_upsert())
     }
 
@@ -45,11 +45,12 @@ impl BatchJob<'_> {
     /// client's transaction the one for each kind of stored value, because an error would abort it.
     pub(super) fn forms_by_kind<'s>(&self, index: usize, statement: &Statement<'s>) -> Vec<Statement<'s>> {
         let rule = self.evaluated.get(index).and_then(|evaluated| evaluated.prerequisites.increment());
-        let Some(rule) = rule.filter(|_| self.command.session().in_transaction && !reaches_many(statement)) else {
+        let rule = rule.filter(|_| self.command.session().in_transaction && !reaches_many(statement));
+        let Some(incrementing) = rule.and_then(|rule| rule.pattern.incrementing()) else {
             return Vec::new();
         };
         let kinds = std::iter::successors(Some(StoredKind::Number), |kind| kind.next());
-        let forms = kinds.map_while(|kind| rule.pattern.counting(statement, kind));
+        let forms = kinds.map_while(|kind| incrementing.form_for(statement, kind));
         forms.map(|operation| statement.with(operation).without_upsert()).collect()
     }
 
@@ -66,7 +67,8 @@ impl BatchJob<'_> {
         let many = reaches_many(statement);
         let upserts = statement.is_upsert();
         let matched = group.matched || merge::matched(reply, self.batch.form) > 0;
-        let exists = |stored: &StoredKind| rule.is_some_and(|rule| rule.pattern.counting(statement, *stored).is_some());
+        let incrementing = rule.and_then(|rule| rule.pattern.incrementing());
+        let exists = |stored: &StoredKind| incrementing.is_some_and(|one| one.form_for(statement, *stored).is_some());
         match stored.next().filter(exists) {
             Some(next) if many || !matched => {
                 if matched {
@@ -124,7 +126,10 @@ impl BatchJob<'_> {
         }
         let Some(evaluated) = self.evaluated.get_mut(index) else { return false };
         let Some(rule) = evaluated.prerequisites.increment() else { return false };
-        let Some(operation) = rule.pattern.counting(&evaluated.statement, stored) else { return false };
+        let incrementing = rule.pattern.incrementing();
+        let Some(operation) = incrementing.and_then(|one| one.form_for(&evaluated.statement, stored)) else {
+            return false;
+        };
         evaluated.prerequisites.drop_increment();
         let uncounted = evaluated.statement.with(operation);
         let counted = std::mem::replace(&mut evaluated.statement, uncounted).operation;
@@ -149,7 +154,8 @@ impl BatchJob<'_> {
         let error = uncounted.error.take();
         // If there is no document, the increment failed in the one that the upsert would insert.
         let Some(stored) = found.document() else { return Flow::Continue(true) };
-        if uncounted.rule.pattern.stored_kind(stored) == StoredKind::Number {
+        let incrementing = uncounted.rule.pattern.incrementing();
+        if incrementing.is_some_and(|one| one.stored_kind(stored) == StoredKind::Number) {
             error.iter().for_each(|error| self.merged.fail(index, error.as_document(), ""));
             self.stopped |= self.stops_on_error();
             return Flow::Continue(false);
