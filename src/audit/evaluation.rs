@@ -241,7 +241,9 @@ impl<'r> TrafficEvaluation<'r> {
         let enforcing = self.enforced.as_ref().filter(|_| dry_run.outcomes.iter().any(in_shadow));
         let enforced = enforcing.map(|rules| run(rules, place.stored));
         let sent = enforced.as_ref().unwrap_or(&dry_run);
-        let asks = recorded.reply.is_none() && sent.needs.iter().any(|need| matches!(need, AssumedLookup::Match(_)));
+        // The reply of a failed command does not show whether something matched.
+        let shows_matches = recorded.reply.as_ref().is_some_and(|reply| reply.n.is_some());
+        let asks = !shows_matches && sent.needs.iter().any(|need| matches!(need, AssumedLookup::Match(_)));
         let depends = place.stored == AssumedDocuments::Matching && (sent.depends_on_replies || asks);
         let unmatched = depends.then(|| run(enforcing.unwrap_or(self.rules), AssumedDocuments::Nothing));
         let seen = EvaluatedCommand {

@@ -238,7 +238,9 @@ impl Explained {
             words::elsewhere(self.command.as_document(), rules).filter(|_| self.dry_run.outcomes.is_empty());
         let elsewhere = elsewhere.map(|namespace| format!("no rule applies to {namespace}"));
         let unknown = words::unknown_command(&self.command, &self.dry_run);
-        needs.chain(unmatched).chain(unknown.or(elsewhere))
+        let aborted = words::aborted_transaction(&self.command, &self.dry_run).map(str::to_owned);
+        let reads = words::only_reads(self.command.as_document(), rules);
+        needs.chain(unmatched).chain(aborted).chain(reads).chain(unknown.or(elsewhere))
     }
 
     /// The diff from the command to the one that a dry run sends; `None` if they are the same, nothing is sent, or it is

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::command::{CommandClass, classify};
+use crate::command::{CommandClass, Namespace, classify};
 use crate::config::{Code, Diagnostic, Report, SourceFile, SourceFiles, Span};
 use crate::document::{CowDocument, Document, Value};
 use crate::engine::lookup::Maximum;
@@ -10,6 +10,7 @@ use crate::engine::step::PermitRequest;
 use crate::engine::{AssumedLookup, ClientState, DryRun, DryRunOutcome, OutcomeKind, RuleOutcome};
 use crate::patterns::throttle::ThrottleLimits;
 use crate::rules::RuleSet;
+use crate::rules::reads::reads_rule;
 use crate::shell::{ShellError, render, render_lines, to_iso};
 
 /// The connection state of a client with this application name and user; `user` is "authDb.name".
@@ -179,12 +180,34 @@ fn upserts(command: &CowDocument<'static>) -> bool {
     is_upsert(command) || lists.flat_map(Document::values).filter_map(Value::as_document).any(is_upsert)
 }
 
-/// The collection that a command names, if no rule applies to it.
-pub(super) fn elsewhere(command: Document<'_>, rules: &RuleSet) -> Option<String> {
+/// The database and collection that a command names.
+fn target(command: Document<'_>) -> Option<(&str, &str)> {
     let (database, first) = (command.get("$db")?.as_str()?, command.first()?);
     let collection = first.value.as_str().filter(|_| !matches!(classify(first.key), CommandClass::Harmless))?;
+    Some((database, collection))
+}
+
+/// The collection that a command names, if no rule applies to it.
+pub(super) fn elsewhere(command: Document<'_>, rules: &RuleSet) -> Option<String> {
+    let (database, collection) = target(command)?;
     let applies = rules.rules_for(database, collection).is_some() || rules.rules_naming(database, collection).is_some();
     (!applies).then(|| format!("{database}.{collection}"))
+}
+
+/// The rule that only the query listener uses for the collection of a command, if there is no other.
+pub(super) fn only_reads(command: Document<'_>, rules: &RuleSet) -> Option<String> {
+    let (database, collection) =
+        target(command).filter(|(database, name)| rules.rules_for(*database, *name).is_none())?;
+    let rule = reads_rule(rules, Namespace { database, collection })?;
+    let name = &rule.name.value;
+    Some(format!("rule '{name}' applies at the query listener only, which this output does not evaluate"))
+}
+
+/// What a rejection does to the transaction of the client.
+pub(super) fn aborted_transaction(command: &CowDocument<'_>, dry_run: &DryRun) -> Option<&'static str> {
+    let in_transaction = command.as_document().get("autocommit").and_then(Value::as_flag) == Some(false);
+    (in_transaction && rejection(dry_run).is_some())
+        .then_some("docward aborts the client's transaction with the rejection, so that none of its statements remains")
 }
 
 /// What explains the forwarding of a command that docward does not know.

@@ -3,9 +3,10 @@
 
 use bson::{Document, doc};
 use mongodb::Collection;
+use mongodb::options::WriteConcern;
 
 use super::{docward, start, views};
-use support::driver::{Views, write_errors};
+use support::driver::Views;
 use support::mongod::Mongod;
 
 /// The numbers that clients provided for counters of this database before the counters existed.
@@ -21,21 +22,31 @@ async fn next(orders: &Collection<Document>) -> i32 {
     orders.find_one(doc! { "_id": "next" }).await.unwrap().unwrap().get_i32("no").unwrap()
 }
 
+/// The commands of mongorestore 100.10 with a dump of 2,000 documents: a collection that exists is an error for it.
 #[tokio::test]
 async fn a_restore_creates_the_counter_itself() {
     let views = views().await;
-    let single: Collection<Document> = views.collection("single");
-    let restored = |numbers: std::ops::Range<i32>| numbers.map(|no| doc! { "_id": no, "no": no });
-    single.insert_many(restored(1..10)).await.unwrap();
-    // As mongorestore does: a collection that exists, or a counter that exists, is an error.
-    views.run(doc! { "create": "counters" }).await.unwrap();
-    single.insert_many(restored(10..19)).await.unwrap();
-    let counter = doc! { "_id": "single", "seq": 30 };
-    let reply = views.run(doc! { "insert": "counters", "documents": [counter] }).await.unwrap();
-    assert_eq!(write_errors(&reply), []);
-    single.insert_many(restored(19..20)).await.unwrap();
-    assert_eq!(provided(&views).await, [18]);
-    assert_eq!(next(&single).await, 31, "no number before the dump is assigned again");
+    let create = |name: &str| {
+        let index = doc! { "key": { "_id": 1 }, "ns": format!("{}.{name}", views.direct.name()), "name": "_id_" };
+        views.run(doc! { "create": name, "idIndex": index })
+    };
+    let restore = async |name: &str, documents: Vec<Document>| {
+        let collection: Collection<Document> = views.collection(name);
+        let insert = collection.insert_many(documents).ordered(false).write_concern(WriteConcern::majority());
+        insert.await.unwrap();
+    };
+    let orders = |numbers: std::ops::Range<i32>| numbers.map(|no| doc! { "_id": no, "no": no }).collect();
+    create("single").await.unwrap();
+    restore("single", orders(1..1001)).await;
+    create("counters").await.unwrap();
+    restore("single", orders(1001..2001)).await;
+    assert_eq!(provided(&views).await, [2000]);
+    restore("counters", vec![doc! { "_id": "single", "seq": 2010 }]).await;
+    restore("single", orders(2001..2003)).await;
+    let stored = views.stored("single").await;
+    assert_eq!(stored.len(), 2002);
+    assert!(stored.iter().all(|one| one.get("no") == one.get("_id")), "no number is another one");
+    assert_eq!(next(&views.collection("single")).await, 2011, "no number before the dump is assigned again");
     assert!(provided(&views).await.is_empty());
 }
 
