@@ -4,34 +4,24 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use bson::{Bson, Document, doc};
+use serde_json::Value;
 use support::driver::write_errors;
+use support::http::get;
 use support::mongod::Mongod;
 use support::process::{TIMEOUT, docward_executable, poll};
 use support::proxy::{Builder, Docward};
 use support::raw::Client;
 
-/// A rule of each pattern that carries statements out in transactions.
-fn rules(database: &str, mode: &str) -> String {
-    format!(
-        r#"
-version: 1
-rules:
-  - {{ name: nodes, namespace: {database}.nodes, mode: {mode}, tree: {{ path: path, parent: parent }} }}
-  - {{ name: events, namespace: {database}.events, mode: {mode}, timestamps: {{ source: at, type: long, fields: [title] }} }}
-  - {{ name: loans, namespace: {database}.loans, mode: {mode}, together: [n, tags] }}
-  - name: authors
-    namespace: {database}.authors
-    mode: {mode}
-    copies: [{{ into: {database}.books, key: author_id, fields: {{ name: author_name }}, on_delete: reject }}]
-"#
-    )
-}
+mod cases;
+mod statements;
+
+use cases::{Cases, rules};
+use statements::{PROTECTED, Protected};
 
 const OTHER_RULES: &str = "version: 1\nrules: [{ name: other, namespace: other.c, together: [a, b] }]\n";
 
@@ -40,14 +30,12 @@ struct Session {
     database: String,
     lsid: Document,
     number: i64,
-    /// The name of the client's application.
-    app: Option<&'static str>,
 }
 
 impl Session {
     fn new() -> Self {
         let database = Mongod::shared().fresh_database();
-        let session = Self { database, lsid: doc! { "id": bson::Uuid::new() }, number: 0, app: None };
+        let session = Self { database, lsid: doc! { "id": bson::Uuid::new() }, number: 0 };
         session.prepare();
         session
     }
@@ -66,7 +54,7 @@ impl Session {
 
     /// A docward with all rules in this mode.
     fn docward(&self, mode: &str) -> Docward {
-        Docward::start(Mongod::shared(), &rules(&self.database, mode))
+        Docward::start(Mongod::shared(), &rules(&self.database, &format!("mode: {mode}")))
     }
 
     /// Sends the next write to the first docward, and again to the second, as after a lost reply; returns both replies.
@@ -78,11 +66,6 @@ impl Session {
     fn send(&self, docward: &Docward, mut command: Document) -> Document {
         command.extend(doc! { "lsid": self.lsid.clone(), "txnNumber": self.number });
         let mut client = Client::connect(&docward.address());
-        if let Some(name) = self.app {
-            let driver = doc! { "name": "raw", "version": "1" };
-            let about = doc! { "application": { "name": name }, "driver": driver, "os": { "type": "Linux" } };
-            client.command("admin", doc! { "hello": 1, "client": about });
-        }
         client.command(&self.database, command)
     }
 
@@ -92,75 +75,40 @@ impl Session {
         let found = found.get_document("cursor").unwrap().get_array("firstBatch").unwrap().first().cloned();
         found.map(|found| found.as_document().unwrap().clone())
     }
+}
 
-    /// Sends writes of each pattern and kind to both, and checks that each was carried out once.
-    fn check(&mut self, first: &Docward, second: &Docward) {
-        self.prepare();
-        let mut run = |command: Document| self.write(first, second, command);
-        let counted = |replies: [Document; 2], n: i32| {
-            for reply in replies {
-                assert_eq!((reply.get_i32("n").ok(), write_errors(&reply).len()), (Some(n), 0), "{reply}");
-            }
-        };
-        let increment = |id: Bson, more: Document| {
-            let mut change = doc! { "$inc": { "n": 1 } };
-            change.extend(more);
-            doc! { "q": { "_id": id }, "u": change }
-        };
-        // tree
-        let moved = |id: &str| increment(id.into(), doc! { "$set": { "parent": "root" } });
-        counted(run(doc! { "update": "nodes", "updates": [moved("a")] }), 1);
-        let documents: Vec<_> = (0..3).map(|n| doc! { "_id": format!("c{n}"), "parent": "root", "n": 0 }).collect();
-        counted(run(doc! { "insert": "nodes", "documents": documents }), 3);
-        let updates = (0..3).map(|n| moved(&format!("c{n}"))).collect::<Vec<_>>();
-        counted(run(doc! { "update": "nodes", "updates": updates }), 3);
-        counted(run(doc! { "delete": "nodes", "deletes": [{ "q": { "n": 1 }, "limit": 1 }] }), 1);
-        let modify = doc! { "$inc": { "n": 1 }, "$set": { "parent": "root" } };
-        run(doc! { "findAndModify": "nodes", "query": { "_id": "c2" }, "update": modify });
-        // timestamps
-        let pushed =
-            |id: i32| increment(id.into(), doc! { "$set": { "at": 7_i64, "title": "t" }, "$push": { "tags": id } });
-        counted(run(doc! { "update": "events", "updates": [pushed(0)] }), 1);
-        counted(run(doc! { "update": "events", "updates": [pushed(1), pushed(2)], "ordered": false }), 2);
-        let modify = pushed(3).remove("u").unwrap();
-        run(doc! { "findAndModify": "events", "query": { "_id": 3 }, "update": modify });
-        // together: computed fields are checked, and sent with plain statements
-        let computed = || {
-            let n = doc! { "$add": ["$n", 1] };
-            vec![doc! { "$set": { "n": n, "tags": { "$concatArrays": ["$tags", [1]] } } }]
-        };
-        let checked = |id: i32| doc! { "q": { "_id": id }, "u": computed() };
-        let plain = doc! { "q": { "_id": 2 }, "u": { "$inc": { "n": 1 }, "$push": { "tags": 1 } } };
-        counted(run(doc! { "update": "loans", "updates": [checked(0)] }), 1);
-        counted(run(doc! { "update": "loans", "updates": [checked(1), plain], "ordered": false }), 2);
-        run(doc! { "findAndModify": "loans", "query": { "_id": 3 }, "update": computed() });
-        // copies
-        counted(run(doc! { "insert": "books", "documents": [{ "_id": 1, "author_id": 1, "author_name": "Ada" }] }), 1);
-        let chosen = increment(1.into(), doc! { "$set": { "author_id": 1, "author_name": "Ada" } });
-        counted(run(doc! { "update": "books", "updates": [chosen] }), 1);
-        counted(run(doc! { "delete": "authors", "deletes": [{ "q": { "_id": 2 }, "limit": 1 }] }), 1);
-
-        let n = |collection: &str, id: Bson| self.stored(collection, id).map(|one| one.get_i32("n").unwrap());
-        assert_eq!(n("nodes", "a".into()), None, "one node was deleted, and only one");
-        assert_eq!([n("nodes", "c0".into()), n("nodes", "c1".into())], [Some(1); 2]);
-        assert_eq!(n("nodes", "c2".into()), Some(2));
-        for (collection, id) in ["events", "loans"].into_iter().flat_map(|name| (0..4).map(move |id| (name, id))) {
-            let stored = self.stored(collection, id).unwrap();
-            assert_eq!((stored.get_i32("n").unwrap(), stored.get_array("tags").unwrap().len()), (1, 1), "{stored}");
-        }
-        assert_eq!(n("books", 1.into()), Some(1));
+/// Sends all cases to both: some are carried out by the second only, and the first then gets a retry too.
+fn send_to_both(database: &str, app: Option<&'static str>, sides: [(&str, &Docward); 2]) {
+    let mut cases = Cases::new(database, app);
+    for (what, docward) in [sides[0], sides[1], sides[0]] {
+        cases.send(docward, what);
     }
+    cases.finish(&format!("{}, then {}", sides[0].0, sides[1].0));
 }
 
 /// Without a service connection docward knows nothing of others, and doubts for some minutes after its start.
 #[test]
 fn two_docwards_with_other_modes_carry_a_write_out_once() {
+    let database = Mongod::shared().fresh_database();
+    let docward = |mode| Docward::before(&Mongod::shared().uri()).rules(&rules(&database, mode)).admin().start();
+    let (enforce, shadow) = (docward("mode: enforce"), docward("mode: shadow"));
+    send_to_both(&database, None, [("shadow", &shadow), ("enforce", &enforce)]);
+    send_to_both(&database, None, [("enforce", &enforce), ("shadow", &shadow)]);
+    // The table has what it promises; of `tree` and `on_delete` the outcome is another one.
+    let counted = get(&enforce.admin_address(), "/api/rules").json();
+    for Protected { collection, rules, checked, .. } in PROTECTED {
+        let is_own = |rule: &&Value| rule["name"].as_str().unwrap().starts_with(&format!("{collection}-"));
+        let rules_of = counted["rules"].as_array().unwrap().iter().filter(is_own);
+        let count: u64 = rules_of.map(|rule| rule["counts"]["check"].as_u64().unwrap_or(0)).sum();
+        let has_outcome = !rules.is_empty() && !matches!(*collection, "nodes" | "authors");
+        assert!(!has_outcome || (count > 0) != checked.is_empty(), "{collection}: {count} are checked");
+    }
+}
+
+#[test]
+fn the_reply_is_the_servers_where_it_has_a_record() {
     let mut session = Session::new();
     let (enforce, shadow) = (session.docward("enforce"), session.docward("shadow"));
-    session.check(&shadow, &enforce);
-    session.check(&enforce, &shadow);
-    session.check(&enforce, &enforce);
-    // The server's own replies, where it has a record.
     session.prepare();
     let modify = doc! { "$inc": { "n": 1 }, "$set": { "parent": "root" } };
     let command = doc! { "findAndModify": "nodes", "query": { "_id": "a" }, "update": modify, "new": true };
@@ -178,7 +126,8 @@ fn a_rejection_is_not_the_reply_to_what_was_carried_out() {
     let rules = |mode: &str| {
         let saved =
             format!("{{ name: saved, namespace: {}.loans, mode: {mode}, replacement: {{}} }}", session.database);
-        Docward::start(Mongod::shared(), &format!("{}  - {saved}\n", rules(&session.database, mode)))
+        let all = rules(&session.database, &format!("mode: {mode}"));
+        Docward::start(Mongod::shared(), &format!("{all}  - {saved}\n"))
     };
     let (enforced, disabled) = (rules("enforce"), rules("disabled"));
     let replaced = doc! { "q": { "_id": 1 }, "u": { "n": 2, "tags": [] } };
@@ -219,46 +168,41 @@ fn what_had_no_effect_under_other_rules_has_a_result() {
 
 #[test]
 fn a_reload_between_two_sends_carries_a_write_out_once() {
-    let mut session = Session::new();
-    let docward = session.docward("shadow");
-    let rules = |mode| rules(&session.database, mode);
-    let [shadow, enforce, disabled] = ["shadow", "enforce", "disabled"].map(rules);
-    let moved = doc! { "q": { "_id": "a" }, "u": { "$inc": { "n": 1 }, "$set": { "parent": "root" } } };
-    let command = doc! { "update": "nodes", "updates": [moved] };
+    let database = Mongod::shared().fresh_database();
+    let [shadow, enforce] = ["mode: shadow", "mode: enforce"].map(|mode| rules(&database, mode));
+    let docward = Docward::start(Mongod::shared(), &shadow);
     let mut loads = 0;
-    // Also a rule that no longer exists.
-    for (before, after) in
-        [(&shadow, &enforce), (&enforce, &shadow), (&enforce, &OTHER_RULES.to_owned()), (&disabled, &enforce)]
-    {
-        let mut load = |rules: &String| {
+    // Also rules that no longer exist, or are new.
+    for (what, [before, after]) in [
+        ("shadow to enforce", [&shadow, &enforce]),
+        ("enforce to none", [&enforce, &OTHER_RULES.to_owned()]),
+        ("none to enforce", [&OTHER_RULES.to_owned(), &enforce]),
+    ] {
+        let mut cases = Cases::new(&database, None);
+        for rules in [before, after] {
             loads += 1;
             docward.rewrite_rules(&format!("# {loads}\n{rules}"));
             docward.signal("HUP");
-            let is_loaded = || docward.log().iter().filter(|line| line.contains("rules loaded")).count() >= loads;
-            poll(TIMEOUT, || is_loaded().then_some(())).expect("the rules are loaded");
-        };
-        session.prepare();
-        load(before);
-        session.number += 1;
-        session.send(&docward, command.clone());
-        load(after);
-        let reply = session.send(&docward, command.clone());
-        assert_eq!(reply.get_i32("n").ok(), Some(1), "{reply}");
-        let stored = session.stored("nodes", "a").unwrap();
-        assert_eq!(stored.get_i32("n").unwrap(), 1, "{before}\n{after}");
+            wait_for_lines(&docward, "rules loaded", loads);
+            cases.send(&docward, what);
+        }
+        cases.finish(what);
     }
+}
+
+fn wait_for_lines(docward: &Docward, text: &str, count: usize) {
+    let found = || docward.log().iter().filter(|line| line.contains(text)).count();
+    poll(TIMEOUT, || (found() >= count).then_some(())).unwrap_or_else(|| panic!("{text}: {} of {count}", found()));
 }
 
 /// A client whose application a rule leaves out is a client without the rule.
 #[test]
 fn an_exception_carries_a_write_out_once() {
-    let mut session = Session::new();
-    let enforce = session.docward("enforce");
-    let except = rules(&session.database, "enforce").replace("mode: enforce, tree", "except: { apps: [batch] }, tree");
-    let except = Docward::start(Mongod::shared(), &except);
-    session.app = Some("batch");
-    increment_node(&mut session, &enforce, &except);
-    increment_node(&mut session, &except, &enforce);
+    let database = Mongod::shared().fresh_database();
+    let docward = |settings| Docward::start(Mongod::shared(), &rules(&database, settings));
+    let (enforce, except) = (docward("mode: enforce"), docward("except: { apps: [batch] }"));
+    send_to_both(&database, Some("batch"), [("enforce", &enforce), ("except", &except)]);
+    send_to_both(&database, Some("batch"), [("except", &except), ("enforce", &enforce)]);
 }
 
 #[test]
@@ -290,8 +234,8 @@ fn with_service(rules: &str) -> Builder {
 /// Sends an update of a new node to both.
 fn increment_node(session: &mut Session, first: &Docward, second: &Docward) {
     let id = format!("n{}", session.number);
-    let node = doc! { "_id": &id, "path": null, "n": 0 };
-    Mongod::shared().command(&session.database, doc! { "insert": "nodes", "documents": [node] });
+    let nodes = [&id, "root"].map(|id| doc! { "_id": id, "path": null, "n": 0, "owner": 0 });
+    Mongod::shared().command(&session.database, doc! { "insert": "nodes", "documents": nodes.to_vec() });
     let moved = doc! { "q": { "_id": &id }, "u": { "$inc": { "n": 1 }, "$set": { "parent": "root" } } };
     let replies = session.write(first, second, doc! { "update": "nodes", "updates": [moved] });
     assert!(replies.iter().all(|reply| reply.get_i32("n").ok() == Some(1)), "{replies:?}");
@@ -301,33 +245,49 @@ fn increment_node(session: &mut Session, first: &Docward, second: &Docward) {
 /// With a service connection each docward knows the rules of the others before they are used.
 #[test]
 fn docwards_know_each_others_rules() {
-    const RULE: &str = "retries-known";
+    const ENDED: &str = "the override of the rule's mode ended";
     let mut session = Session::new();
+    let database = session.database.clone();
     // The overrides of all tests are in one collection.
-    let rules = |mode| rules(&session.database, mode).replace("name: nodes", &format!("name: {RULE}"));
-    let (shadow, enforce) = (rules("shadow"), rules("enforce"));
+    let rules = |mode: &str| rules(&database, mode).replace("- { name: ", "- { name: known-");
+    let (shadow, enforce) = (rules("mode: shadow"), rules("mode: enforce"));
     let [first, second] = [(); 2].map(|()| with_service(&shadow).start());
-    let both = |session: &mut Session| {
-        increment_node(session, &first, &second);
-        increment_node(session, &second, &first);
-    };
     first.rewrite_rules(&enforce);
     first.wait_for_log("rules loaded");
-    both(&mut session);
-    let mode = |arguments: &[&str]| {
+    send_to_both(&database, None, [("first", &first), ("second", &second)]);
+    let mut before = Cases::new(&database, None);
+    before.send(&second, "before the override");
+    let names: Vec<&str> = shadow.lines().filter_map(|line| line.split_once("name: ")?.1.split(',').next()).collect();
+    let mode = |name: &str, arguments: &[&str]| {
         let mut command = Command::new(docward_executable());
-        command.arg("mode").arg(RULE).args(arguments).arg("--rules").arg(first.rules_file());
-        let output = command.args(["--service", &Mongod::shared().uri()]).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
+        command.args(["mode", name, "--service", &Mongod::shared().uri(), "--rules"]).arg(first.rules_file());
+        command.args(arguments).stdout(Stdio::null()).spawn().unwrap()
+    };
+    let mut both = || {
+        increment_node(&mut session, &first, &second);
+        increment_node(&mut session, &second, &first);
     };
     // While both change, one sends a write to the other all the time.
-    let end = std::time::Instant::now() + Duration::from_secs(8);
-    mode(&["enforce", "--for", "5s", "--reason", "r"]);
-    while std::time::Instant::now() < end {
-        both(&mut session);
-    }
-    second.wait_for_log("the override of the rule's mode ended");
-    both(&mut session);
+    let mut wait = |running: Vec<Child>| {
+        for mut process in running {
+            assert!(process.wait().unwrap().success());
+            both();
+        }
+    };
+    // One ends by itself.
+    let length = |name: &str| if name == "known-nodes-0" { "5s" } else { "5m" };
+    let begin = |name: &&str| mode(name, &["enforce", "--for", length(name), "--reason", "r"]);
+    wait(names.iter().map(begin).collect());
+    wait_for_lines(&second, "the rule's mode is overridden", names.len());
+    before.send(&second, "overridden");
+    before.finish("shadow, then an override");
+    let mut during = Cases::new(&database, None);
+    during.send(&second, "overridden");
+    wait_for_lines(&second, ENDED, 1);
+    wait(names.iter().filter(|name| length(name) == "5m").map(|name| mode(name, &["--clear"])).collect());
+    wait_for_lines(&second, ENDED, names.len());
+    during.send(&second, "after the override");
+    during.finish("an override, then shadow");
 }
 
 /// A driver repeats a write whose connection breaks before the reply.
@@ -341,7 +301,7 @@ async fn a_driver_that_loses_the_reply_during_a_reload_writes_once() {
         let nodes = client.await.unwrap().database(&session.database).collection::<Document>("nodes");
         nodes.find_one(doc! {}).await.unwrap();
         let change = doc! { "$inc": { "n": 1 }, "$set": { "parent": "root" } };
-        cutter.cut(docward, rules(&session.database, after));
+        cutter.cut(docward, rules(&session.database, &format!("mode: {after}")));
         let updated = nodes.update_one(doc! { "_id": "a" }, change).await.unwrap();
         assert_eq!(updated.matched_count, 1);
         assert!(cutter.has_cut(), "the reply was not lost");
