@@ -8,7 +8,7 @@ mod server;
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, DateTime, Document, doc};
 use mongodb::options::{ReplaceOneModel, UpdateOneModel, WriteModel};
-use server::{STORED_VERSION, server};
+use server::{STORED_VERSION, failure, server};
 use support::frame::{Frame, MORE_TO_COME, Message};
 use support::mongod::Mongod;
 use support::proxy::Docward;
@@ -311,6 +311,69 @@ fn statement_ids_follow_the_clients_op_order() {
     for id in [5, 8] {
         assert!(sent.iter().any(|m| m.body().get_array("stmtIds").unwrap() == &[Bson::from(id)]));
     }
+}
+
+/// Each op is executed as often as the reply shows, and no label lets a driver repeat what was executed. The older
+/// commands are tested with a real server (`partial_failures`).
+#[test]
+fn an_error_of_a_part_shows_what_was_executed() {
+    let mut setting = Setting::new();
+    let overloaded = ["SystemOverloadedError", "RetryableError", "NoWritesPerformed"];
+    let errors = [
+        doc! { "code": 462, "errorLabels": overloaded.to_vec() },
+        doc! { "code": 462, "errorLabels": overloaded[..2].to_vec() },
+        doc! { "code": 91, "errorLabels": ["RetryableWriteError"] },
+        doc! { "code": 10107 },
+        doc! { "code": 262 },
+        doc! { "code": 1 },
+    ];
+    let op = |id: i32, error: Option<&Document>| {
+        let mut op = if id % 2 == 0 { set(FREE, id) } else { replace(CARTS, doc! { "version": STORED_VERSION }) };
+        let filter = op.get_document_mut("filter").unwrap();
+        filter.insert("_id", id);
+        filter.extend(error.map(|error| doc! { "fails": error.clone() }).unwrap_or_default());
+        op
+    };
+    let mut half_done = 0;
+    let cases = errors.iter().flat_map(|error| (0..4).map(move |failing| (error, failing)));
+    for (number, (error, failing)) in cases.enumerate() {
+        for (ordered, is_numbered) in [(true, false), (false, false), (true, true), (false, true)] {
+            let ops: Vec<Document> = (0..4).map(|id| op(id, Some(error).filter(|_| id == failing))).collect();
+            let mut body = doc! { "bulkWrite": 1, "ordered": ordered, "maxTimeMS": 50, "$db": "admin" };
+            if is_numbered {
+                body.extend(doc! { "lsid": { "id": bson::Uuid::new() }, "txnNumber": number as i64 });
+            }
+            let namespaces = NAMESPACES.iter().map(|ns| doc! { "ns": ns }).collect();
+            let message = Message::new(body.clone()).sequence("ops", ops).sequence("nsInfo", namespaces);
+            let (reply, sent) = setting.send(&message);
+            let what = format!("{body}: op {failing} fails with {error}: {reply}");
+            let succeeded = sent.iter().filter(|message| failure(message).is_none());
+            let ids = succeeded.flat_map(|message| message.documents("ops"));
+            let mut executed: Vec<i32> =
+                ids.map(|op| op.get_document("filter").unwrap().get_i32("_id").unwrap()).collect();
+            executed.sort_unstable();
+            assert!(executed.windows(2).all(|pair| pair[0] != pair[1]), "executed twice: {executed:?} {what}");
+            let labels = reply.get_array("errorLabels").cloned().unwrap_or_default();
+            let has = |label: &str| labels.contains(&label.into());
+            if !executed.is_empty() {
+                assert!(!has("NoWritesPerformed"), "{executed:?} {what}");
+                assert!(is_numbered || labels.is_empty(), "{executed:?} {what}");
+            }
+            if reply.get_f64("ok").unwrap() != 1.0 {
+                assert!(
+                    executed.is_empty() || has("RetryableError") || has("RetryableWriteError"),
+                    "{executed:?} {what}"
+                );
+                continue;
+            }
+            half_done += i32::from(!executed.is_empty());
+            let shown = results(&reply);
+            let shown_executed: Vec<i32> = shown.iter().filter(|(ok, ..)| *ok).map(|(_, idx, _)| *idx).collect();
+            assert_eq!(shown_executed, executed, "{what}");
+            assert!(shown.iter().any(|(ok, idx, _)| !ok && *idx == failing), "{what}");
+        }
+    }
+    assert!(half_done > 20, "{half_done} of the replies are those of several parts");
 }
 
 #[test]

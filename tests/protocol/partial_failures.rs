@@ -17,6 +17,7 @@ rules:
   - { name: categories, namespace: "*.categories", tree: { path: path, parent: parent } }
   - { name: jobs, namespace: "*.jobs", queue: { lease: 5m } }
   - { name: counted, namespace: "*.counted", sequence: { field: no, counter: no } }
+  - { name: pairs, namespace: "*.pairs", together: [n, m] }
   - { name: users, namespace: "*.limited", except: { users: [admin.other] }, bounds: { field: n, max: 100 } }
 "#;
 
@@ -28,7 +29,7 @@ struct CommandCase {
     statements: usize,
     /// The statement that a rule rejects.
     rejected: Option<usize>,
-    executions: fn(&Document) -> i32,
+    executions: fn(Option<&Document>) -> i32,
     /// Drivers give it no number.
     is_multi: bool,
     /// The server's commands that may fail.
@@ -44,11 +45,12 @@ fn documents(count: i32) -> Vec<Document> {
 }
 
 fn commands() -> Vec<CommandCase> {
-    let n = |document: &Document| document.get_i32("n").unwrap_or(0);
-    let exists = |_: &Document| 1;
-    let version = |document: &Document| document.get_i32("version").unwrap() - 1;
+    let n = |document: Option<&Document>| document.map_or(0, |document| document.get_i32("n").unwrap_or(0));
+    let exists = |document: Option<&Document>| i32::from(document.is_some());
+    let is_deleted = |document: Option<&Document>| i32::from(document.is_none());
+    let version = |document: Option<&Document>| document.unwrap().get_i32("version").unwrap() - 1;
     let full = || vec![doc! { "_id": 0, "n": 0 }, doc! { "_id": 1, "n": 100 }, doc! { "_id": 2, "n": 0 }];
-    let below_full = |document: &Document| document.get_i32("n").unwrap() % 100;
+    let below_full = |document: Option<&Document>| document.unwrap().get_i32("n").unwrap() % 100;
     let upsert = |id: i32| doc! { "q": { "_id": id }, "u": { "_id": id, "work": "mail" }, "upsert": true };
     let base = CommandCase {
         name: "bounded",
@@ -77,7 +79,91 @@ fn commands() -> Vec<CommandCase> {
     let many = doc! { "update": "saves", "updates": [{ "q": {}, "u": { "$inc": { "n": 1 } }, "multi": true }] };
     let find_and_modify = |upsert: bool| doc! { "findAndModify": "stock", "query": { "_id": 0 }, "update": { "$inc": { "n": 1 } }, "upsert": upsert };
     let stock = base.command.clone();
+    // Checked: executed in a transaction, and compared.
+    let added = |fields: &[&str]| {
+        let sums = fields.iter().map(|field| ((*field).to_owned(), doc! { "$add": [format!("${field}"), 1] }.into()));
+        vec![doc! { "$set": sums.collect::<Document>() }]
+    };
+    let checked = |id: i32| doc! { "q": { "_id": id }, "u": added(&["n", "m"]) };
+    let pairs = || (0..3).map(|id| doc! { "_id": id, "n": 0, "m": 0 }).collect::<Vec<_>>();
+    let pair = || doc! { "update": "pairs", "updates": [checked(0), checked(1), checked(2)] };
+    let breaks = doc! { "q": { "_id": 1 }, "u": added(&["n"]) };
+    let merged = || vec![doc! { "$replaceWith": { "$mergeObjects": ["$$ROOT", { "a": 1 }] } }];
+    let settled = |id: i32| doc! { "q": { "_id": id }, "u": merged() };
+    let all = doc! { "update": "pairs", "updates": [{ "q": {}, "u": added(&["n", "m"]), "multi": true }] };
+    let pair_parts = &["findAndModify", "find", "update", "commitTransaction"];
+    let roots = || (0..3).map(|id| doc! { "_id": id, "path": null }).collect::<Vec<_>>();
+    let jobs = || (0..3).map(|id| doc! { "_id": id, "locked": false, "try": 0 }).collect::<Vec<_>>();
+    let deletes = |name: &str, more: Document| {
+        let filter = |id: i32| std::iter::once(("_id".to_owned(), id.into())).chain(more.clone()).collect::<Document>();
+        let deletes = (0..3).map(|id| doc! { "q": filter(id), "limit": 1 }).collect::<Vec<_>>();
+        doc! { "delete": name, "deletes": deletes }
+    };
+    let without_token = |mut command: Document| {
+        let delete = command.get_array_mut("deletes").unwrap()[1].as_document_mut().unwrap();
+        delete.get_document_mut("q").unwrap().remove("try");
+        command
+    };
     vec![
+        CommandCase { name: "checked", stored: pairs(), command: pair(), parts: pair_parts, ..copy(&base) },
+        CommandCase {
+            name: "checked unordered",
+            stored: pairs(),
+            command: unordered(doc! { "update": "pairs", "updates": [checked(0), breaks, checked(2)] }),
+            rejected: Some(1),
+            parts: &["findAndModify", "find", "commitTransaction", "abortTransaction"],
+            ..copy(&base)
+        },
+        CommandCase {
+            name: "checked beside plain",
+            command: doc! { "update": "saves", "updates": [increment(0), settled(1), increment(2)] },
+            executions: version,
+            parts: pair_parts,
+            ..copy(&base)
+        },
+        CommandCase {
+            name: "checked findAndModify",
+            stored: pairs(),
+            statements: 1,
+            command: doc! { "findAndModify": "pairs", "query": { "_id": 0 }, "update": added(&["n", "m"]) },
+            parts: pair_parts,
+            ..copy(&base)
+        },
+        CommandCase {
+            name: "checked many",
+            stored: pairs(),
+            statements: 1,
+            command: all,
+            is_multi: true,
+            parts: &["update", "find", "commitTransaction"],
+            ..copy(&base)
+        },
+        CommandCase {
+            name: "tree deletes",
+            stored: roots(),
+            executions: is_deleted,
+            command: unordered(deletes("categories", doc! {})),
+            parts: &["delete", "find", "commitTransaction"],
+            ..copy(&base)
+        },
+        CommandCase {
+            name: "tree remove",
+            stored: roots(),
+            statements: 1,
+            executions: is_deleted,
+            command: doc! { "findAndModify": "categories", "query": { "_id": 0 }, "remove": true },
+            parts: &["findAndModify", "find", "commitTransaction"],
+            ..copy(&base)
+        },
+        CommandCase {
+            name: "deletes",
+            stored: jobs(),
+            executions: is_deleted,
+            command: unordered(without_token(deletes("jobs", doc! { "try": 0 }))),
+            rejected: Some(1),
+            parts: &["delete"],
+            ..copy(&base)
+        },
         CommandCase { name: "unordered", command: unordered(stock.clone()), ..copy(&base) },
         CommandCase {
             name: "full",
@@ -222,13 +308,11 @@ impl Scene {
         let collection = case.command.values().next().unwrap().as_str().unwrap();
         let found = self.direct.command(database, doc! { "find": collection, "sort": { "_id": 1 } });
         let found = found.get_document("cursor").unwrap().get_array("firstBatch").unwrap();
-        let mut executions = vec![0; case.statements.max(if case.is_multi { 3 } else { 0 })];
-        for document in found.iter().map(|document| document.as_document().unwrap()) {
-            if let Some(count) = executions.get_mut(document.get_i32("_id").unwrap() as usize) {
-                *count = (case.executions)(document);
-            }
-        }
-        executions
+        let document = |id: usize| {
+            let mut found = found.iter().map(|document| document.as_document().unwrap());
+            found.find(|document| document.get_i32("_id").ok() == Some(id as i32))
+        };
+        (0..expected(case).len()).map(|id| (case.executions)(document(id))).collect()
     }
 }
 
@@ -425,7 +509,7 @@ fn what_is_stored_is_what_the_reply_shows() {
         }
     }
     let mut random = Random(47);
-    for _ in 0..scaled(100).min(cases.len() as u32) {
+    for _ in 0..scaled(120).min(cases.len() as u32) {
         let (case, part, skip, error, form) = cases.swap_remove(random.below(cases.len()));
         run(&mut scene, case, part, skip, error, form);
     }

@@ -19,6 +19,7 @@ pub(super) fn server(batch_size: usize) -> Peer {
             return vec![];
         }
         let reply = match message.body().keys().next().unwrap().as_str() {
+            "bulkWrite" if let Some(error) = failure(&message) => error,
             "bulkWrite" => {
                 let (counts, mut results) = run(&message);
                 rest = results.split_off(results.len().min(batch_size));
@@ -49,6 +50,14 @@ fn hello() -> Document {
         "logicalSessionTimeoutMinutes": 30, "connectionId": 1, "minWireVersion": 0, "maxWireVersion": 25,
         "readOnly": false, "ok": 1.0,
     }
+}
+
+/// The error that an op asks for with its filter: the whole command fails.
+pub(super) fn failure(message: &Message) -> Option<Document> {
+    let ops = message.documents("ops");
+    let mut error = ops.iter().find_map(|op| op.get_document("filter").ok()?.get_document("fails").ok()).cloned()?;
+    error.extend(doc! { "ok": 0.0, "errmsg": "made up" });
+    Some(error)
 }
 
 fn cursor(rest: &[Document], batch: &str, results: Vec<Document>) -> Document {
