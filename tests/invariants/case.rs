@@ -2,6 +2,7 @@
 
 use bson::{Bson, Document, doc};
 
+use super::lab::PROTECTED;
 use super::race::Race;
 use super::rules::Rule;
 use super::show;
@@ -86,7 +87,41 @@ pub(super) enum Kind {
     Delete,
 }
 
+/// The names of sessions in a written step; one without a name has no session.
+const SESSIONS: [(&str, Session); 5] = [
+    ("retryable", Session::Retryable),
+    ("sent twice", Session::Resent),
+    ("in a transaction", Session::Transaction(End::More)),
+    ("in a transaction, then commit", Session::Transaction(End::Commit)),
+    ("in a transaction, then abort", Session::Transaction(End::Abort)),
+];
+
 impl Step {
+    /// The step as the corpus has it.
+    pub(super) fn written(&self) -> Document {
+        let session = SESSIONS.iter().find(|(_, session)| *session == self.session);
+        let mut fields: Document =
+            session.map(|(name, _)| ("session".to_owned(), Bson::from(*name))).into_iter().collect();
+        if let Some(Race { document, after_find }) = &self.race {
+            let after = if *after_find { "find" } else { "command" };
+            fields.insert("race", doc! { "after": after, "insert": document.clone() });
+        }
+        fields.insert("command", self.to("c"));
+        fields
+    }
+
+    /// Reads a step of the corpus.
+    pub(super) fn from_written(fields: &Document) -> Step {
+        let named = |name: &str| SESSIONS.iter().find(|(known, _)| *known == name).map(|(_, session)| *session);
+        let session = fields.get_str("session").map_or(Some(Session::None), named);
+        let race = fields.get_document("race").ok().map(|race| Race {
+            document: race.get_document("insert").unwrap().clone(),
+            after_find: race.get_str("after").unwrap() == "find",
+        });
+        let command = fields.get_document("command").unwrap().clone();
+        Step { command, session: session.unwrap_or_else(|| panic!("unknown session: {fields}")), race }
+    }
+
     pub(super) fn name(&self) -> &str {
         self.command.keys().next().map_or("", String::as_str)
     }
@@ -373,53 +408,20 @@ fn is_same(one: &Bson, other: &Bson) -> bool {
     one == other || whole(one).is_some_and(|number| whole(other) == Some(number))
 }
 
-/// Prints the case in a form that can be tried by hand.
+/// Prints the case as the corpus has it; what it must do and have stored is to be added.
 impl std::fmt::Display for Case {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        writeln!(f, "  rules:")?;
-        for rule in &self.rules {
-            writeln!(f, "    {}", rule.settings())?;
+        let rules = self.rules.iter().map(|rule| match rule.collection("COLLECTION").as_str() {
+            "COLLECTION" => rule.settings(),
+            other => format!("namespace: {PROTECTED}.{other}, {}", rule.settings()),
+        });
+        let steps = (0..self.steps.len()).map(|index| self.step(index).written());
+        let unique: Vec<&str> = self.rules.iter().filter_map(|rule| rule.unique()).chain(self.unique).collect();
+        let mut fields = doc! { "name": "", "must": "", "rules": rules.collect::<Vec<_>>() };
+        if !unique.is_empty() {
+            fields.insert("unique", unique);
         }
-        if let Some(field) = self.unique {
-            writeln!(f, "  unique index: {field}")?;
-        }
-        writeln!(f, "  stored:{}", show::documents(&self.stored))?;
-        for step in (0..self.steps.len()).map(|index| self.step(index)) {
-            let session = match step.session {
-                Session::None => "",
-                Session::Retryable => " (with a txnNumber)",
-                Session::Resent => " (with a txnNumber, sent twice)",
-                Session::Transaction(End::More) => " (in a transaction)",
-                Session::Transaction(End::Commit) => " (in a transaction, then commit)",
-                Session::Transaction(End::Abort) => " (in a transaction, then abort)",
-            };
-            writeln!(f, "  command{session}:\n    {}", show::document(&step.to("c")))?;
-            if let Some(Race { document, after_find }) = &step.race {
-                let after = if *after_find { "find" } else { "command" };
-                writeln!(
-                    f,
-                    "  after docward's first {after} another client inserts:\n    {}",
-                    show::document(document)
-                )?;
-            }
-        }
-        Ok(())
+        fields.extend(doc! { "stored": self.stored.clone(), "steps": steps.collect::<Vec<_>>(), "after": [] });
+        f.write_str(&show::case(&fields))
     }
-}
-
-/// A step without a session.
-pub(super) fn plain(command: Document) -> Step {
-    Step { command, session: Session::None, race: None }
-}
-
-pub(super) fn update(q: Document, u: impl Into<Bson>) -> Step {
-    plain(doc! { "update": "c", "updates": [{ "q": q, "u": u.into() }] })
-}
-
-pub(super) fn upsert(q: Document, u: impl Into<Bson>) -> Step {
-    plain(doc! { "update": "c", "updates": [{ "q": q, "u": u.into(), "upsert": true }] })
-}
-
-pub(super) fn insert(documents: Vec<Document>) -> Step {
-    plain(doc! { "insert": "c", "documents": documents })
 }

@@ -48,12 +48,13 @@ pub(super) struct BothSides {
     begun: Vec<Document>,
 }
 
-struct Side {
+/// A connection in a session, to one database.
+pub(super) struct Side {
     address: String,
     client: Client,
     session: Bson,
     transactions: i64,
-    in_transaction: bool,
+    pub(super) in_transaction: bool,
     database: &'static str,
 }
 
@@ -153,13 +154,13 @@ impl Drop for Lab {
 }
 
 impl Side {
-    fn new(address: String, database: &'static str) -> Side {
+    pub(super) fn new(address: String, database: &'static str) -> Side {
         let client = Client::connect(&address);
         Side { client, address, session: fresh_session(), transactions: 0, in_transaction: false, database }
     }
 
     /// Sends the command; a transaction stays open.
-    fn send(&mut self, collection: &str, step: &Step) -> Answer {
+    pub(super) fn send(&mut self, collection: &str, step: &Step) -> Answer {
         let mut command = step.to(collection);
         if step.session != Session::None {
             let starts = step.session.in_transaction() && !self.in_transaction;
@@ -176,7 +177,7 @@ impl Side {
     }
 
     /// Sends the command once more with the number of the last one, as a driver that has received no reply.
-    fn send_again(&mut self, collection: &str, step: &Step) -> Option<Document> {
+    pub(super) fn send_again(&mut self, collection: &str, step: &Step) -> Option<Document> {
         let mut command = step.to(collection);
         command.extend(self.number());
         self.exchange(self.database, command)
@@ -198,12 +199,12 @@ impl Side {
         self.exchange("admin", end)
     }
 
-    fn abort(&mut self) {
+    pub(super) fn abort(&mut self) {
         self.end("abortTransaction");
         self.in_transaction = false;
     }
 
-    fn commit(&mut self) -> Option<Document> {
+    pub(super) fn commit(&mut self) -> Option<Document> {
         let commit = self.end("commitTransaction");
         if commit.as_ref().is_none_or(|reply| !ok(reply)) {
             self.end("abortTransaction");
@@ -231,14 +232,14 @@ impl Side {
 }
 
 /// Creates an index that omits documents without the field.
-fn unique_index(collection: &str, field: &str) -> Document {
+pub(super) fn unique_index(collection: &str, field: &str) -> Document {
     let numbered = doc! { field: { "$exists": true } };
     let index = doc! { "key": { field: 1 }, "name": format!("unique {field}"), "unique": true, "partialFilterExpression": numbered };
     doc! { "createIndexes": collection, "indexes": [index] }
 }
 
 /// The documents of a reply to `find`.
-fn documents(reply: &Document) -> Vec<Document> {
+pub(super) fn documents(reply: &Document) -> Vec<Document> {
     let batch = reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap();
     batch.iter().map(|document| document.as_document().unwrap().clone()).collect()
 }

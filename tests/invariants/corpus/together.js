@@ -1,0 +1,396 @@
+// Fields that change only `together`.
+[
+{
+  name: "together: an upsert with $max of a document around the fields, which the filter's is above",
+  must: "no document has one of them only",
+  rules: ["together: [a.n.x, a.m.x]"],
+  stored: [],
+  steps: [{
+    command: {update: "c", updates: [{q: {"a.n.x": 1}, u: {$max: {a: {}}}, upsert: true}]},
+    reply: {n: 0, nModified: 0, writeErrors: [{index: 0, code: 121, pattern: "together"}], ok: 1},
+  }],
+  after: [],
+},
+{
+  name: "together: both are written in an element, one in an array inside it",
+  must: "they are stored",
+  rules: ["together: [a.b.c, a.d]"],
+  stored: [{_id: 1, a: [{b: [{c: 0}], d: 0}, {b: [{c: 0}], d: 0}]}],
+  steps: [{
+    command: {update: "c", updates: [{q: {_id: 1}, u: {$set: {"a.0.b.0.c": 1, "a.0.d": 2}}}]},
+    reply: {n: 1, nModified: 1, ok: 1},
+  }],
+  after: [{_id: 1, a: [{b: [{c: 1}], d: 2}, {b: [{c: 0}], d: 0}]}],
+},
+{
+  name: "together: both are written in an element, one in an array inside it",
+  must: "they are stored",
+  rules: ["together: [a.b.c, a.d]"],
+  stored: [{_id: 1, a: [{b: [{c: 0}], d: 0}, {b: [{c: 0}], d: 0}]}],
+  steps: [{
+    command: {update: "c", updates: [{q: {_id: 1}, u: {$set: {"a.$[].b.$[].c": 1, "a.$[].d": 2}}}]},
+    reply: {n: 1, nModified: 1, ok: 1},
+  }],
+  after: [{_id: 1, a: [{b: [{c: 1}], d: 2}, {b: [{c: 1}], d: 2}]}],
+},
+{
+  name: "together: both are written in an element, one in an array inside it",
+  must: "they are stored",
+  rules: ["together: [a.b.c, a.d]"],
+  stored: [{_id: 1, a: [{b: [{c: 0}], d: 0}, {b: [{c: 0}], d: 0}]}],
+  steps: [{
+    command: {
+      update: "c",
+      updates: [{q: {_id: 1}, u: {$set: {"a.0.b.0.c": 1, "a.0.d": 2, "a.1.b.0.c": 1, "a.1.d": 2}}}],
+    },
+    reply: {n: 1, nModified: 1, ok: 1},
+  }],
+  after: [{_id: 1, a: [{b: [{c: 1}], d: 2}, {b: [{c: 1}], d: 2}]}],
+},
+{
+  name: "together: one is written in another element than the other, or in an array inside it",
+  must: "is rejected",
+  rules: ["together: [a.b.c, a.d]"],
+  stored: [{_id: 1, a: [{b: [{c: 0}], d: 0}, {b: [{c: 0}], d: 0}]}],
+  steps: [{
+    command: {update: "c", updates: [{q: {_id: 1}, u: {$set: {"a.0.b.0.c": 1, "a.1.d": 2}}}]},
+    reply: {n: 0, nModified: 0, writeErrors: [{index: 0, code: 121, pattern: "together"}], ok: 1},
+  }],
+  after: [{_id: 1, a: [{b: [{c: 0}], d: 0}, {b: [{c: 0}], d: 0}]}],
+},
+{
+  name: "together: one is written in another element than the other, or in an array inside it",
+  must: "is rejected",
+  rules: ["together: [a.b.c, a.d]"],
+  stored: [{_id: 1, a: [{b: [{c: 0}], d: 0}, {b: [{c: 0}], d: 0}]}],
+  steps: [{
+    command: {update: "c", updates: [{q: {_id: 1}, u: {$set: {"a.0.b.0.c": 1, "a.0.d": 2, "a.1.b.0.c": 1}}}]},
+    reply: {n: 0, nModified: 0, writeErrors: [{index: 0, code: 121, pattern: "together"}], ok: 1},
+  }],
+  after: [{_id: 1, a: [{b: [{c: 0}], d: 0}, {b: [{c: 0}], d: 0}]}],
+},
+{
+  name: "together: one is written in another element than the other, or in an array inside it",
+  must: "is rejected",
+  rules: ["together: [a.b.c, a.d]"],
+  stored: [{_id: 1, a: [{b: [{c: 0}], d: 0}, {b: [{c: 0}], d: 0}]}],
+  steps: [{
+    command: {update: "c", updates: [{q: {_id: 1}, u: {$set: {"a.0.d": 2}, $unset: {"a.0.b.0.c": 1}}}]},
+    reply: {n: 0, nModified: 0, writeErrors: [{index: 0, code: 121, pattern: "together"}], ok: 1},
+  }],
+  after: [{_id: 1, a: [{b: [{c: 0}], d: 0}, {b: [{c: 0}], d: 0}]}],
+},
+{
+  name: "together: a number beside a name is the name of a field, and names no other field",
+  must: "is rejected",
+  rules: ["together: [a.n.x, a.m.x]"],
+  stored: [{_id: 1, a: {n: {x: 1}}}],
+  steps: [{
+    command: {update: "c", updates: [{q: {_id: 1}, u: {$set: {"a.m.x": [], "a.0.n.x": []}}}]},
+    reply: {n: 0, nModified: 0, writeErrors: [{index: 0, code: 121, pattern: "together"}], ok: 1},
+  }],
+  after: [{_id: 1, a: {n: {x: 1}}}],
+},
+{
+  name: "together: a path with a name that begins with $",
+  must: "is neither field",
+  rules: ["together: [a.b, c]"],
+  stored: [{_id: 1, a: {b: 1}, c: 1}],
+  steps: [{
+    command: {update: "c", updates: [{q: {_id: 1}, u: {$set: {"a.$id": 5}}}]},
+    reply: {n: 1, nModified: 1, ok: 1},
+  }],
+  after: [{_id: 1, a: {b: 1, $id: 5}, c: 1}],
+},
+{
+  name: "together: an upsert by equal branches",
+  must: "inserts what the server makes of it: this one takes no field from the filter",
+  rules: ["together: [sku, b, note]"],
+  stored: [],
+  steps: [{
+    command: {update: "c", updates: [{q: {$or: [{note: 1}, {note: 1}]}, u: {$set: {x: 1}}, upsert: true}]},
+    reply: {n: 1, upserted: [{index: 0, _id: {$now: "id"}}], nModified: 0, ok: 1},
+  }],
+  after: [{_id: {$now: "id"}, x: 1}],
+},
+{
+  name: "together: an upsert with $min of a document around the fields, which the filter's is above",
+  must: "inserts neither field",
+  rules: ["together: [a.n.x, a.m.x]"],
+  stored: [],
+  steps: [{
+    command: {update: "c", updates: [{q: {"a.n.x": 1}, u: {$min: {a: {o: 1}}}, upsert: true}]},
+    reply: {n: 1, upserted: [{index: 0, _id: {$now: "id"}}], nModified: 0, ok: 1},
+  }],
+  after: [{_id: {$now: "id"}, a: {o: 1}}],
+},
+{
+  name: "together: an upsert pins one inside a document by equal numbers of different types",
+  must: "is rejected",
+  rules: ["together: [a.n, a.m]"],
+  stored: [],
+  steps: [{
+    command: {
+      update: "c",
+      updates: [{q: {"a.m": {$in: [Double(2.0), Decimal128("2")]}}, u: {$set: {}}, upsert: true}],
+    },
+    reply: {n: 0, nModified: 0, writeErrors: [{index: 0, code: 121, pattern: "together"}], ok: 1},
+  }],
+  after: [],
+},
+{
+  name: "together: an upsert with both, one of them by equal numbers of different types",
+  must: "fails as without docward",
+  rules: ["together: [a.n, a.m]"],
+  stored: [],
+  steps: [{
+    command: {
+      update: "c",
+      updates: [{
+        q: {"a.m": {$in: [Double(2.0), Decimal128("2")]}},
+        u: {$setOnInsert: {"a.m.x": 1, "a.n": 1}, $set: {b: 1}},
+        upsert: true,
+      }],
+    },
+    reply: {n: 0, nModified: 0, writeErrors: [{index: 0, code: 28}], ok: 1},
+  }],
+  after: [],
+},
+{
+  name: "together: an upsert that may pin a field in one, and sets the other",
+  must: "is rejected: this server does not insert the other one",
+  rules: ["together: [a.n, a.m]"],
+  stored: [],
+  steps: [{
+    command: {
+      update: "c",
+      updates: [{q: {$or: [{"a.m.x": 1}, {"a.m.x": 1}]}, u: {$setOnInsert: {"a.n": 1}}, upsert: true}],
+    },
+    reply: {n: 0, nModified: 0, writeErrors: [{index: 0, code: 121, pattern: "together"}], ok: 1},
+  }],
+  after: [],
+},
+{
+  name: "together: an upsert pins one by equality",
+  must: "no document has one of them only",
+  rules: ["together: [a, b]"],
+  stored: [],
+  steps: [{
+    command: {update: "c", updates: [{q: {a: 1}, u: {$set: {x: 1}}, upsert: true}]},
+    reply: {n: 0, nModified: 0, writeErrors: [{index: 0, code: 121, pattern: "together"}], ok: 1},
+  }],
+  after: [],
+},
+{
+  name: "together: an upsert pins one by $in",
+  must: "no document has one of them only",
+  rules: ["together: [a, b]"],
+  stored: [],
+  steps: [{
+    command: {update: "c", updates: [{q: {a: {$in: [1]}}, u: {$set: {x: 1}}, upsert: true}]},
+    reply: {n: 0, nModified: 0, writeErrors: [{index: 0, code: 121, pattern: "together"}], ok: 1},
+  }],
+  after: [],
+},
+{
+  name: "together: an upsert pins one by $all",
+  must: "no document has one of them only",
+  rules: ["together: [a, b]"],
+  stored: [],
+  steps: [{
+    command: {update: "c", updates: [{q: {a: {$all: [1]}}, u: {$set: {x: 1}}, upsert: true}]},
+    reply: {n: 0, nModified: 0, writeErrors: [{index: 0, code: 121, pattern: "together"}], ok: 1},
+  }],
+  after: [],
+},
+{
+  name: "together: an upsert pins one in a branch of $or",
+  must: "no document has one of them only",
+  rules: ["together: [a, b]"],
+  stored: [],
+  steps: [{
+    command: {update: "c", updates: [{q: {$or: [{a: 1}]}, u: {$set: {x: 1}}, upsert: true}]},
+    reply: {n: 0, nModified: 0, writeErrors: [{index: 0, code: 121, pattern: "together"}], ok: 1},
+  }],
+  after: [],
+},
+{
+  name: "together: an upsert pins a field in one",
+  must: "no document has one of them only",
+  rules: ["together: [a, b]"],
+  stored: [],
+  steps: [{
+    command: {update: "c", updates: [{q: {"a.x": 1}, u: {$set: {x: 1}}, upsert: true}]},
+    reply: {n: 0, nModified: 0, writeErrors: [{index: 0, code: 121, pattern: "together"}], ok: 1},
+  }],
+  after: [],
+},
+{
+  name: "bounds: an upsert whose filter has $expr",
+  must: "gets the server's error, as without docward",
+  rules: ["bounds: { field: n, min: 0, max: 10 }"],
+  stored: [{_id: 1, n: 1}],
+  steps: [{
+    command: {update: "c", updates: [{q: {$expr: {$eq: ["$_id", 1]}}, u: {$inc: {n: 1}}, upsert: true}]},
+    reply: {n: 0, writeErrors: [{index: 0, code: 224}], nModified: 0, ok: 1},
+  }],
+  after: [{_id: 1, n: 1}],
+},
+{
+  name: "sequence: a number out of range, in an upsert that timestamps makes a pipeline of",
+  must: "is rejected by bounds",
+  rules: [
+    "timestamps: { source: at, fields: [b], without_source: pass }",
+    "sequence: { field: no, counter: COLLECTION, collection: counters, start: 11, on_upsert: true }",
+    "bounds: { field: no, min: 1, max: 10 }",
+  ],
+  stored: [],
+  steps: [{
+    command: {update: "c", updates: [{q: {_id: 2}, u: {$set: {at: new Date(1000000000000)}}, upsert: true}]},
+    reply: {n: 0, nModified: 0, writeErrors: [{index: 0, code: 121, pattern: "bounds"}], ok: 1},
+  }],
+  after: [],
+},
+{
+  name: "sequence: an upsert that renames a missing field to the number of its filter",
+  must: "gets the next number, and does not fail in the server (40)",
+  rules: ["sequence: { field: no, counter: COLLECTION, collection: counters, provided: replace }"],
+  stored: [],
+  steps: [{
+    command: {update: "c", updates: [{q: {no: 1}, u: {$rename: {locked: "no"}}, upsert: true}]},
+    reply: {n: 1, upserted: [{index: 0, _id: {$now: "id"}}], nModified: 0, ok: 1},
+  }],
+  after: [{_id: {$now: "id"}, no: 2}],
+},
+{
+  name: "sequence: an upsert whose filter pins an array that a positional operator changes",
+  must: "it gets a number",
+  rules: ["sequence: { field: c.d, counter: COLLECTION, collection: counters, on_upsert: true }"],
+  stored: [],
+  steps: [{
+    command: {update: "c", updates: [{q: {a: [1, 2]}, u: {$set: {"a.$[]": 3}}, upsert: true}]},
+    reply: {n: 1, upserted: [{index: 0, _id: {$now: "id"}}], nModified: 0, ok: 1},
+  }],
+  after: [{_id: {$now: "id"}, a: [3, 3], c: {d: 1}}],
+},
+{
+  name: "tree: an upsert with a path and an operator below the parent",
+  must: "is rejected with a reason, not by the server (40)",
+  rules: ["tree: { path: path, parent: parent }"],
+  stored: [{_id: 1}],
+  steps: [{
+    command: {
+      update: "c",
+      updates: [{q: {_id: 6}, u: {$pullAll: {"parent.x": []}, $set: {path: ",1,"}}, upsert: true}],
+    },
+    reply: {n: 0, nModified: 0, writeErrors: [{index: 0, code: 121, pattern: "tree"}], ok: 1},
+  }],
+  after: [{_id: 1}],
+},
+{
+  name: "together: an upsert pins one and equal branches pin it, too",
+  must: "no document has one of them only",
+  rules: ["together: [c.d, c.e]"],
+  stored: [],
+  steps: [{
+    command: {
+      update: "c",
+      updates: [{
+        q: {$and: [{$or: [{"r.n": "x"}, {"r.n": "x"}]}, {"r.n": {}}]},
+        u: {$inc: {"a.m": 5}, $setOnInsert: {"c.e": -1}},
+        upsert: true,
+      }],
+    },
+    reply: {n: 0, nModified: 0, writeErrors: [{index: 0, code: 121, pattern: "together"}], ok: 1},
+  }],
+  after: [],
+},
+{
+  name: "together: an upsert by values that are not equal, one of them NaN",
+  must: "inserts neither field",
+  rules: ["together: [a, b]"],
+  stored: [],
+  steps: [{
+    command: {update: "c", updates: [{q: {a: {$in: [1, NaN]}}, u: {$set: {x: 1}}, upsert: true}]},
+    reply: {n: 1, upserted: [{index: 0, _id: {$now: "id"}}], nModified: 0, ok: 1},
+  }],
+  after: [{_id: {$now: "id"}, x: 1}],
+},
+{
+  name: "together: an upsert that pushes an element without the field",
+  must: "inserts neither field",
+  rules: ["together: [a.n, b]"],
+  stored: [],
+  steps: [{
+    command: {update: "c", updates: [{q: {}, u: {$rename: {b: "other"}, $push: {a: {}}}, upsert: true}]},
+    reply: {n: 1, upserted: [{index: 0, _id: {$now: "id"}}], nModified: 0, ok: 1},
+  }],
+  after: [{_id: {$now: "id"}, a: [{}]}],
+},
+{
+  name: "together: a number that is put into one of the fields",
+  must: "is rejected, or both are there",
+  rules: ["together: [no, b]", "sequence: { field: no, counter: COLLECTION, collection: counters }"],
+  stored: [],
+  steps: [{
+    command: {insert: "c", documents: [{_id: 1}]},
+    reply: {n: 0, writeErrors: [{index: 0, code: 121, pattern: "together"}], ok: 1},
+  }],
+  after: [],
+},
+{
+  name: "together: an upsert sets one and unsets the other",
+  must: "no document has one of them only",
+  rules: ["together: [a, b]"],
+  stored: [],
+  steps: [{
+    command: {update: "c", updates: [{q: {_id: 1}, u: {$set: {a: 1}, $unset: {b: ""}}, upsert: true}]},
+    reply: {n: 0, nModified: 0, writeErrors: [{index: 0, code: 121, pattern: "together"}], ok: 1},
+  }],
+  after: [],
+},
+{
+  name: "together: one is set and the other removed",
+  must: "the document has both or none",
+  rules: ["together: [a, b]"],
+  stored: [{_id: 1, a: 1, b: 1}],
+  steps: [{
+    command: {update: "c", updates: [{q: {_id: 1}, u: {$set: {a: 5}, $unset: {b: 1}}}]},
+    reply: {n: 0, nModified: 0, writeErrors: [{index: 0, code: 121, pattern: "together"}], ok: 1},
+  }],
+  after: [{_id: 1, a: 1, b: 1}],
+},
+{
+  name: "together: one is set and the other renamed",
+  must: "the document has both or none",
+  rules: ["together: [a, b]"],
+  stored: [{_id: 1, a: 1, b: 1}],
+  steps: [{
+    command: {update: "c", updates: [{q: {_id: 1}, u: {$set: {a: 5}, $rename: {b: "z"}}}]},
+    reply: {n: 0, nModified: 0, writeErrors: [{index: 0, code: 121, pattern: "together"}], ok: 1},
+  }],
+  after: [{_id: 1, a: 1, b: 1}],
+},
+{
+  name: "together: an array of documents",
+  must: "no document has one of them only",
+  rules: ["together: [a.n, b]"],
+  stored: [],
+  steps: [{
+    command: {insert: "c", documents: [{_id: 1, a: [{n: 1}]}]},
+    reply: {n: 0, writeErrors: [{index: 0, code: 121, pattern: "together"}], ok: 1},
+  }],
+  after: [],
+},
+{
+  name: "together: the document around one is set",
+  must: "both stay",
+  rules: ["together: [a.n, a.m]"],
+  stored: [{_id: 1, a: {n: 1, m: 1}}],
+  steps: [{
+    command: {update: "c", updates: [{q: {_id: 1}, u: {$set: {a: {n: 2}}}}]},
+    reply: {n: 0, nModified: 0, writeErrors: [{index: 0, code: 121, pattern: "together"}], ok: 1},
+  }],
+  after: [{_id: 1, a: {n: 1, m: 1}}],
+},
+]
