@@ -44,7 +44,7 @@ use crate::command::{Command, EncodeOptions, Reply, Statement, StatementPart, Wr
 use crate::document::Document;
 use crate::rules::{Doubt, RuleId};
 
-use group::{CountingResult, Group, UpsertStage};
+use group::{Group, KindEnd, ReplyMeaning, UpsertStage};
 pub(super) use sending::Sending;
 
 /// The state of one write command.
@@ -338,41 +338,84 @@ impl<'f> BatchJob<'f> {
     /// Takes the reply to a group. Returns the group, a statement and the reply if it must be checked what the filter of
     /// this statement matches.
     fn take_reply(&mut self, group: Group, frame: Vec<u8>) -> Flow<Option<UnmatchedStatement>> {
-        if self.batch.form == WriteForm::FindAndModify {
-            return self.take_find_and_modify(group, frame);
-        }
         let Ok(reply) = Reply::parse(&frame) else {
             return close("the server's reply to a write cannot be parsed");
         };
-        if !reply.is_ok() {
-            self.take_command_error(&group, &reply)?;
-            return Flow::Continue(None);
-        }
-        let errors = merge::errors_of(&reply, self.batch.form);
-        let Some(group) = self.fall_back(group, &reply, &errors) else { return Flow::Continue(None) };
-        let Some(group) = self.take_records(group, &reply, &errors) else { return Flow::Continue(None) };
-        if let Some((retry, taken)) = self.retry_of(&group, &errors) {
-            // The statements before the duplicate number are done; the rest queries the maximum again.
-            let (done, rest) = group.statements.split_at(retry);
-            self.add_done(&reply, done);
-            let rest = rest.to_vec();
-            self.repeat(&rest, Group { attempts: group.attempts + u32::from(retry == 0), taken: Some(taken), ..group });
-            return Flow::Continue(None);
-        }
-        let group = match self.take_counted(group, &reply, errors.is_empty()) {
-            CountingResult::Continues => return Flow::Continue(None),
-            CountingResult::Done(group) => {
-                self.count(&reply, group, &errors);
+        // The whole reply of a findAndModify is that of its statement.
+        let is_alone = self.batch.form == WriteForm::FindAndModify;
+        let errors = match reply.is_ok() {
+            true if is_alone => Vec::new(),
+            true => merge::errors_of(&reply, self.batch.form),
+            false if is_alone => vec![(0, reply.body)],
+            false => {
+                self.take_command_error(&group, &reply)?;
                 return Flow::Continue(None);
             }
-            CountingResult::Nothing(group) => group,
         };
-        if let Some(index) = self.needs_match_check(&group, &reply, errors.first().map(|(_, error)| *error)) {
-            drop((reply, errors));
-            return Flow::Continue(Some((group, index, frame)));
+        match self.meaning_of(&group, &reply, &errors) {
+            ReplyMeaning::IncrementFailed(failed) => self.repeat_uncounted(group, failed, &reply),
+            ReplyMeaning::Undecided => self.decide_each(group, &reply, &errors),
+            ReplyMeaning::DuplicateNumber(position, taken) => {
+                // The statements before it are done; the rest queries the maximum again.
+                let (done, rest) = group.statements.split_at(position);
+                self.add_done(&reply, done);
+                let (rest, attempts) = (rest.to_vec(), group.attempts + u32::from(position == 0));
+                self.repeat(&rest, Group { attempts, taken: Some(taken), ..group });
+            }
+            ReplyMeaning::HasInserted => self.continue_with(Group { stage: UpsertStage::Insert, ..group }),
+            ReplyMeaning::Explained(error) => self.merged.add_error(error),
+            ReplyMeaning::NextKind { next, matched } => {
+                if matched {
+                    self.merged.add(&reply, self.batch.form, &group.statements);
+                }
+                self.continue_with(Group { counting: Some(next), matched, ..group });
+            }
+            ReplyMeaning::Unmatched(index, stage) => {
+                drop((reply, errors));
+                return Flow::Continue(Some((Group { stage, counting: None, ..group }, index, frame)));
+            }
+            ReplyMeaning::Done if is_alone => {
+                self.note_results(&reply, &group.statements);
+                drop((reply, errors));
+                return Flow::Break(self.pass_on_result(&frame));
+            }
+            ReplyMeaning::Done => self.count(&reply, group, &errors),
         }
-        self.count(&reply, group, &errors);
         Flow::Continue(None)
+    }
+
+    /// Returns what the reply to a group means; an earlier case excludes the later ones.
+    fn meaning_of<'r>(&self, group: &Group, reply: &Reply<'r>, errors: &[(usize, Document<'r>)]) -> ReplyMeaning<'r> {
+        if let Some(failed) = self.failed_increment(group, errors) {
+            return ReplyMeaning::IncrementFailed(failed);
+        }
+        if group.stage == UpsertStage::Update && group.statements.len() > 1 {
+            return ReplyMeaning::Undecided;
+        }
+        if let Some((position, taken)) = self.retry_of(group, errors) {
+            return ReplyMeaning::DuplicateNumber(position, taken);
+        }
+        let error = errors.first().map(|(_, error)| *error);
+        if let Some(error) = error.filter(|_| self.batch.form == WriteForm::FindAndModify) {
+            if group.stage == UpsertStage::Update && conflicts::has_inserted(error) {
+                return ReplyMeaning::HasInserted;
+            }
+            if self.is_explained(0, error) {
+                return ReplyMeaning::Explained(error);
+            }
+        }
+        let stage = match self.kind_of(group) {
+            None => group.stage,
+            Some(stored) => match self.after_kind(group, stored, reply, error) {
+                KindEnd::Next { next, matched } => return ReplyMeaning::NextKind { next, matched },
+                KindEnd::Done => return ReplyMeaning::Done,
+                KindEnd::Unmatched(stage) => stage,
+            },
+        };
+        match self.needs_match_check(group, stage, reply, error) {
+            Some(index) => ReplyMeaning::Unmatched(index, stage),
+            None => ReplyMeaning::Done,
+        }
     }
 
     /// Returns the reply to a bulkWrite with all results, which the server may return in several batches.
@@ -439,48 +482,6 @@ impl<'f> BatchJob<'f> {
             rest = later;
         }
         groups.into_iter().rev().for_each(|group| self.continue_with(group));
-    }
-
-    fn take_find_and_modify(&mut self, group: Group, frame: Vec<u8>) -> Flow<Option<UnmatchedStatement>> {
-        let Ok(reply) = Reply::parse(&frame) else {
-            return close("the server's reply to a write cannot be parsed");
-        };
-        let error = (!reply.is_ok()).then_some(reply.body);
-        if error.is_some_and(|error| self.uncount(0, error, &group)) {
-            self.continue_with(Group { attempts: group.attempts + 1, ..self.group_alone(0) });
-            return Flow::Continue(None);
-        }
-        if let Some(error) = error
-            && let Some((_, taken)) = self.retry_of(&group, &[(0, error)])
-        {
-            let statements = group.statements.clone();
-            self.repeat(&statements, Group { attempts: group.attempts + 1, taken: Some(taken), ..group });
-            return Flow::Continue(None);
-        }
-        if error.is_some_and(|error| group.stage == UpsertStage::Update && conflicts::has_inserted(error)) {
-            self.continue_with(Group { stage: UpsertStage::Insert, ..group });
-            return Flow::Continue(None);
-        }
-        if let Some(error) = error
-            && self.is_explained(0, error)
-        {
-            self.merged.add_error(error);
-            return Flow::Continue(None);
-        }
-        let group = match self.take_counted(group, &reply, error.is_none()) {
-            CountingResult::Continues => return Flow::Continue(None),
-            CountingResult::Done(_) => return Flow::Break(self.pass_on_result(&frame)),
-            CountingResult::Nothing(group) => group,
-        };
-        let check = self.needs_match_check(&group, &reply, error);
-        if check.is_none() {
-            self.note_results(&reply, &group.statements);
-        }
-        drop(reply);
-        match check {
-            Some(index) => Flow::Continue(Some((group, index, frame))),
-            None => Flow::Break(self.pass_on_result(&frame)),
-        }
     }
 
     /// Passes the server's reply to the client.

@@ -5,11 +5,11 @@ use std::time::Duration;
 use super::NoEffectKind;
 use super::procedure::Procedures;
 use super::requirement::Requirement;
-use super::throttle::ThrottleLimits;
+use super::throttle::limits::ThrottleLimits;
 use crate::config::{Located, NamespaceGlob};
 use crate::document::{CowDocument, Path};
 
-/// What a rule says of itself: constant as long as its settings are. The default is that of a pattern that only
+/// The properties of a rule, which are constant as long as its settings are. The default is that of a pattern that only
 /// rejects.
 #[derive(Clone, Debug, Default)]
 pub struct Properties {

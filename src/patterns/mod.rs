@@ -215,7 +215,7 @@ pub trait Pattern {
         Vec::new()
     }
 
-    /// Returns what it says of itself.
+    /// Returns its constant properties.
     fn properties(&self) -> Properties {
         Properties::default()
     }

@@ -14,7 +14,6 @@ mod claim;
 mod lock;
 
 use std::cmp::Ordering;
-use std::time::Duration;
 
 use bson::{Bson, doc};
 use smallvec::SmallVec;
@@ -30,7 +29,7 @@ use super::{
     Applicability, Broken, Context, Facts, NoEffect, NoEffectCause, NoEffectKind, Pattern, Procedures, Properties,
     Rejection, Requirement, RuleView, Settled, Unmatched, Verdict, WeakerSetting, applicability_for_content,
 };
-use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
+use crate::command::{Conditions, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{self, Declaration, DeclaredScalar, Keys, Mapping, Setting, WholeNumber};
 use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, Writer, edit};
@@ -44,8 +43,9 @@ pub struct Queue {
     locked_at: Path,
     /// Holds the number of claims: the fencing token.
     attempts: Path,
-    lease: Duration,
     max_attempts: Option<i64>,
+    /// What the filter of a claim requires of the job.
+    claimable: Conditions<'static>,
 }
 
 const LOCKED: Setting<FieldPath> = Setting::with_default(
@@ -332,13 +332,9 @@ impl Queue {
             reader.context().error(Code::ConflictingSettings, span, message);
             return None;
         }
-        Some(Self {
-            locked,
-            locked_at,
-            attempts,
-            lease: lease?.value,
-            max_attempts: max_attempts.map(|number| number.value),
-        })
+        let (lease, max_attempts) = (lease?.value, max_attempts.map(|number| number.value));
+        let claimable = claim::conditions((&locked, &locked_at, lease), (&attempts, max_attempts));
+        Some(Self { locked, locked_at, attempts, max_attempts, claimable })
     }
 
     /// Returns the verdict; `Forward` for a statement that this rule has already rewritten.

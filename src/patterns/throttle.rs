@@ -5,8 +5,9 @@
 //! commands beyond them wait in order of arrival. The pattern only determines which permits a command needs:
 //! `crate::engine::permits` asks for them, and `crate::proxy` keeps them.
 
+pub(super) mod limits;
+
 use std::num::NonZeroU32;
-use std::time::Duration;
 
 use super::{Applicability, Pattern, Properties};
 use crate::command::{CommandClass, Namespace, StatementKind};
@@ -15,43 +16,12 @@ use crate::config::keys::{
     ValueSchema, WholeNumber,
 };
 use crate::config::{Code, Located, MapReader, Node, NodeValue, ReadContext};
+pub use limits::{LimitedClient, ThrottleLimits};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
 pub struct Throttle {
     limits: ThrottleLimits,
-}
-
-/// What clients with the same key may use together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ThrottleLimits {
-    /// Commands at a time.
-    pub concurrent: Option<NonZeroU32>,
-    /// Statements in a second.
-    pub rate: Option<NonZeroU32>,
-    pub per: LimitedClient,
-    /// How long a command may wait.
-    pub wait: Duration,
-}
-
-/// Which clients share a limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LimitedClient {
-    App,
-    User,
-    Client,
-}
-
-impl LimitedClient {
-    /// The word for it in rule files.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::App => "app",
-            Self::User => "user",
-            Self::Client => "client",
-        }
-    }
 }
 
 const CONCURRENT: Setting<WholeNumber> =

@@ -45,7 +45,7 @@ pub struct Rule {
     pub unsupported: Unsupported,
     /// The pattern with its settings.
     pub pattern: AnyPattern,
-    /// What the pattern says of itself.
+    /// The constant properties of the pattern with its settings.
     pub properties: Properties,
     /// Its `tests`.
     pub tests: Vec<RuleTest>,

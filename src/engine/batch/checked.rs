@@ -121,118 +121,6 @@ impl<'f> BatchJob<'f> {
         }
     }
 
-    /// Executes the statement in its transaction, and asks the promises. Returns the reply in the client's form.
-    pub(super) async fn apply_checked(
-        &mut self,
-        transaction: &mut TransactionAttempt<'f>,
-        statement: &Statement<'f>,
-        port: &Port,
-    ) -> AttemptResult<Vec<u8>> {
-        let is_own = transaction.own.is_some();
-        if is_own && self.is_written_first(statement) {
-            return self.write_first(transaction, statement, port).await;
-        }
-        if transaction.piece.is_none() {
-            transaction.piece = Some(self.select_piece(transaction, statement, port).await?);
-        }
-        let piece = transaction.piece.clone().unwrap_or_default();
-        if piece.0.is_empty() && statement.is_upsert() {
-            return self.insert_checked(transaction, statement, port).await;
-        }
-        let before_in_client = match is_own {
-            true => Vec::new(),
-            false => self.read_documents(transaction, statement, &piece, ReadIn::Committed, port).await?,
-        };
-        let narrowed = statement.narrowed(&piece.condition());
-        let frame = match self.apply(transaction, &narrowed, port).await {
-            // Another client has changed the selected document since.
-            AttemptResult::Break(AttemptEnd::Reply(frame))
-                if is_own && !statement.is_multi() && !piece.0.is_empty() && self.matches_nothing(&frame) =>
-            {
-                return AttemptResult::Break(AttemptEnd::Again(RestartReason::WriteConflict));
-            }
-            applied => applied?,
-        };
-        let after = match statement.operation {
-            Operation::Delete(_) => Vec::new(),
-            _ => self.read_documents(transaction, statement, &piece, ReadIn::Transaction, port).await?,
-        };
-        let before = match is_own {
-            true => self.read_documents(transaction, statement, &piece, ReadIn::Committed, port).await?,
-            false => before_in_client,
-        };
-        let (before, after) = (by_id(&before), by_id(&after));
-        let (mut changed, mut written) = (0, Vec::with_capacity(piece.0.len()));
-        let reply = super::transaction::parse(&frame)?;
-        for id in &piece.0 {
-            let (old, new) = (document_with(&before, id), document_with(&after, id));
-            let is_gone = new.is_none() && !matches!(statement.operation, Operation::Delete(_));
-            match (old, new) {
-                (None, None) => continue,
-                // Another client has changed it since it was selected, and the statement did not match it any more.
-                (Some(_), None) | (None, Some(_)) if is_own && (is_gone || old.is_none()) => {
-                    return self.again(transaction, port).await;
-                }
-                _ => {}
-            }
-            changed += i64::from(differ(old, new));
-            written.push((old, new));
-        }
-        let settled = self.keep_promises(transaction, statement, &written, &reply, port).await?;
-        let allowed = match self.batch.form {
-            WriteForm::Update => reply.modified(),
-            form => merge::matched(&reply, form),
-        };
-        if is_own && changed > allowed {
-            // What differs was changed by another client, so it was not held.
-            return self.again(transaction, port).await;
-        }
-        let corrected = (!settled.is_empty()).then(|| {
-            let settled = by_id(&settled);
-            let changed = written.iter().filter(|one| differ(one.0, settled_of(&settled, **one).or(one.1))).count();
-            with_modified(self.command.message.header.request_id, &reply, changed)
-        });
-        drop(reply);
-        let frame = corrected.unwrap_or(frame);
-        self.with_settled(transaction, statement, frame, &settled, port).await
-    }
-
-    /// Sends the statement as the first command of docward's own transaction.
-    async fn write_first(
-        &mut self,
-        transaction: &mut TransactionAttempt<'f>,
-        statement: &Statement<'f>,
-        port: &Port,
-    ) -> AttemptResult<Vec<u8>> {
-        transaction.in_other_form = true;
-        let (frame, ahead) = self.send_first(transaction, statement, port).await?;
-        let Some(reply) = transaction.accept(&frame)? else {
-            return self.take_failure(transaction, SentCommands::Statement, frame, port).await;
-        };
-        let Some(written) = WrittenDocument::from_reply(&reply) else {
-            return end("the server's reply to a write cannot be parsed");
-        };
-        let Some(id) = written.id else {
-            let nothing = as_client_form(&self.command, self.batch.form, statement, &reply, &written, None);
-            self.abort(transaction, port).await?;
-            return AttemptResult::Break(AttemptEnd::Reply(nothing));
-        };
-        let piece = SelectedDocuments(vec![id.into()]);
-        let found = match statement.operation {
-            Operation::Delete(_) => Vec::new(),
-            // The filter has named this document.
-            _ if by_id(&ahead).contains_key(&OwnedValue::from(id)) => ahead,
-            _ => self.read_documents(transaction, statement, &piece, ReadIn::Transaction, port).await?,
-        };
-        let after = by_id(&found).into_values().next();
-        if after.is_none() && !matches!(statement.operation, Operation::Delete(_)) {
-            return end("a document that a statement has just written is missing in its transaction");
-        }
-        let settled = self.keep_promises(transaction, statement, &[(written.before, after)], &reply, port).await?;
-        let after = by_id(&settled).into_values().next().or(after);
-        AttemptResult::Continue(as_client_form(&self.command, self.batch.form, statement, &reply, &written, after))
-    }
-
     /// The fields that a findAndModify returns: as a rule has changed them, or as the client asks for.
     pub(super) fn returned_fields<'s>(&'s self, statement: &'s Statement<'_>) -> Option<Document<'s>> {
         let changed = self.batch.body_changes.iter().find(|(name, _)| *name == "fields");
@@ -259,75 +147,6 @@ impl<'f> BatchJob<'f> {
             && session.is_retryable_write()
             && !session.in_transaction
             && self.is_written_first(&evaluated.statement)
-    }
-
-    /// Sends the statement's write, without waiting in between after the question for an earlier send, and before the find of
-    /// the document after, if the filter names it. Returns the replies to the last two.
-    async fn send_first(
-        &mut self,
-        transaction: &mut TransactionAttempt<'f>,
-        statement: &Statement<'f>,
-        port: &Port,
-    ) -> AttemptResult<(Vec<u8>, Vec<Vec<u8>>)> {
-        let index = transaction.index;
-        let write = self.commands(transaction.own).write_first(statement);
-        let selection = statement.selection();
-        let named = selection.as_ref().and_then(|selection| equality(selection.as_document(), "_id"));
-        let named = named.filter(|_| !matches!(statement.operation, Operation::Delete(_)));
-        let asks = self.asks_with_write(index);
-        let (Some(own), false) = (&mut transaction.own, self.merged.has_effect() || !asks && named.is_none()) else {
-            return AttemptResult::Continue((self.exchange(transaction, write, port).await, Vec::new()));
-        };
-        own.begun = true;
-        let own = Some(*own);
-        let mut messages = SmallVec::new();
-        messages.extend(asks.then(|| self.record_question(statement, &[index])));
-        messages.push(write);
-        messages.extend(named.map(|id| {
-            let condition = CowDocument::build(|w| w.value("_id", id));
-            self.commands(own).find_whole(statement, condition.as_document())
-        }));
-        let mut replies = port.exchange_all(messages).await.into_iter();
-        if asks {
-            let record = match self.read_record(&[index], &replies.next().unwrap_or_default()) {
-                Flow::Continue(record) => record,
-                Flow::Break(step) => {
-                    return AttemptResult::Break(self.abort_and(transaction, AttemptEnd::Last(step), port).await);
-                }
-            };
-            if record.is_none_or(|recorded| !recorded.is_empty()) {
-                // The server answers it from its record.
-                let ending = self.abort_and(transaction, AttemptEnd::Settled, port).await;
-                self.send_as_it_came(index);
-                let group = self.group_alone(index);
-                self.continue_with(group);
-                return AttemptResult::Break(ending);
-            }
-        }
-        AttemptResult::Continue((replies.next().unwrap_or_default(), replies.collect()))
-    }
-
-    /// Executes an upsert that matches no document.
-    async fn insert_checked(
-        &mut self,
-        transaction: &mut TransactionAttempt<'f>,
-        statement: &Statement<'f>,
-        port: &Port,
-    ) -> AttemptResult<Vec<u8>> {
-        let frame = self.apply(transaction, statement, port).await?;
-        let reply = super::transaction::parse(&frame)?;
-        let Some(id) = merge::upserted_id(&reply, self.batch.form) else {
-            // Another client has inserted a document since the select.
-            return self.again(transaction, port).await;
-        };
-        let piece = SelectedDocuments(vec![id]);
-        let found = self.read_documents(transaction, statement, &piece, ReadIn::Transaction, port).await?;
-        let Some(after) = by_id(&found).into_values().next() else {
-            return end("a document that a statement has just inserted is missing in its transaction");
-        };
-        let settled = self.keep_promises(transaction, statement, &[(None, Some(after))], &reply, port).await?;
-        drop(reply);
-        self.with_settled(transaction, statement, frame, &settled, port).await
     }
 
     /// Selects the documents that the statement applies to, outside docward's own transactions. Returns their `_id`s and
@@ -383,22 +202,187 @@ impl<'f> BatchJob<'f> {
         let rejection = Rejection::new(reason, "Write fewer documents with one statement.");
         self.reject_unmatched(index, RejectedBy::new(rule, rejection), port);
     }
+}
+
+impl<'f> TransactionAttempt<'_, 'f> {
+    /// Executes the statement in its transaction, and asks the promises. Returns the reply in the client's form.
+    pub(super) async fn apply_checked(&mut self, statement: &Statement<'f>) -> AttemptResult<Vec<u8>> {
+        let is_own = self.own.is_some();
+        if is_own && self.job.is_written_first(statement) {
+            return self.write_first(statement).await;
+        }
+        if self.piece.is_none() {
+            self.piece = Some(self.select_piece(statement).await?);
+        }
+        let piece = self.piece.clone().unwrap_or_default();
+        if piece.0.is_empty() && statement.is_upsert() {
+            return self.insert_checked(statement).await;
+        }
+        let before_in_client = match is_own {
+            true => Vec::new(),
+            false => self.read_documents(statement, &piece, ReadIn::Committed).await?,
+        };
+        let narrowed = statement.narrowed(&piece.condition());
+        let frame = match self.apply(&narrowed).await {
+            // Another client has changed the selected document since.
+            AttemptResult::Break(AttemptEnd::Reply(frame))
+                if is_own && !statement.is_multi() && !piece.0.is_empty() && self.job.matches_nothing(&frame) =>
+            {
+                return AttemptResult::Break(AttemptEnd::Again(RestartReason::WriteConflict));
+            }
+            applied => applied?,
+        };
+        let after = match statement.operation {
+            Operation::Delete(_) => Vec::new(),
+            _ => self.read_documents(statement, &piece, ReadIn::Transaction).await?,
+        };
+        let before = match is_own {
+            true => self.read_documents(statement, &piece, ReadIn::Committed).await?,
+            false => before_in_client,
+        };
+        let (before, after) = (by_id(&before), by_id(&after));
+        let (mut changed, mut written) = (0, Vec::with_capacity(piece.0.len()));
+        let reply = super::transaction::parse(&frame)?;
+        for id in &piece.0 {
+            let (old, new) = (document_with(&before, id), document_with(&after, id));
+            let is_gone = new.is_none() && !matches!(statement.operation, Operation::Delete(_));
+            match (old, new) {
+                (None, None) => continue,
+                // Another client has changed it since it was selected, and the statement did not match it any more.
+                (Some(_), None) | (None, Some(_)) if is_own && (is_gone || old.is_none()) => {
+                    return self.again().await;
+                }
+                _ => {}
+            }
+            changed += i64::from(differ(old, new));
+            written.push((old, new));
+        }
+        let settled = self.keep_promises(statement, &written, &reply).await?;
+        let allowed = match self.job.batch.form {
+            WriteForm::Update => reply.modified(),
+            form => merge::matched(&reply, form),
+        };
+        if is_own && changed > allowed {
+            // What differs was changed by another client, so it was not held.
+            return self.again().await;
+        }
+        let corrected = (!settled.is_empty()).then(|| {
+            let settled = by_id(&settled);
+            let changed = written.iter().filter(|one| differ(one.0, settled_of(&settled, **one).or(one.1))).count();
+            with_modified(self.job.command.message.header.request_id, &reply, changed)
+        });
+        drop(reply);
+        let frame = corrected.unwrap_or(frame);
+        self.with_settled(statement, frame, &settled).await
+    }
+
+    /// Sends the statement as the first command of docward's own transaction.
+    async fn write_first(&mut self, statement: &Statement<'f>) -> AttemptResult<Vec<u8>> {
+        self.in_other_form = true;
+        let (frame, ahead) = self.send_first(statement).await?;
+        let Some(reply) = self.accept(&frame)? else {
+            return self.take_failure(SentCommands::Statement, frame).await;
+        };
+        let Some(written) = WrittenDocument::from_reply(&reply) else {
+            return end("the server's reply to a write cannot be parsed");
+        };
+        let Some(id) = written.id else {
+            let nothing = as_client_form(&self.job.command, self.job.batch.form, statement, &reply, &written, None);
+            self.abort().await?;
+            return AttemptResult::Break(AttemptEnd::Reply(nothing));
+        };
+        let piece = SelectedDocuments(vec![id.into()]);
+        let found = match statement.operation {
+            Operation::Delete(_) => Vec::new(),
+            // The filter has named this document.
+            _ if by_id(&ahead).contains_key(&OwnedValue::from(id)) => ahead,
+            _ => self.read_documents(statement, &piece, ReadIn::Transaction).await?,
+        };
+        let after = by_id(&found).into_values().next();
+        if after.is_none() && !matches!(statement.operation, Operation::Delete(_)) {
+            return end("a document that a statement has just written is missing in its transaction");
+        }
+        let settled = self.keep_promises(statement, &[(written.before, after)], &reply).await?;
+        let after = by_id(&settled).into_values().next().or(after);
+        AttemptResult::Continue(as_client_form(
+            &self.job.command,
+            self.job.batch.form,
+            statement,
+            &reply,
+            &written,
+            after,
+        ))
+    }
+
+    /// Sends the statement's write, without waiting in between after the question for an earlier send, and before the find of
+    /// the document after, if the filter names it. Returns the replies to the last two.
+    async fn send_first(&mut self, statement: &Statement<'f>) -> AttemptResult<(Vec<u8>, Vec<Vec<u8>>)> {
+        let index = self.index;
+        let write = self.commands().write_first(statement);
+        let selection = statement.selection();
+        let named = selection.as_ref().and_then(|selection| equality(selection.as_document(), "_id"));
+        let named = named.filter(|_| !matches!(statement.operation, Operation::Delete(_)));
+        let asks = self.job.asks_with_write(index);
+        let (Some(own), false) = (&mut self.own, self.job.merged.has_effect() || !asks && named.is_none()) else {
+            return AttemptResult::Continue((self.exchange(write).await, Vec::new()));
+        };
+        own.begun = true;
+        let own = Some(*own);
+        let mut messages = SmallVec::new();
+        messages.extend(asks.then(|| self.job.record_question(statement, &[index])));
+        messages.push(write);
+        messages.extend(named.map(|id| {
+            let condition = CowDocument::build(|w| w.value("_id", id));
+            self.job.commands(own).find_whole(statement, condition.as_document())
+        }));
+        let mut replies = self.port.exchange_all(messages).await.into_iter();
+        if asks {
+            let record = match self.job.read_record(&[index], &replies.next().unwrap_or_default()) {
+                Flow::Continue(record) => record,
+                Flow::Break(step) => {
+                    return AttemptResult::Break(self.abort_and(AttemptEnd::Last(step)).await);
+                }
+            };
+            if record.is_none_or(|recorded| !recorded.is_empty()) {
+                // The server answers it from its record.
+                let ending = self.abort_and(AttemptEnd::Settled).await;
+                self.job.send_as_it_came(index);
+                let group = self.job.group_alone(index);
+                self.job.continue_with(group);
+                return AttemptResult::Break(ending);
+            }
+        }
+        AttemptResult::Continue((replies.next().unwrap_or_default(), replies.collect()))
+    }
+
+    /// Executes an upsert that matches no document.
+    async fn insert_checked(&mut self, statement: &Statement<'f>) -> AttemptResult<Vec<u8>> {
+        let frame = self.apply(statement).await?;
+        let reply = super::transaction::parse(&frame)?;
+        let Some(id) = merge::upserted_id(&reply, self.job.batch.form) else {
+            // Another client has inserted a document since the select.
+            return self.again().await;
+        };
+        let piece = SelectedDocuments(vec![id]);
+        let found = self.read_documents(statement, &piece, ReadIn::Transaction).await?;
+        let Some(after) = by_id(&found).into_values().next() else {
+            return end("a document that a statement has just inserted is missing in its transaction");
+        };
+        let settled = self.keep_promises(statement, &[(None, Some(after))], &reply).await?;
+        drop(reply);
+        self.with_settled(statement, frame, &settled).await
+    }
 
     /// Selects the documents that the statement applies to.
-    async fn select_piece(
-        &mut self,
-        transaction: &mut TransactionAttempt<'f>,
-        statement: &Statement<'f>,
-        port: &Port,
-    ) -> AttemptResult<SelectedDocuments> {
-        let selected = match transaction.own {
-            Some(_) => match self.select(transaction.index, statement, port).await {
+    async fn select_piece(&mut self, statement: &Statement<'f>) -> AttemptResult<SelectedDocuments> {
+        let selected = match self.own {
+            Some(_) => match self.job.select(self.index, statement, self.port).await {
                 Ok(selected) => selected,
                 Err(ending) => return AttemptResult::Break(ending),
             },
             None => {
-                let select = self.commands(None).select_ids(statement);
-                let frames = self.read_all(transaction, statement, select, ReadIn::Committed, port).await?;
+                let select = self.job.commands(None).select_ids(statement);
+                let frames = self.read_all(statement, select, ReadIn::Committed).await?;
                 frames.iter().filter_map(|frame| Reply::parse(frame).ok()).flat_map(|reply| sized_ids(&reply)).collect()
             }
         };
@@ -410,111 +394,98 @@ impl<'f> BatchJob<'f> {
     /// Reads the documents of a piece.
     pub(super) async fn read_documents(
         &mut self,
-        transaction: &mut TransactionAttempt<'f>,
         statement: &Statement<'f>,
         piece: &SelectedDocuments,
         read_in: ReadIn,
-        port: &Port,
     ) -> AttemptResult<Vec<Vec<u8>>> {
         let condition = piece.condition();
-        let find = self.commands(self.reading(transaction, read_in)).find_whole(statement, condition.as_document());
-        self.read_all(transaction, statement, find, read_in, port).await
+        let find = self.job.commands(self.reading(read_in)).find_whole(statement, condition.as_document());
+        self.read_all(statement, find, read_in).await
     }
 
     /// The transaction in which docward's own reads run.
-    fn reading(&self, transaction: &TransactionAttempt<'f>, read_in: ReadIn) -> Option<OwnTransaction> {
-        transaction.own.filter(|_| read_in == ReadIn::Transaction)
+    fn reading(&self, read_in: ReadIn) -> Option<OwnTransaction> {
+        self.own.filter(|_| read_in == ReadIn::Transaction)
     }
 
     /// Sends a find, and reads its documents to their end. Returns the replies.
     async fn read_all(
         &mut self,
-        transaction: &mut TransactionAttempt<'f>,
         statement: &Statement<'f>,
         find: Vec<u8>,
         read_in: ReadIn,
-        port: &Port,
     ) -> AttemptResult<Vec<Vec<u8>>> {
         let (mut frames, mut message) = (Vec::new(), find);
         loop {
-            let frame = match (transaction.own, read_in) {
-                (Some(_), ReadIn::Committed) => port.exchange(message).await,
-                _ => self.exchange(transaction, message, port).await,
+            let frame = match (self.own, read_in) {
+                (Some(_), ReadIn::Committed) => self.port.exchange(message).await,
+                _ => self.exchange(message).await,
             };
             let cursor = {
                 let reply = super::transaction::parse(&frame)?;
                 reply.is_ok().then(|| reply.cursor_id().filter(|cursor| *cursor != 0))
             };
             let Some(cursor) = cursor else {
-                return self.take_failure(transaction, SentCommands::Find, frame, port).await;
+                return self.take_failure(SentCommands::Find, frame).await;
             };
             frames.push(frame);
             match cursor {
-                Some(cursor) => message = self.commands(self.reading(transaction, read_in)).more(statement, cursor),
+                Some(cursor) => message = self.job.commands(self.reading(read_in)).more(statement, cursor),
                 None => return AttemptResult::Continue(frames),
             }
         }
     }
 
     /// Starts the transaction again.
-    async fn again<T>(&mut self, transaction: &mut TransactionAttempt<'f>, port: &Port) -> AttemptResult<T> {
+    async fn again<T>(&mut self) -> AttemptResult<T> {
         let again = AttemptEnd::Again(RestartReason::WriteConflict);
-        AttemptResult::Break(match transaction.own {
-            Some(_) => self.abort_and(transaction, again, port).await,
+        AttemptResult::Break(match self.own {
+            Some(_) => self.abort_and(again).await,
             None => again,
         })
     }
 
     /// Ends an attempt whose statement failed in another form than the client's: the statement is executed once more in the
     /// client's form, in a transaction that is aborted, so that code and text are its own.
-    pub(super) async fn end_in_own_form(
-        &mut self,
-        transaction: &mut TransactionAttempt<'f>,
-        port: &Port,
-    ) -> AttemptEnd {
-        if let AttemptResult::Break(ending) = self.abort(transaction, port).await {
+    pub(super) async fn end_in_own_form(&mut self) -> AttemptEnd {
+        if let AttemptResult::Break(ending) = self.abort().await {
             return ending;
         }
-        let index = transaction.index;
-        transaction.own = Some(port.own_session(|own_session| self.own_transaction(index, own_session)));
-        let options = EncodeOptions { transaction_begun: false, ordered: false, own: transaction.own };
-        let part = StatementPart { index, statement: &transaction.statement };
-        let message = self.batch.encode_part(&self.command, &[part], options);
-        let frame = self.exchange(transaction, message, port).await;
-        let failed = self.is_failure(&frame);
+        let index = self.index;
+        self.own = Some(self.port.own_session(|own_session| self.job.own_transaction(index, own_session)));
+        let options = EncodeOptions { transaction_begun: false, ordered: false, own: self.own };
+        let part = StatementPart { index, statement: &self.statement };
+        let message = self.job.batch.encode_part(&self.job.command, &[part], options);
+        let frame = self.exchange(message).await;
+        let failed = self.job.is_failure(&frame);
         let is_transient =
             Reply::parse(&frame).is_ok_and(|reply| server_errors::has_label(&reply, server_errors::TRANSIENT));
         let ending = match failed && !is_transient {
             true => AttemptEnd::Reply(frame),
             false => AttemptEnd::Again(RestartReason::WriteConflict),
         };
-        self.abort_and(transaction, ending, port).await
+        self.abort_and(ending).await
     }
 
     /// Ends an attempt at a transaction that the server does not support here, `which`: rejects the statement, or sends it
     /// unchecked if all its rules allow that.
-    pub(super) async fn end_without_transaction(
-        &mut self,
-        transaction: &mut TransactionAttempt<'f>,
-        which: &str,
-        port: &Port,
-    ) -> AttemptEnd {
-        let index = transaction.index;
-        let checked = self.evaluated.get(index).map_or(&[][..], |evaluated| &evaluated.checked);
+    pub(super) async fn end_without_transaction(&mut self, which: &str) -> AttemptEnd {
+        let index = self.index;
+        let checked = self.job.evaluated.get(index).map_or(&[][..], |evaluated| &evaluated.checked);
         let ending = match checked.iter().copied().find(|rule| rule.unsupported == Unsupported::Reject) {
             Some(rule) => {
                 let reason = format!("it must be checked in a transaction, which {which}");
                 let hint = "Write it in a plain form, which needs no transaction: `docward explain` shows the part that is \
                             not plain. Or tell the DBA.";
-                self.reject(transaction, rule, Rejection::new(reason, hint), port)
+                self.reject(rule, Rejection::new(reason, hint))
             }
             None => {
-                self.evaluated.get_mut(index).into_iter().for_each(|evaluated| evaluated.checked.clear());
-                let group = self.group_alone(index);
-                self.continue_with(group);
+                self.job.evaluated.get_mut(index).into_iter().for_each(|evaluated| evaluated.checked.clear());
+                let group = self.job.group_alone(index);
+                self.job.continue_with(group);
                 AttemptEnd::Settled
             }
         };
-        self.abort_and(transaction, ending, port).await
+        self.abort_and(ending).await
     }
 }

@@ -47,15 +47,16 @@ impl<'f> BatchJob<'f> {
         self.evaluated.get(index).is_some_and(Evaluated::is_staged_upsert)
     }
 
-    /// Returns the statement whose reply requires a match check, if it does.
+    /// Returns the statement of a group in this stage whose reply requires a match check, if it does.
     pub(super) fn needs_match_check(
         &self,
         group: &Group,
+        stage: UpsertStage,
         reply: &Reply<'_>,
         error: Option<Document<'_>>,
     ) -> Option<usize> {
         let index = *group.statements.first()?;
-        match (group.stage, error) {
+        match (stage, error) {
             // Another client inserted a document first; check that one.
             (UpsertStage::Insert, Some(error)) if group.attempts < MAX_ATTEMPTS && self.collided(index, error) => {}
             (_, Some(_)) | (UpsertStage::Insert | UpsertStage::CheckMatch, None) => return None,

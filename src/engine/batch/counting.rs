@@ -6,7 +6,7 @@
 //! transaction, or leave some of many documents changed. In those cases docward sends one statement for each kind of
 //! value, which matches no other documents.
 
-use super::group::CountingResult;
+use super::group::{FailedIncrement, KindEnd};
 use super::{BatchJob, Flow, Group, Port, UpsertStage};
 use crate::command::{Operation, Reply, Statement, code};
 use crate::document::{CowDocument, Document, Value};
@@ -54,88 +54,81 @@ impl BatchJob<'_> {
         forms.map(|operation| statement.with(operation).without_upsert()).collect()
     }
 
-    /// Continues with the next kind, unless all are done.
-    pub(super) fn take_counted(&mut self, group: Group, reply: &Reply<'_>, succeeded: bool) -> CountingResult {
-        let (Some(stored), Some(index)) = (self.kind_of(&group), group.statements.first().copied()) else {
-            return CountingResult::Nothing(group);
-        };
-        let Some(evaluated) = self.evaluated.get(index) else { return CountingResult::Nothing(group) };
-        if !succeeded {
-            return CountingResult::Done(group);
-        }
+    /// Returns what follows on the statement of a group for documents with this kind of value.
+    pub(super) fn after_kind(
+        &self,
+        group: &Group,
+        stored: StoredKind,
+        reply: &Reply<'_>,
+        error: Option<Document<'_>>,
+    ) -> KindEnd {
+        let evaluated = group.statements.first().and_then(|index| self.evaluated.get(*index));
+        let (Some(evaluated), None) = (evaluated, error) else { return KindEnd::Done };
         let (rule, statement) = (evaluated.prerequisites.increment(), &evaluated.statement);
-        let many = reaches_many(statement);
-        let upserts = statement.is_upsert();
         let matched = group.matched || merge::matched(reply, self.batch.form) > 0;
         let incrementing = rule.and_then(|rule| rule.pattern.incrementing());
         let exists = |stored: &StoredKind| incrementing.is_some_and(|one| one.form_for(statement, *stored).is_some());
         match stored.next().filter(exists) {
-            Some(next) if many || !matched => {
-                if matched {
-                    self.merged.add(reply, self.batch.form, &group.statements);
-                }
-                self.continue_with(Group { counting: Some(next), matched, ..group });
-                CountingResult::Continues
-            }
-            _ if matched => CountingResult::Done(group),
-            _ => {
-                let stage = if upserts { UpsertStage::Update } else { group.stage };
-                CountingResult::Nothing(Group { stage, counting: None, ..group })
-            }
+            Some(next) if reaches_many(statement) || !matched => KindEnd::Next { next, matched },
+            _ if matched => KindEnd::Done,
+            _ if statement.is_upsert() => KindEnd::Unmatched(UpsertStage::Update),
+            _ => KindEnd::Unmatched(group.stage),
         }
     }
 
-    /// Sends a group's statement whose increment failed again, without it, and then the statements after it. Returns
-    /// the group if there is none.
-    pub(super) fn fall_back(
-        &mut self,
-        group: Group,
-        reply: &Reply<'_>,
-        errors: &[(usize, Document<'_>)],
-    ) -> Option<Group> {
-        let first = errors.first().and_then(|(at, error)| Some((*at, *group.statements.get(*at)?, *error)));
-        let Some((position, index, error)) = first else { return Some(group) };
-        if !self.uncount(index, error, &group) {
-            return Some(group);
-        }
-        let (done, rest) = group.statements.split_at(position);
+    /// Sends a group's statement whose increment failed again, without it, and then the statements after it.
+    pub(super) fn repeat_uncounted(&mut self, group: Group, failed: FailedIncrement<'_>, reply: &Reply<'_>) {
+        let (done, rest) = group.statements.split_at(failed.position);
         self.add_done(reply, done);
-        let again = Group { attempts: group.attempts + 1, ..self.group_alone(index) };
-        let rest = rest.get(1..).unwrap_or_default().to_vec();
+        let Some((index, rest)) = rest.split_first() else { return };
+        self.uncount(*index, &failed);
+        let again = Group { attempts: group.attempts + 1, ..self.group_alone(*index) };
+        let rest = rest.to_vec();
         self.repeat(&rest, Group { attempts: 0, ..group });
         // The result shows whether the stored version has changed meanwhile.
         self.continue_with(again);
-        None
     }
 
-    /// Removes a rule's increment from a statement if the server failed because of it. Does nothing inside a
+    /// Returns the statement of a group that the server may have failed because of a rule's increment. Returns `None` inside a
     /// transaction, which the server has aborted.
-    pub(super) fn uncount(&mut self, index: usize, error: Document<'_>, group: &Group) -> bool {
+    pub(super) fn failed_increment<'r>(
+        &self,
+        group: &Group,
+        errors: &[(usize, Document<'r>)],
+    ) -> Option<FailedIncrement<'r>> {
         /// Other clients may change the stored value in between, and the error may be the statement's own.
         const MAX_COUNTS: u32 = 4;
-        let code = error.get("code").and_then(Value::as_i32);
-        let stored = match code {
-            Some(code::TYPE_MISMATCH | code::BAD_VALUE) => StoredKind::Other,
-            Some(code::PATH_NOT_VIABLE) => StoredKind::Unreachable,
-            _ => return false,
+        let (position, error) = *errors.first()?;
+        let stored = match error.get("code").and_then(Value::as_i32)? {
+            code::TYPE_MISMATCH | code::BAD_VALUE => StoredKind::Other,
+            code::PATH_NOT_VIABLE => StoredKind::Unreachable,
+            _ => return None,
         };
+        let index = *group.statements.get(position)?;
         // Such a group has only its insert left.
         let is_counted_by_kind = self.counts_by_kind(index) && group.stage != UpsertStage::Insert;
         if is_counted_by_kind || self.command.session().in_transaction || group.attempts >= MAX_COUNTS {
-            return false;
+            return None;
         }
-        let Some(evaluated) = self.evaluated.get_mut(index) else { return false };
-        let Some(rule) = evaluated.prerequisites.increment() else { return false };
+        let evaluated = self.evaluated.get(index)?;
+        let incrementing = evaluated.prerequisites.increment()?.pattern.incrementing()?;
+        incrementing.form_for(&evaluated.statement, stored)?;
+        Some(FailedIncrement { position, stored, error })
+    }
+
+    /// Removes a rule's increment from a statement.
+    fn uncount(&mut self, index: usize, failed: &FailedIncrement<'_>) {
+        let Some(evaluated) = self.evaluated.get_mut(index) else { return };
+        let Some(rule) = evaluated.prerequisites.increment() else { return };
         let incrementing = rule.pattern.incrementing();
-        let Some(operation) = incrementing.and_then(|one| one.form_for(&evaluated.statement, stored)) else {
-            return false;
+        let Some(operation) = incrementing.and_then(|one| one.form_for(&evaluated.statement, failed.stored)) else {
+            return;
         };
         evaluated.prerequisites.drop_increment();
         let uncounted = evaluated.statement.with(operation);
         let counted = std::mem::replace(&mut evaluated.statement, uncounted).operation;
-        let error = Some(CowDocument::from_writer(error.as_bytes().to_vec()));
+        let error = Some(CowDocument::from_writer(failed.error.as_bytes().to_vec()));
         evaluated.uncounted = Some(Box::new(UncountedStatement { rule, counted, error }));
-        true
     }
 
     /// Whether the server failed the statement, and it is not known yet that the increment has caused this.

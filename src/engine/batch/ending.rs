@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use super::super::backoff::random_pause;
-use super::super::port::{Flow, Port};
+use super::super::port::Flow;
 use super::super::server_errors;
 use super::commands::MAX_TIME;
 use super::earlier_sends::SessionPosition;
 use super::transaction::{AttemptEnd, AttemptResult, RestartReason, TransactionAttempt, is_over, last, parse};
 use super::{BatchJob, commands};
-use crate::command::{OwnTransaction, Reply, code, error_reply};
+use crate::command::{Reply, code, error_reply};
 use crate::document::OwnedValue;
 use crate::patterns::Rejection;
 
@@ -37,129 +37,10 @@ pub(super) enum Fate {
 }
 
 impl<'f> BatchJob<'f> {
-    /// Commits, and returns the reply to the statement.
-    pub(super) async fn commit(
-        &mut self,
-        transaction: &mut TransactionAttempt<'f>,
-        applied: Vec<u8>,
-        port: &Port,
-    ) -> AttemptEnd {
-        let mut failed = 0;
-        loop {
-            let commit = || self.commands(transaction.own).commit();
-            let frame = port.exchange(commit()).await;
-            let frame = port.repeat_after_overload(frame, self.time_limit(), commit).await;
-            let reply = match parse(&frame) {
-                AttemptResult::Continue(reply) => reply,
-                AttemptResult::Break(ending) => return ending,
-            };
-            if reply.is_ok() {
-                return AttemptEnd::Reply(self.committed(transaction, applied, &reply));
-            }
-            failed += 1;
-            if is_over(&reply) {
-                return AttemptEnd::Again(RestartReason::SameWrite);
-            }
-            if server_errors::has_label(&reply, server_errors::TRANSIENT) {
-                return AttemptEnd::Again(RestartReason::WriteConflict);
-            }
-            let is_final = failed > MAX_COMMITS
-                || server_errors::is_state_change(&reply)
-                || !server_errors::has_label(&reply, server_errors::UNKNOWN_COMMIT);
-            if is_final {
-                // The server has rejected it, and its step-down has aborted the transaction, or it has not begun it.
-                let is_refused = failed == 1
-                    && (reply.code() == Some(code::NOT_WRITABLE_PRIMARY) || server_errors::is_overload(&reply));
-                drop(reply);
-                return self.end_failed_commit(transaction, applied, (frame, is_refused), port).await;
-            }
-        }
-    }
-
-    /// Returns the reply to the statement as of the commit.
-    fn committed(&self, transaction: &TransactionAttempt<'f>, applied: Vec<u8>, commit: &Reply<'_>) -> Vec<u8> {
-        let repeatable =
-            self.command.session().txn_number.is_some() && self.remembered_reply(transaction.index).is_some();
-        commands::as_committed(&applied, commit, repeatable).unwrap_or(applied)
-    }
-
-    /// Ends a transaction whose commit has failed with an error, `is_refused`: without effect. Otherwise the server's
-    /// reply to an abort shows whether it had one.
-    async fn end_failed_commit(
-        &mut self,
-        transaction: &mut TransactionAttempt<'f>,
-        applied: Vec<u8>,
-        (error, is_refused): (Vec<u8>, bool),
-        port: &Port,
-    ) -> AttemptEnd {
-        match self.ask_to_abort(transaction.own, port).await {
-            AttemptResult::Continue(Fate::Committed) => match parse(&error) {
-                AttemptResult::Continue(reply) => AttemptEnd::Reply(self.committed(transaction, applied, &reply)),
-                AttemptResult::Break(ending) => ending,
-            },
-            AttemptResult::Continue(Fate::Aborted | Fate::Missing) => {
-                self.use_up(transaction.index);
-                AttemptEnd::Reply(error)
-            }
-            AttemptResult::Continue(Fate::Unknown(_)) if is_refused => AttemptEnd::Reply(error),
-            AttemptResult::Continue(Fate::TooOld | Fate::Unknown(_)) if self.may_be_retried() => last(
-                "the server did not report whether docward's transaction was committed; the driver retries the write",
-            ),
-            AttemptResult::Continue(Fate::TooOld | Fate::Unknown(_)) => {
-                AttemptEnd::Reply(as_unknown(&error).unwrap_or(error))
-            }
-            AttemptResult::Break(ending) => ending,
-        }
-    }
-
-    /// Aborts a transaction whose number was used before: the reply shows whether that one was committed.
-    pub(super) async fn abort_earlier(&mut self, transaction: &mut TransactionAttempt<'f>, port: &Port) -> AttemptEnd {
-        match self.ask_to_abort(transaction.own, port).await {
-            AttemptResult::Continue(Fate::Committed) => {}
-            AttemptResult::Continue(Fate::Aborted | Fate::Missing | Fate::TooOld) => {
-                return AttemptEnd::Again(RestartReason::UsedNumber);
-            }
-            // The next attempt must not begin before it is known.
-            AttemptResult::Continue(Fate::Unknown(error)) => return AttemptEnd::Reply(error),
-            AttemptResult::Break(ending) => return ending,
-        }
-        // Commits again to wait for the client's write concern, which may not be satisfied yet.
-        match self.remembered_reply(transaction.index) {
-            Some(reply) => self.commit(transaction, reply, port).await,
-            None => {
-                let rejection = Rejection {
-                    code: code::INCOMPLETE_TRANSACTION_HISTORY,
-                    reason: "it was carried out when it was first sent, and the reply was lost".to_owned(),
-                    hint: "Read the documents to see its result; do not send it again.".to_owned(),
-                };
-                self.reject(transaction, transaction.rule(), rejection, port)
-            }
-        }
-    }
-
-    /// Ends an attempt whose number is lower than the last one of its session. That may belong to a later attempt at the
-    /// same write, and the next attempt follows; or to a newer write of the client, and no attempt can succeed; or another
-    /// docward has excluded all attempts.
-    pub(super) async fn end_too_old(&mut self, transaction: &mut TransactionAttempt<'f>, port: &Port) -> AttemptEnd {
-        let routed = transaction.own.is_some_and(|own| own.routed);
-        match self.position(transaction.index, routed, port).await {
-            Flow::Break(step) => AttemptEnd::Last(step),
-            Flow::Continue(SessionPosition::Attempt) => AttemptEnd::Again(RestartReason::UsedNumber),
-            Flow::Continue(SessionPosition::Excluded) => self.end_excluded(transaction.index, port).await,
-            Flow::Continue(SessionPosition::Newer) => AttemptEnd::Last(self.too_old()),
-        }
-    }
-
     /// The statement after all rules decides: what a procedure narrowed to an update may have inserted a document.
     pub(super) fn remembered_reply(&self, index: usize) -> Option<Vec<u8>> {
         let statement = &self.evaluated.get(index)?.statement;
         commands::remembered_reply(&self.command, self.batch.form, &statement.operation)
-    }
-
-    pub(super) async fn abort(&mut self, transaction: &mut TransactionAttempt<'f>, port: &Port) -> AttemptResult<Fate> {
-        let fate = self.ask_to_abort(transaction.own, port).await?;
-        self.use_up(transaction.index);
-        AttemptResult::Continue(fate)
     }
 
     /// The number is used up if the statement is sent again in another form.
@@ -167,79 +48,6 @@ impl<'f> BatchJob<'f> {
         if let Some(evaluated) = self.evaluated.get_mut(index) {
             evaluated.attempts += 1;
         }
-    }
-
-    /// Aborts a transaction of docward's own, and returns what the reply shows.
-    async fn ask_to_abort(&self, own: Option<OwnTransaction>, port: &Port) -> AttemptResult<Fate> {
-        let abort = || self.commands(own).abort();
-        let frame = port.repeat_after_overload(port.exchange(abort()).await, self.time_limit(), abort).await;
-        let reply = parse(&frame)?;
-        let fate = match reply.code() {
-            _ if reply.is_ok() => Some(Fate::Aborted),
-            Some(code::NO_SUCH_TRANSACTION) => Some(Fate::Missing),
-            Some(code::TRANSACTION_COMMITTED) => Some(Fate::Committed),
-            Some(code::TRANSACTION_TOO_OLD) => Some(Fate::TooOld),
-            _ => None,
-        };
-        drop(reply);
-        AttemptResult::Continue(fate.unwrap_or(Fate::Unknown(frame)))
-    }
-
-    pub(super) async fn abort_and(
-        &mut self,
-        transaction: &mut TransactionAttempt<'f>,
-        ending: AttemptEnd,
-        port: &Port,
-    ) -> AttemptEnd {
-        match self.abort(transaction, port).await {
-            AttemptResult::Continue(_) => ending,
-            AttemptResult::Break(ending) => ending,
-        }
-    }
-
-    /// Aborts and sends the server's error to the client. The server rejects unknown fields or names before it looks
-    /// for the transaction, which then stays open. Aborting a finished one does no harm.
-    pub(super) async fn end_with(
-        &mut self,
-        transaction: &mut TransactionAttempt<'f>,
-        error: Vec<u8>,
-        port: &Port,
-    ) -> AttemptEnd {
-        self.abort_and(transaction, AttemptEnd::Reply(error), port).await
-    }
-
-    /// Returns the pause before the transaction starts again, because other writes may be in progress.
-    ///
-    /// # Errors
-    /// The rejection of the statement after too many attempts.
-    pub(super) fn pause_after(
-        &mut self,
-        index: usize,
-        reason: RestartReason,
-        port: &Port,
-    ) -> Result<Duration, Rejection> {
-        let evaluated = self.evaluated.get_mut(index);
-        let (attempts, contention_aborts) = evaluated.map_or((MAX_CONFLICTS, 0), |evaluated| {
-            evaluated.attempts += 1;
-            evaluated.contention_aborts += u32::from(reason == RestartReason::SameWrite);
-            (evaluated.attempts, evaluated.contention_aborts)
-        });
-        if attempts >= MAX_CONFLICTS {
-            return Err(Rejection {
-                code: code::WRITE_CONFLICT,
-                reason: format!("{attempts} attempts had write conflicts on the same documents"),
-                hint: "Try again later.".to_owned(),
-            });
-        }
-        let seed = port.own_session(|own_session| own_session.id);
-        let pause = match reason {
-            RestartReason::UsedNumber => Duration::ZERO,
-            RestartReason::WriteConflict => random_pause(seed, attempts, attempts.min(MAX_BACKOFF_EXPONENT)),
-            RestartReason::SameWrite => {
-                random_pause(seed, attempts, contention_aborts.min(MAX_CONTENTION_BACKOFF_EXPONENT))
-            }
-        };
-        Ok(self.max_time().map_or(pause, |left| pause.min(left)))
     }
 
     /// Applies the command's maxTimeMS, `elapsed` after the first exchange. It limits all attempts together: later
@@ -272,6 +80,177 @@ impl<'f> BatchJob<'f> {
         let value = changed.map(|(_, value)| value.as_value()).or_else(|| self.command.body.get(MAX_TIME))?;
         let milliseconds = u64::try_from(value.as_integer()?).ok()?;
         (milliseconds > 0).then(|| Duration::from_millis(milliseconds))
+    }
+}
+
+impl<'f> TransactionAttempt<'_, 'f> {
+    /// Commits, and returns the reply to the statement.
+    pub(super) async fn commit(&mut self, applied: Vec<u8>) -> AttemptEnd {
+        let mut failed = 0;
+        loop {
+            let (job, own) = (&*self.job, self.own);
+            let commit = || job.commands(own).commit();
+            let frame = self.port.exchange(commit()).await;
+            let frame = self.port.repeat_after_overload(frame, self.job.time_limit(), commit).await;
+            let reply = match parse(&frame) {
+                AttemptResult::Continue(reply) => reply,
+                AttemptResult::Break(ending) => return ending,
+            };
+            if reply.is_ok() {
+                return AttemptEnd::Reply(self.committed(applied, &reply));
+            }
+            failed += 1;
+            if is_over(&reply) {
+                return AttemptEnd::Again(RestartReason::SameWrite);
+            }
+            if server_errors::has_label(&reply, server_errors::TRANSIENT) {
+                return AttemptEnd::Again(RestartReason::WriteConflict);
+            }
+            let is_final = failed > MAX_COMMITS
+                || server_errors::is_state_change(&reply)
+                || !server_errors::has_label(&reply, server_errors::UNKNOWN_COMMIT);
+            if is_final {
+                // The server has rejected it, and its step-down has aborted the transaction, or it has not begun it.
+                let is_refused = failed == 1
+                    && (reply.code() == Some(code::NOT_WRITABLE_PRIMARY) || server_errors::is_overload(&reply));
+                drop(reply);
+                return self.end_failed_commit(applied, (frame, is_refused)).await;
+            }
+        }
+    }
+
+    /// Returns the reply to the statement as of the commit.
+    fn committed(&self, applied: Vec<u8>, commit: &Reply<'_>) -> Vec<u8> {
+        let repeatable =
+            self.job.command.session().txn_number.is_some() && self.job.remembered_reply(self.index).is_some();
+        commands::as_committed(&applied, commit, repeatable).unwrap_or(applied)
+    }
+
+    /// Ends a transaction whose commit has failed with an error, `is_refused`: without effect. Otherwise the server's
+    /// reply to an abort shows whether it had one.
+    async fn end_failed_commit(&mut self, applied: Vec<u8>, (error, is_refused): (Vec<u8>, bool)) -> AttemptEnd {
+        match self.ask_to_abort().await {
+            AttemptResult::Continue(Fate::Committed) => match parse(&error) {
+                AttemptResult::Continue(reply) => AttemptEnd::Reply(self.committed(applied, &reply)),
+                AttemptResult::Break(ending) => ending,
+            },
+            AttemptResult::Continue(Fate::Aborted | Fate::Missing) => {
+                self.job.use_up(self.index);
+                AttemptEnd::Reply(error)
+            }
+            AttemptResult::Continue(Fate::Unknown(_)) if is_refused => AttemptEnd::Reply(error),
+            AttemptResult::Continue(Fate::TooOld | Fate::Unknown(_)) if self.job.may_be_retried() => last(
+                "the server did not report whether docward's transaction was committed; the driver retries the write",
+            ),
+            AttemptResult::Continue(Fate::TooOld | Fate::Unknown(_)) => {
+                AttemptEnd::Reply(as_unknown(&error).unwrap_or(error))
+            }
+            AttemptResult::Break(ending) => ending,
+        }
+    }
+
+    /// Aborts a transaction whose number was used before: the reply shows whether that one was committed.
+    pub(super) async fn abort_earlier(&mut self) -> AttemptEnd {
+        match self.ask_to_abort().await {
+            AttemptResult::Continue(Fate::Committed) => {}
+            AttemptResult::Continue(Fate::Aborted | Fate::Missing | Fate::TooOld) => {
+                return AttemptEnd::Again(RestartReason::UsedNumber);
+            }
+            // The next attempt must not begin before it is known.
+            AttemptResult::Continue(Fate::Unknown(error)) => return AttemptEnd::Reply(error),
+            AttemptResult::Break(ending) => return ending,
+        }
+        // Commits again to wait for the client's write concern, which may not be satisfied yet.
+        match self.job.remembered_reply(self.index) {
+            Some(reply) => self.commit(reply).await,
+            None => {
+                let rejection = Rejection {
+                    code: code::INCOMPLETE_TRANSACTION_HISTORY,
+                    reason: "it was carried out when it was first sent, and the reply was lost".to_owned(),
+                    hint: "Read the documents to see its result; do not send it again.".to_owned(),
+                };
+                self.reject(self.rule(), rejection)
+            }
+        }
+    }
+
+    /// Ends an attempt whose number is lower than the last one of its session. That may belong to a later attempt at the
+    /// same write, and the next attempt follows; or to a newer write of the client, and no attempt can succeed; or another
+    /// docward has excluded all attempts.
+    pub(super) async fn end_too_old(&mut self) -> AttemptEnd {
+        let routed = self.own.is_some_and(|own| own.routed);
+        match self.job.position(self.index, routed, self.port).await {
+            Flow::Break(step) => AttemptEnd::Last(step),
+            Flow::Continue(SessionPosition::Attempt) => AttemptEnd::Again(RestartReason::UsedNumber),
+            Flow::Continue(SessionPosition::Excluded) => self.job.end_excluded(self.index, self.port).await,
+            Flow::Continue(SessionPosition::Newer) => AttemptEnd::Last(self.job.too_old()),
+        }
+    }
+
+    pub(super) async fn abort(&mut self) -> AttemptResult<Fate> {
+        let fate = self.ask_to_abort().await?;
+        self.job.use_up(self.index);
+        AttemptResult::Continue(fate)
+    }
+
+    /// Aborts a transaction of docward's own, and returns what the reply shows.
+    async fn ask_to_abort(&mut self) -> AttemptResult<Fate> {
+        let (job, own) = (&*self.job, self.own);
+        let abort = || job.commands(own).abort();
+        let frame =
+            self.port.repeat_after_overload(self.port.exchange(abort()).await, self.job.time_limit(), abort).await;
+        let reply = parse(&frame)?;
+        let fate = match reply.code() {
+            _ if reply.is_ok() => Some(Fate::Aborted),
+            Some(code::NO_SUCH_TRANSACTION) => Some(Fate::Missing),
+            Some(code::TRANSACTION_COMMITTED) => Some(Fate::Committed),
+            Some(code::TRANSACTION_TOO_OLD) => Some(Fate::TooOld),
+            _ => None,
+        };
+        drop(reply);
+        AttemptResult::Continue(fate.unwrap_or(Fate::Unknown(frame)))
+    }
+
+    pub(super) async fn abort_and(&mut self, ending: AttemptEnd) -> AttemptEnd {
+        match self.abort().await {
+            AttemptResult::Continue(_) => ending,
+            AttemptResult::Break(ending) => ending,
+        }
+    }
+
+    /// Aborts and sends the server's error to the client. The server rejects unknown fields or names before it looks
+    /// for the transaction, which then stays open. Aborting a finished one does no harm.
+    pub(super) async fn end_with(&mut self, error: Vec<u8>) -> AttemptEnd {
+        self.abort_and(AttemptEnd::Reply(error)).await
+    }
+
+    /// Returns the pause before the transaction starts again, because other writes may be in progress.
+    ///
+    /// # Errors
+    /// The rejection of the statement after too many attempts.
+    pub(super) fn pause_after(&mut self, reason: RestartReason) -> Result<Duration, Rejection> {
+        let evaluated = self.job.evaluated.get_mut(self.index);
+        let (attempts, contention_aborts) = evaluated.map_or((MAX_CONFLICTS, 0), |evaluated| {
+            evaluated.attempts += 1;
+            evaluated.contention_aborts += u32::from(reason == RestartReason::SameWrite);
+            (evaluated.attempts, evaluated.contention_aborts)
+        });
+        if attempts >= MAX_CONFLICTS {
+            return Err(Rejection {
+                code: code::WRITE_CONFLICT,
+                reason: format!("{attempts} attempts had write conflicts on the same documents"),
+                hint: "Try again later.".to_owned(),
+            });
+        }
+        let seed = self.port.own_session(|own_session| own_session.id);
+        let pause = match reason {
+            RestartReason::UsedNumber => Duration::ZERO,
+            RestartReason::WriteConflict => random_pause(seed, attempts, attempts.min(MAX_BACKOFF_EXPONENT)),
+            RestartReason::SameWrite => {
+                random_pause(seed, attempts, contention_aborts.min(MAX_CONTENTION_BACKOFF_EXPONENT))
+            }
+        };
+        Ok(self.job.max_time().map_or(pause, |left| pause.min(left)))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Groups: statements that are sent as one command, and their progress.
 
+use crate::document::Document;
 use crate::patterns::StoredKind;
 use crate::rules::RuleId;
 
@@ -53,12 +54,42 @@ impl Group {
     }
 }
 
-/// The result of a statement for documents with one kind of value.
-pub(super) enum CountingResult {
-    /// Continue with the next kind.
-    Continues,
+/// What the reply to a group means.
+pub(super) enum ReplyMeaning<'r> {
+    /// A statement may have failed because of its increment.
+    IncrementFailed(FailedIncrement<'r>),
+    /// The reply does not show which of several upserts matched a document that an earlier send inserted.
+    Undecided,
+    /// The optimistic number of the statement at this position is a duplicate.
+    DuplicateNumber(usize, DuplicateNumber),
+    /// An earlier send of the findAndModify has inserted its document.
+    HasInserted,
+    /// A rule explains this error.
+    Explained(Document<'r>),
+    /// The statement is sent for the next kind of stored value. `matched`: documents of this or an earlier one matched.
+    NextKind { next: StoredKind, matched: bool },
+    /// It must be checked what the filter of this statement matches. The stage is that of the group then.
+    Unmatched(usize, UpsertStage),
+    /// The reply has the results of the group's statements.
+    Done,
+}
+
+/// A statement that may have failed because of its increment.
+pub(super) struct FailedIncrement<'r> {
+    /// Its position in the group.
+    pub(super) position: usize,
+    /// The kind of value that is stored then.
+    pub(super) stored: StoredKind,
+    /// The server's error.
+    pub(super) error: Document<'r>,
+}
+
+/// What follows on a statement for documents with one kind of value.
+pub(super) enum KindEnd {
+    /// The next kind. `matched`: documents of this or an earlier one matched.
+    Next { next: StoredKind, matched: bool },
     /// All kinds are done.
-    Done(Group),
-    /// No document of any kind matched, or the group does not count by kind.
-    Nothing(Group),
+    Done,
+    /// No document of any kind matched. The group continues in this stage.
+    Unmatched(UpsertStage),
 }

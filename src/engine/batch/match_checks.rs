@@ -73,17 +73,8 @@ impl<'f> BatchJob<'f> {
         self.evaluated.get(index).map_or(0, |evaluated| evaluated.statement.source_length())
     }
 
-    /// Takes the reply to statements that can match a document only if they were sent before and inserted it. Returns
-    /// the group if it is of another kind.
-    pub(super) fn take_records(
-        &mut self,
-        group: Group,
-        reply: &Reply<'_>,
-        errors: &[(usize, Document<'_>)],
-    ) -> Option<Group> {
-        if group.stage != UpsertStage::Update || group.statements.len() < 2 {
-            return Some(group);
-        }
+    /// Takes the reply to several statements that can match a document only if they were sent before and inserted it.
+    pub(super) fn decide_each(&mut self, group: Group, reply: &Reply<'_>, errors: &[(usize, Document<'_>)]) {
         let failed = |position: usize| errors.iter().find(|(failed, _)| *failed == position).map(|(_, error)| *error);
         let first_failed = errors.first().map(|(position, _)| *position);
         let mut next = Vec::with_capacity(group.statements.len());
@@ -101,7 +92,6 @@ impl<'f> BatchJob<'f> {
             }
         }
         self.continue_with_all(next);
-        None
     }
 
     /// Checks what the filters of all statements of a group match, and continues with them.

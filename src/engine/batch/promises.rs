@@ -3,8 +3,6 @@
 
 use super::super::batch_evaluation::ComparedFields;
 use super::super::outcome::OutcomeKind;
-use super::super::port::Port;
-use super::BatchJob;
 use super::checked::ReadIn;
 use super::checked_reply::{WrittenDocument, as_client_form};
 use super::ending::Fate;
@@ -18,25 +16,23 @@ use crate::rules::Rule;
 use crate::shell::value_text;
 use crate::text::shorten;
 
-impl<'f> BatchJob<'f> {
+impl<'f> TransactionAttempt<'_, 'f> {
     /// Settles the documents, then asks the promise of each rule for which the statement is not plain, and of all rules for
     /// documents that were settled. Aborts and rejects the statement if one does not hold, or replies that it matches nothing
     /// if the rule makes no error of it. `reply` is the server's to the statement. Returns the settled documents.
     pub(super) async fn keep_promises(
         &mut self,
-        transaction: &mut TransactionAttempt<'f>,
         statement: &Statement<'f>,
         written: &[BeforeAndAfter<'_>],
         reply: &Reply<'_>,
-        port: &Port,
     ) -> AttemptResult<Vec<Vec<u8>>> {
-        let evaluated = self.evaluated.get(transaction.index);
+        let evaluated = self.job.evaluated.get(self.index);
         let reserved = evaluated.map_or(&[][..], |evaluated| &evaluated.numbers_on_insert);
         let reserved = reserved.iter().map(|(rule, number)| (rule.numbers.field(), *number));
         let checked = evaluated.map_or(&[][..], |evaluated| &evaluated.checked).to_vec();
         let beside = evaluated.map_or(&[][..], |evaluated| &evaluated.beside).to_vec();
         let compared = ComparedFields::new(checked.iter().chain(&beside).copied());
-        let facts = Facts::new(statement, compared.context(self.now, &self.batch, statement), reserved);
+        let facts = Facts::new(statement, compared.context(self.job.now, &self.job.batch, statement), reserved);
         let (mut ids, mut changes, mut settling) = (Vec::new(), Vec::new(), None);
         for (before, after) in written {
             let Some(after) = after else { continue };
@@ -52,10 +48,10 @@ impl<'f> BatchJob<'f> {
         let frames = match settling {
             None => Vec::new(),
             Some(rule) => {
-                let update = self.commands(transaction.own).write(statement, "update", "updates", &changes);
-                self.add_writes(transaction, rule, (update, changes.len()), port).await?;
+                let update = self.commands().write(statement, "update", "updates", &changes);
+                self.add_writes(rule, (update, changes.len())).await?;
                 let settled = SelectedDocuments(ids);
-                self.read_documents(transaction, statement, &settled, ReadIn::Transaction, port).await?
+                self.read_documents(statement, &settled, ReadIn::Transaction).await?
             }
         };
         let settled = by_id(&frames);
@@ -69,13 +65,13 @@ impl<'f> BatchJob<'f> {
             if let Some((rule, broken)) = broken {
                 let id = after.or(before).and_then(|document| document.get("_id"));
                 let broken = Broken { rejection: with_id(broken.rejection, id), ..broken };
-                return self.end_broken(transaction, statement, (rule, broken), reply, port).await;
+                return self.end_broken(statement, (rule, broken), reply).await;
             }
         }
         for rule in checked {
             if let Some((collection, statements)) = rule.pattern.writes_beside(written, &facts) {
-                let update = self.commands(transaction.own).update_in(collection, &statements);
-                self.add_writes(transaction, rule, (update, statements.len()), port).await?;
+                let update = self.commands().update_in(collection, &statements);
+                self.add_writes(rule, (update, statements.len())).await?;
             }
         }
         drop(settled);
@@ -85,25 +81,23 @@ impl<'f> BatchJob<'f> {
     /// Returns the reply to a statement with the document as it is after it was settled, if the client asks for that.
     pub(super) async fn with_settled(
         &mut self,
-        transaction: &mut TransactionAttempt<'f>,
         statement: &Statement<'f>,
         frame: Vec<u8>,
         settled: &[Vec<u8>],
-        port: &Port,
     ) -> AttemptResult<Vec<u8>> {
         let returns_new = statement.option("new").and_then(Value::as_flag) == Some(true);
         let id = by_id(settled).into_keys().next().filter(|_| returns_new);
         let Some(id) = id else { return AttemptResult::Continue(frame) };
         let filter = CowDocument::build(|w| w.nested("_id", |w| w.value("$eq", id.as_value())));
-        let fields = self.returned_fields(statement).unwrap_or(Document::EMPTY);
-        let find = self.commands(transaction.own).find(statement, filter.as_document(), 1, fields);
-        let found = self.exchange(transaction, find, port).await;
-        let Some(found) = transaction.accept(&found)? else {
-            return self.take_failure(transaction, SentCommands::Find, found, port).await;
+        let fields = self.job.returned_fields(statement).unwrap_or(Document::EMPTY);
+        let find = self.commands().find(statement, filter.as_document(), 1, fields);
+        let found = self.exchange(find).await;
+        let Some(found) = self.accept(&found)? else {
+            return self.take_failure(SentCommands::Find, found).await;
         };
         let document = found.found().and_then(|documents| documents.first().copied());
         let reply = super::transaction::parse(&frame)?;
-        AttemptResult::Continue(reply.with_body(self.command.message.header.request_id, |w| {
+        AttemptResult::Continue(reply.with_body(self.job.command.message.header.request_id, |w| {
             for element in reply.body.elements() {
                 match document.filter(|_| element.key == b"value") {
                     Some(document) => w.value("value", Value::document(document)),
@@ -115,25 +109,23 @@ impl<'f> BatchJob<'f> {
 
     async fn end_broken<T>(
         &mut self,
-        transaction: &mut TransactionAttempt<'f>,
         statement: &Statement<'f>,
         (rule, Broken { rejection, is_ignored }): (&'f Rule, Broken),
         reply: &Reply<'_>,
-        port: &Port,
     ) -> AttemptResult<T> {
-        let is_own = transaction.own.is_some();
+        let is_own = self.own.is_some();
         // What was read outside is the state before only while the transaction held the documents.
-        if is_own && !matches!(self.abort(transaction, port).await?, Fate::Aborted) {
+        if is_own && !matches!(self.abort().await?, Fate::Aborted) {
             return AttemptResult::Break(AttemptEnd::Again(RestartReason::WriteConflict));
         }
         if !is_ignored || statement.is_multi() || !is_own {
-            return AttemptResult::Break(self.reject(transaction, rule, rejection, port));
+            return AttemptResult::Break(self.reject(rule, rejection));
         }
-        let namespace = self.batch.namespace(statement);
+        let namespace = self.job.batch.namespace(statement);
         let text = (rejection.reason.as_str(), rejection.hint.as_str());
-        port.outcomes(|outcomes| outcomes.settle(rule, namespace, OutcomeKind::NoMatch, text, (1, false)));
+        self.port.outcomes(|outcomes| outcomes.settle(rule, namespace, OutcomeKind::NoMatch, text, (1, false)));
         let nothing = WrittenDocument::NOTHING;
-        let nothing = as_client_form(&self.command, self.batch.form, statement, reply, &nothing, None);
+        let nothing = as_client_form(&self.job.command, self.job.batch.form, statement, reply, &nothing, None);
         AttemptResult::Break(AttemptEnd::Reply(nothing))
     }
 }

@@ -16,6 +16,7 @@ use super::super::port::{CommandPurpose, Flow, Port};
 use super::super::rejection_text::RejectedBy;
 use super::super::server_errors;
 use super::super::step::Step;
+use super::commands::TransactionCommands;
 use super::selected::SelectedDocuments;
 use super::{BatchJob, Group, conflicts, limits};
 use crate::command::{
@@ -27,7 +28,9 @@ use crate::patterns::procedure::{ActionResult, ApplyOnly, NextAction, ProcedureR
 use crate::rules::Rule;
 
 /// One attempt at the transaction of a statement.
-pub(super) struct TransactionAttempt<'f> {
+pub(super) struct TransactionAttempt<'j, 'f> {
+    pub(super) job: &'j mut BatchJob<'f>,
+    pub(super) port: &'j Port,
     pub(super) index: usize,
     /// The statement after all rules, with its numbers; the procedures may narrow it.
     pub(super) statement: Statement<'f>,
@@ -86,7 +89,12 @@ pub(super) enum RestartReason {
     SameWrite,
 }
 
-impl<'f> TransactionAttempt<'f> {
+impl<'f> TransactionAttempt<'_, 'f> {
+    /// The commands of the transaction.
+    pub(super) fn commands(&self) -> TransactionCommands<'_, 'f> {
+        self.job.commands(self.own)
+    }
+
     /// The rule whose procedure is running.
     pub(super) fn rule(&self) -> &'f Rule {
         self.procedure.rule
@@ -132,16 +140,16 @@ impl<'f> BatchJob<'f> {
         piece: Option<&SelectedDocuments>,
         port: &Port,
     ) -> Flow<Option<Vec<u8>>> {
-        while let Some(mut transaction) = self.begin(index, group, port) {
-            transaction.piece = piece.cloned();
+        while let Some(mut attempt) = self.begin(index, group, port) {
+            attempt.piece = piece.cloned();
             // Otherwise its locks would last until the server's timeout if the client disconnects.
-            port.hold_transaction(transaction.own.is_some());
-            let ending = self.attempt(&mut transaction, port).await;
+            port.hold_transaction(attempt.own.is_some());
+            let ending = attempt.run().await;
             port.hold_transaction(false);
             match ending {
                 AttemptEnd::Reply(reply) => return Flow::Continue(Some(reply)),
                 AttemptEnd::Settled => break,
-                AttemptEnd::Again(reason) => match self.pause_after(index, reason, port) {
+                AttemptEnd::Again(reason) => match attempt.pause_after(reason) {
                     Ok(pause) => {
                         let elapsed = port.pause(pause).await;
                         if let Err(error) = self.limit_time(elapsed) {
@@ -149,7 +157,7 @@ impl<'f> BatchJob<'f> {
                         }
                     }
                     Err(rejection) => {
-                        self.reject(&transaction, transaction.rule(), rejection, port);
+                        attempt.reject(attempt.rule(), rejection);
                         break;
                     }
                 },
@@ -159,7 +167,7 @@ impl<'f> BatchJob<'f> {
         Flow::Continue(None)
     }
 
-    fn begin(&self, index: usize, group: &Group, port: &Port) -> Option<TransactionAttempt<'f>> {
+    fn begin<'j>(&'j mut self, index: usize, group: &Group, port: &'j Port) -> Option<TransactionAttempt<'j, 'f>> {
         let mut numbers = group.next_numbers.clone();
         let statement = self.as_sent(index, group, &mut numbers)?.into_owned();
         let procedures = self.evaluated.get(index)?.prerequisites.procedures();
@@ -176,6 +184,8 @@ impl<'f> BatchJob<'f> {
         let own =
             (!in_client_transaction).then(|| port.own_session(|own_session| self.own_transaction(index, own_session)));
         Some(TransactionAttempt {
+            job: self,
+            port,
             index,
             statement,
             procedure,
@@ -187,125 +197,110 @@ impl<'f> BatchJob<'f> {
             in_other_form: false,
         })
     }
+}
 
-    async fn attempt(&mut self, transaction: &mut TransactionAttempt<'f>, port: &Port) -> AttemptEnd {
-        match self.run_procedures(transaction, port).await {
-            AttemptResult::Continue(reply) if transaction.own.is_some() => self.commit(transaction, reply, port).await,
+impl<'f> TransactionAttempt<'_, 'f> {
+    async fn run(&mut self) -> AttemptEnd {
+        match self.run_procedures().await {
+            AttemptResult::Continue(reply) if self.own.is_some() => self.commit(reply).await,
             AttemptResult::Continue(reply) => AttemptEnd::Reply(reply),
             AttemptResult::Break(ending) => ending,
         }
     }
 
     /// Performs the actions of the procedures. Returns the server's reply to the client's statement.
-    async fn run_procedures(
-        &mut self,
-        transaction: &mut TransactionAttempt<'f>,
-        port: &Port,
-    ) -> AttemptResult<Vec<u8>> {
+    async fn run_procedures(&mut self) -> AttemptResult<Vec<u8>> {
         let mut statement_reply = Vec::new();
-        let is_checked = self.is_checked(transaction.index);
-        let mut action = transaction.next(ActionResult::Start { is_checked });
+        let is_checked = self.job.is_checked(self.index);
+        let mut action = self.next(ActionResult::Start { is_checked });
         loop {
-            let (commands, statement) = (self.commands(transaction.own), &transaction.statement);
+            let (commands, statement) = (self.commands(), &self.statement);
             action = match action {
                 NextAction::Select { limit, fields } => {
                     let find = commands.select(statement, limit, fields.as_document());
-                    self.find(transaction, find, port).await?
+                    self.find(find).await?
                 }
                 NextAction::Find { filter, limit, fields } => {
                     let find = commands.find(statement, filter.as_document(), limit, fields.as_document());
-                    self.find(transaction, find, port).await?
+                    self.find(find).await?
                 }
                 NextAction::FindIn { collection, filter, limit, fields } => {
                     let find = commands.find_in(&collection, filter.as_document(), limit, fields.as_document());
-                    self.find(transaction, find, port).await?
+                    self.find(find).await?
                 }
                 NextAction::UpdateIn { collection, statements } => {
                     let update = commands.update_in(&collection, &statements);
-                    self.change(transaction, update, statements.len(), port).await?
+                    self.change(update, statements.len()).await?
                 }
                 NextAction::Update(statements) => {
                     let update = commands.write(statement, "update", "updates", &statements);
-                    self.change(transaction, update, statements.len(), port).await?
+                    self.change(update, statements.len()).await?
                 }
                 NextAction::Delete(statements) => {
                     let delete = commands.write(statement, "delete", "deletes", &statements);
-                    self.change(transaction, delete, statements.len(), port).await?
+                    self.change(delete, statements.len()).await?
                 }
                 NextAction::Apply(operation) => {
                     let narrowed = statement.with(operation);
-                    if let Some((rule, broken)) = self.broken_with_additions(transaction, &narrowed) {
-                        return self.give_up(transaction, rule, broken, port).await;
+                    if let Some((rule, broken)) = self.broken_with_additions(&narrowed) {
+                        return self.give_up(rule, broken).await;
                     }
-                    if transaction.enter() {
-                        transaction.statement = narrowed;
-                        transaction.next(ActionResult::Start { is_checked })
+                    if self.enter() {
+                        self.statement = narrowed;
+                        self.next(ActionResult::Start { is_checked })
                     } else {
                         statement_reply = match is_checked {
-                            true => Box::pin(self.apply_checked(transaction, &narrowed, port)).await?,
-                            false => self.apply(transaction, &narrowed, port).await?,
+                            true => Box::pin(self.apply_checked(&narrowed)).await?,
+                            false => self.apply(&narrowed).await?,
                         };
-                        self.after_statement(transaction, &statement_reply)
+                        self.after_statement(&statement_reply)
                     }
                 }
-                NextAction::Finish if transaction.leave() => self.after_statement(transaction, &statement_reply),
+                NextAction::Finish if self.leave() => self.after_statement(&statement_reply),
                 NextAction::Finish => return AttemptResult::Continue(statement_reply),
                 NextAction::Reject(rejection) => {
-                    return self.give_up(transaction, transaction.rule(), rejection, port).await;
+                    return self.give_up(self.rule(), rejection).await;
                 }
             };
         }
     }
 
     /// Returns the action after the client's statement.
-    fn after_statement(&self, transaction: &mut TransactionAttempt<'f>, reply: &[u8]) -> NextAction<'f> {
-        let reply = transaction.statement.is_upsert().then(|| Reply::parse(reply).ok()).flatten();
-        let inserted = reply.and_then(|reply| merge::upserted_id(&reply, self.batch.form));
-        transaction.next(ActionResult::Applied { inserted: inserted.as_ref().map(OwnedValue::as_value) })
+    fn after_statement(&mut self, reply: &[u8]) -> NextAction<'f> {
+        let reply = self.statement.is_upsert().then(|| Reply::parse(reply).ok()).flatten();
+        let inserted = reply.and_then(|reply| merge::upserted_id(&reply, self.job.batch.form));
+        self.next(ActionResult::Applied { inserted: inserted.as_ref().map(OwnedValue::as_value) })
     }
 
-    async fn find(
-        &mut self,
-        transaction: &mut TransactionAttempt<'f>,
-        find: Vec<u8>,
-        port: &Port,
-    ) -> AttemptResult<NextAction<'f>> {
-        let frame = self.exchange(transaction, find, port).await;
-        let Some(reply) = transaction.accept(&frame)? else {
-            return Box::pin(self.take_failure(transaction, SentCommands::Find, frame, port)).await;
+    async fn find(&mut self, find: Vec<u8>) -> AttemptResult<NextAction<'f>> {
+        let frame = self.exchange(find).await;
+        let Some(reply) = self.accept(&frame)? else {
+            return Box::pin(self.take_failure(SentCommands::Find, frame)).await;
         };
         match reply.found() {
-            Some(documents) => AttemptResult::Continue(transaction.next(ActionResult::Documents(&documents))),
+            Some(documents) => AttemptResult::Continue(self.next(ActionResult::Documents(&documents))),
             None => end("the server's reply to a find cannot be parsed"),
         }
     }
 
     /// Sends the writes that accompany the client's statement.
-    async fn change(
-        &mut self,
-        transaction: &mut TransactionAttempt<'f>,
-        message: Vec<u8>,
-        statements: usize,
-        port: &Port,
-    ) -> AttemptResult<NextAction<'f>> {
-        self.add_writes(transaction, transaction.rule(), (message, statements), port).await?;
-        AttemptResult::Continue(transaction.next(ActionResult::Done))
+    async fn change(&mut self, message: Vec<u8>, statements: usize) -> AttemptResult<NextAction<'f>> {
+        self.add_writes(self.rule(), (message, statements)).await?;
+        AttemptResult::Continue(self.next(ActionResult::Done))
     }
 
     /// Sends writes that a rule adds, if they fit into one command. `message` has that many `statements`.
     pub(super) async fn add_writes(
         &mut self,
-        transaction: &mut TransactionAttempt<'f>,
         rule: &'f Rule,
         (message, statements): (Vec<u8>, usize),
-        port: &Port,
     ) -> AttemptResult {
         if let Some(rejection) = limits::excess_of_writes(&message, statements) {
-            return self.give_up(transaction, rule, rejection, port).await;
+            return self.give_up(rule, rejection).await;
         }
-        let frame = self.exchange(transaction, message, port).await;
-        let Some(reply) = transaction.accept(&frame)? else {
-            return Box::pin(self.take_failure(transaction, SentCommands::Change, frame, port)).await;
+        let frame = self.exchange(message).await;
+        let Some(reply) = self.accept(&frame)? else {
+            return Box::pin(self.take_failure(SentCommands::Change, frame)).await;
         };
         if let Some(error) = reply.write_errors().first() {
             let text = error.value.as_document().and_then(|error| error.get("errmsg")?.as_str());
@@ -317,36 +312,31 @@ impl<'f> BatchJob<'f> {
                     Rejection::new(reason, "Report this to the DBA.")
                 }
             };
-            return self.give_up(transaction, rule, rejection, port).await;
+            return self.give_up(rule, rejection).await;
         }
         AttemptResult::Continue(())
     }
 
     /// Sends the client's statement and returns the reply, unless it changed nothing.
-    pub(super) async fn apply(
-        &mut self,
-        transaction: &mut TransactionAttempt<'f>,
-        statement: &Statement<'f>,
-        port: &Port,
-    ) -> AttemptResult<Vec<u8>> {
+    pub(super) async fn apply(&mut self, statement: &Statement<'f>) -> AttemptResult<Vec<u8>> {
         if let Some(rejection) = limits::excess_of_statement(statement) {
-            return self.give_up(transaction, transaction.rule(), rejection, port).await;
+            return self.give_up(self.rule(), rejection).await;
         }
-        let own = transaction.own;
-        let matches_nothing = transaction.piece.as_ref().is_some_and(|piece| piece.0.is_empty());
-        let forms = if matches_nothing { Vec::new() } else { self.forms_by_kind(transaction.index, statement) };
+        let own = self.own;
+        let matches_nothing = self.piece.as_ref().is_some_and(|piece| piece.0.is_empty());
+        let forms = if matches_nothing { Vec::new() } else { self.job.forms_by_kind(self.index, statement) };
         let mut forms = forms.into_iter();
         let mut form = forms.next();
         let (frame, has_failed) = loop {
-            let options = EncodeOptions { transaction_begun: self.has_begun_transaction(), ordered: false, own };
-            let part = StatementPart { index: transaction.index, statement: form.as_ref().unwrap_or(statement) };
-            let message = self.batch.encode_part(&self.command, &[part], options);
-            let frame = self.exchange(transaction, message, port).await;
-            let Some(reply) = transaction.accept(&frame)? else {
-                return Box::pin(self.take_failure(transaction, SentCommands::Statement, frame, port)).await;
+            let options = EncodeOptions { transaction_begun: self.job.has_begun_transaction(), ordered: false, own };
+            let part = StatementPart { index: self.index, statement: form.as_ref().unwrap_or(statement) };
+            let message = self.job.batch.encode_part(&self.job.command, &[part], options);
+            let frame = self.exchange(message).await;
+            let Some(reply) = self.accept(&frame)? else {
+                return Box::pin(self.take_failure(SentCommands::Statement, frame)).await;
             };
-            let has_failed = !merge::errors_of(&reply, self.batch.form).is_empty();
-            let has_matched = merge::matched(&reply, self.batch.form) > 0;
+            let has_failed = !merge::errors_of(&reply, self.job.batch.form).is_empty();
+            let has_matched = merge::matched(&reply, self.job.batch.form) > 0;
             drop(reply);
             if !has_failed && has_matched {
                 return AttemptResult::Continue(frame);
@@ -361,137 +351,97 @@ impl<'f> BatchJob<'f> {
         // document is in this transaction's snapshot and the statement's filter did not match it. A concurrent upsert
         // would have caused a write conflict instead.
         if !has_failed && own.is_some() {
-            self.abort(transaction, port).await?;
+            self.abort().await?;
         }
         AttemptResult::Break(AttemptEnd::Reply(frame))
     }
 
     /// Sends a command of the transaction.
-    pub(super) async fn exchange(
-        &mut self,
-        transaction: &mut TransactionAttempt<'f>,
-        message: Vec<u8>,
-        port: &Port,
-    ) -> Vec<u8> {
-        match &mut transaction.own {
+    pub(super) async fn exchange(&mut self, message: Vec<u8>) -> Vec<u8> {
+        match &mut self.own {
             Some(own) => own.begun = true,
-            None => self.transaction_begun = true,
+            None => self.job.transaction_begun = true,
         }
         // Only then it may have to be sent again.
-        let copy = if self.merged.has_effect() { message.clone() } else { Vec::new() };
-        self.exchange_part(CommandPurpose::Command, message, || copy.clone(), port).await
+        let copy = if self.job.merged.has_effect() { message.clone() } else { Vec::new() };
+        self.job.exchange_part(CommandPurpose::Command, message, || copy.clone(), self.port).await
     }
 
     /// Takes the error of a command of the transaction.
-    pub(super) async fn take_failure<T>(
-        &mut self,
-        transaction: &mut TransactionAttempt<'f>,
-        sent: SentCommands,
-        frame: Vec<u8>,
-        port: &Port,
-    ) -> AttemptResult<T> {
+    pub(super) async fn take_failure<T>(&mut self, sent: SentCommands, frame: Vec<u8>) -> AttemptResult<T> {
         let reply = parse(&frame)?;
-        AttemptResult::Break(self.ending_of(transaction, sent, &reply, &frame, port).await)
+        AttemptResult::Break(self.ending_of(sent, &reply, &frame).await)
     }
 
-    async fn ending_of(
-        &mut self,
-        transaction: &mut TransactionAttempt<'f>,
-        sent: SentCommands,
-        reply: &Reply<'_>,
-        frame: &[u8],
-        port: &Port,
-    ) -> AttemptEnd {
-        let is_own = transaction.own.is_some();
-        if sent == SentCommands::Find && conflicts::is_unreadable(reply) && self.batch.form != WriteForm::FindAndModify
+    async fn ending_of(&mut self, sent: SentCommands, reply: &Reply<'_>, frame: &[u8]) -> AttemptEnd {
+        let is_own = self.own.is_some();
+        if sent == SentCommands::Find
+            && conflicts::is_unreadable(reply)
+            && self.job.batch.form != WriteForm::FindAndModify
         {
             // An invalid filter is the statement's own error. The server has aborted the client's transaction.
-            self.fail(transaction.index, reply);
-            return if is_own {
-                self.abort_and(transaction, AttemptEnd::Settled, port).await
-            } else {
-                AttemptEnd::Settled
-            };
+            self.job.fail(self.index, reply);
+            return if is_own { self.abort_and(AttemptEnd::Settled).await } else { AttemptEnd::Settled };
         }
         if !is_own {
-            let is_statement = sent == SentCommands::Statement && self.batch.form == WriteForm::FindAndModify;
-            if is_statement && self.is_explained(0, reply.body) {
+            let is_statement = sent == SentCommands::Statement && self.job.batch.form == WriteForm::FindAndModify;
+            if is_statement && self.job.is_explained(0, reply.body) {
                 return AttemptEnd::Reply(frame.to_vec());
             }
-            return AttemptEnd::Last(self.pass_on_error(reply, transaction.answered || self.merged.has_effect()));
+            return AttemptEnd::Last(self.job.pass_on_error(reply, self.answered || self.job.merged.has_effect()));
         }
         match reply.code() {
-            _ if transaction.answered && is_over(reply) => AttemptEnd::Again(RestartReason::SameWrite),
-            Some(code::TRANSACTION_TOO_OLD) => self.end_too_old(transaction, port).await,
+            _ if self.answered && is_over(reply) => AttemptEnd::Again(RestartReason::SameWrite),
+            Some(code::TRANSACTION_TOO_OLD) => self.end_too_old().await,
             // The number was used by an earlier send of the statement.
-            Some(code::CONFLICTING_OPERATION_IN_PROGRESS | code::TRANSACTION_COMMITTED) => {
-                self.abort_earlier(transaction, port).await
-            }
-            _ if server_errors::is_state_change(reply) => self.end_with(transaction, frame.to_vec(), port).await,
+            Some(code::CONFLICTING_OPERATION_IN_PROGRESS | code::TRANSACTION_COMMITTED) => self.abort_earlier().await,
+            _ if server_errors::is_state_change(reply) => self.end_with(frame.to_vec()).await,
             _ if server_errors::has_label(reply, server_errors::TRANSIENT) => {
                 AttemptEnd::Again(RestartReason::WriteConflict)
             }
             Some(code)
-                if self.is_checked(transaction.index)
+                if self.job.is_checked(self.index)
                     && let Some(which) = server_errors::without_transactions(code) =>
             {
-                self.end_without_transaction(transaction, which, port).await
+                self.end_without_transaction(which).await
             }
             // Drivers would report this error as missing support for retryable writes.
             Some(code::ILLEGAL_OPERATION) if sent == SentCommands::Find => {
                 let reason = "it needs a transaction, which only replica sets and sharded clusters support";
                 let rejection = Rejection::new(reason, "Tell the DBA: the rule needs a replica set.");
-                self.reject(transaction, transaction.rule(), rejection, port)
+                self.reject(self.rule(), rejection)
             }
-            _ if sent == SentCommands::Statement && transaction.in_other_form => {
-                self.end_in_own_form(transaction, port).await
-            }
-            _ => self.end_with(transaction, frame.to_vec(), port).await,
+            _ if sent == SentCommands::Statement && self.in_other_form => self.end_in_own_form().await,
+            _ => self.end_with(frame.to_vec()).await,
         }
     }
 
     /// Returns the first rule that the statement keeps, and breaks with the fields that the procedure adds.
-    fn broken_with_additions(
-        &self,
-        transaction: &TransactionAttempt<'f>,
-        applied: &Statement<'_>,
-    ) -> Option<(&'f Rule, Rejection)> {
-        let procedure = &transaction.procedure;
-        let evaluated = self.evaluated.get(transaction.index).filter(|_| procedure.run.adds_fields())?;
+    fn broken_with_additions(&self, applied: &Statement<'_>) -> Option<(&'f Rule, Rejection)> {
+        let procedure = &self.procedure;
+        let evaluated = self.job.evaluated.get(self.index).filter(|_| procedure.run.adds_fields())?;
         let (rule, broken) = evaluated.broken_by(applied)?;
         Some((rule, after_changes_of(procedure.rule, broken)))
     }
 
     /// Rejects the statement for this rule and aborts its transaction.
-    pub(super) async fn give_up<T>(
-        &mut self,
-        transaction: &mut TransactionAttempt<'f>,
-        rule: &'f Rule,
-        rejection: Rejection,
-        port: &Port,
-    ) -> AttemptResult<T> {
-        let ending = self.reject(transaction, rule, rejection, port);
-        AttemptResult::Break(match transaction.own {
-            Some(own) if own.begun => self.abort_and(transaction, ending, port).await,
+    pub(super) async fn give_up<T>(&mut self, rule: &'f Rule, rejection: Rejection) -> AttemptResult<T> {
+        let ending = self.reject(rule, rejection);
+        AttemptResult::Break(match self.own {
+            Some(own) if own.begun => self.abort_and(ending).await,
             _ => ending,
         })
     }
 
     /// Rejects the statement for this rule.
-    pub(super) fn reject(
-        &mut self,
-        transaction: &TransactionAttempt<'f>,
-        rule: &'f Rule,
-        rejection: Rejection,
-        port: &Port,
-    ) -> AttemptEnd {
-        let namespace = self.batch.namespace(&transaction.statement);
+    pub(super) fn reject(&mut self, rule: &'f Rule, rejection: Rejection) -> AttemptEnd {
+        let namespace = self.job.batch.namespace(&self.statement);
         let text = (rejection.reason.as_str(), rejection.hint.as_str());
-        port.outcomes(|outcomes| outcomes.settle(rule, namespace, OutcomeKind::Reject, text, (1, true)));
-        if let Some(evaluated) = self.evaluated.get_mut(transaction.index) {
+        self.port.outcomes(|outcomes| outcomes.settle(rule, namespace, OutcomeKind::Reject, text, (1, true)));
+        if let Some(evaluated) = self.job.evaluated.get_mut(self.index) {
             evaluated.rejected = Some(RejectedBy::new(rule, rejection));
         }
-        self.stopped |= self.stops_on_error();
+        self.job.stopped |= self.job.stops_on_error();
         AttemptEnd::Settled
     }
 }

@@ -1,15 +1,27 @@
 //! Statements that lock a job: claims, and saves of a job by the worker that holds it.
 
+use std::time::Duration;
+
 use super::super::number::Bound;
 use super::super::{Rejection, Verdict};
 use super::{AttemptChange, LOST_CLAIM, NO_JOB, Queue, Target, attempts, lock, upsert_of_a_job};
 use crate::command::{Conditions, Modification, Operation, Update};
-use crate::document::{CowDocument, Document, Kind, OwnedValue, Value, Writer, edit};
+use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, Value, Writer, edit};
 use crate::effect::{Change, PathOverlap, change, touch, touched};
 use crate::patterns::plain::NotPlain;
 
 /// The first plausible time of a lease, in milliseconds since 1970. A smaller number is a time in seconds.
 const FIRST_MILLISECONDS: i64 = 100_000_000_000;
+
+/// Returns what the filter of a claim requires: a job that is free, or whose lease is over, and whose attempts can be counted.
+pub(super) fn conditions(
+    (locked, locked_at, lease): (&Path, &Path, Duration),
+    (attempts, max_attempts): (&Path, Option<i64>),
+) -> Conditions<'static> {
+    let free = CowDocument::build(|w| lock::write_free_or_over(w, locked, locked_at, lease));
+    let countable = CowDocument::build(|w| attempts::write_countable(w, attempts, max_attempts));
+    [free, countable].into_iter().collect()
+}
 
 impl Queue {
     /// Rewrites a claim: it matches a free job, sets the time and increments the attempts.
@@ -59,20 +71,9 @@ impl Queue {
         let filter = update.filter.as_document();
         let filter = CowDocument::build(|w| lock::write_others(w, filter, &self.locked));
         let mut conditions = update.conditions.clone();
-        conditions.extend(self.claim_conditions());
+        conditions.extend(self.claimable.iter().cloned());
         let operation = Operation::Update(Update { filter, conditions, modification, ..update.clone() });
         Ok(Verdict::rewrite_with(operation, NO_JOB))
-    }
-
-    fn claim_conditions<'a>(&self) -> Conditions<'a> {
-        let mut conditions = Conditions::new();
-        conditions.push(CowDocument::build(|w| {
-            lock::write_free_or_over(w, &self.locked, &self.locked_at, self.lease);
-        }));
-        conditions.push(CowDocument::build(|w| {
-            attempts::write_countable(w, &self.attempts, self.max_attempts);
-        }));
-        conditions
     }
 
     /// Returns whether it is a complete claim, as this rule writes it.
@@ -82,7 +83,7 @@ impl Queue {
             _ => attempt == AttemptChange::Next,
         };
         let is_timed = matches!(change(operation, &self.locked_at), Change::Now | Change::Set(_));
-        counts && is_timed && has_all(update, &self.claim_conditions())
+        counts && is_timed && has_all(update, &self.claimable)
     }
 
     /// Returns the part of a claim that writes its fields in a way that this rule cannot replace: only the fields' own paths

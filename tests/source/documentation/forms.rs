@@ -13,6 +13,15 @@ pub(super) struct Form {
     pub(super) varies: String,
 }
 
+/// The topic of the statements that only one pattern's page has.
+const OF_PATTERN: &str = "Statements of this pattern";
+
+impl Form {
+    pub(super) fn is_own(&self) -> bool {
+        self.topic == OF_PATTERN
+    }
+}
+
 /// Operators on fields that no rule names. They change the document of [`STORED`].
 const ELSEWHERE: [(&str, &str); 15] = [
     ("$set", r#"{title: "Emma"}"#),
@@ -151,6 +160,6 @@ pub(super) fn all(fields: &[(String, String)], own: &[String], collection: &str)
         }));
         forms.extend(OF_FIELD.map(|statement| form(&topic, of_field(statement))));
     }
-    forms.extend(own.iter().map(|statement| form("Statements of this pattern", statement.clone())));
+    forms.extend(own.iter().map(|statement| form(OF_PATTERN, statement.clone())));
     forms
 }

@@ -5,7 +5,8 @@
 //! comment may give fields of the rule with a value for each (`field: available = 3`), further statements of the
 //! pattern's applications (`also: updateOne(…)`), and a field whose value changes each time (`varies: no`).
 //!
-//! `stored` then compares the table with a real mongod.
+//! `stored` then compares the table with a real mongod. Statements that are forwarded unchanged are not repeated on every
+//! page: docs/coverage.md lists all of them.
 
 use std::path::{Path, PathBuf};
 
@@ -22,6 +23,12 @@ use super::{blocks, expect, pages};
 const OPENING: &str = "<!-- statements\n";
 const END_OF_OPENING: &str = "-->\n";
 const CLOSING: &str = "<!-- end of statements -->\n";
+
+/// Statements that a page lists although they are forwarded.
+const FEW: usize = 3;
+/// What a page has instead of more.
+const OTHERS: &str = "all others of [these statements](../coverage.md#the-statements-of-the-tables)";
+const OPENING_OF_ALL: &str = "<!-- all statements -->\n";
 
 /// The time of the statements: 2026-01-01T00:00:00Z, as in `docward test`.
 pub(super) const ARRIVAL: i64 = 1_767_225_600_000;
@@ -181,23 +188,27 @@ impl Row {
             Verdict::RejectsStored => "rejects, if the filter matches a document",
             Verdict::Forwards => "forwards",
         };
-        format!("| {} | {does} | {} |\n", self.statements_text(), self.result)
+        let statements = match self.verdict {
+            Verdict::Forwards if self.statements.len() > FEW && !self.statements[0].is_own() => OTHERS.to_owned(),
+            _ => statements_text(&self.statements),
+        };
+        format!("| {statements} | {does} | {} |\n", self.result)
     }
+}
 
-    /// Only the first statement of a class is written in full.
-    fn statements_text(&self) -> String {
-        let mut lines: Vec<String> = Vec::new();
-        let mut class = None;
-        for form in &self.statements {
-            match (lines.last_mut(), form.class) {
-                (Some(line), Some(_)) if form.class == class => line.push_str(&format!(", `{}`", form.varies)),
-                _ => lines.push(format!("`{}`", form.statement)),
-            }
-            class = form.class;
+/// Only the first statement of a class is written in full.
+fn statements_text(statements: &[Form]) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    let mut class = None;
+    for form in statements {
+        match (lines.last_mut(), form.class) {
+            (Some(line), Some(_)) if form.class == class => line.push_str(&format!(", `{}`", form.varies)),
+            _ => lines.push(format!("`{}`", form.statement)),
         }
-        let with_others = |line: &String| line.replacen("`, `", "`, also `", 1);
-        lines.iter().map(with_others).collect::<Vec<_>>().join("<br>")
+        class = form.class;
     }
+    let with_others = |line: &String| line.replacen("`, `", "`, also `", 1);
+    lines.iter().map(with_others).collect::<Vec<_>>().join("<br>")
 }
 
 impl Evaluated {
@@ -286,6 +297,23 @@ pub(super) fn sections() -> Vec<Section> {
 
 fn pattern_pages() -> impl Iterator<Item = PathBuf> {
     pages().into_iter().filter(|page| page.parent().is_some_and(|folder| folder.ends_with("docs/patterns")))
+}
+
+/// All statements of the tables, for a field that a rule names.
+fn all_statements() -> String {
+    let forms = forms::all(&[("field".to_owned(), "3".to_owned())], &[], "c");
+    let topics = forms.chunk_by(|one, next| one.topic == next.topic);
+    topics.map(|forms| format!("{}:\n\n{}\n", forms[0].topic, statements_text(forms))).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn one_page_lists_all_statements_of_the_tables() {
+    let page = pages().into_iter().find(|page| page.ends_with("docs/coverage.md")).unwrap();
+    expect(std::iter::once(page), |_, text| {
+        let (before, rest) = text.split_once(OPENING_OF_ALL).expect(OPENING_OF_ALL);
+        let (_, after) = rest.split_once(CLOSING).expect(CLOSING);
+        format!("{before}{OPENING_OF_ALL}\n{}\n{CLOSING}{after}", all_statements())
+    });
 }
 
 #[test]
