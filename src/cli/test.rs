@@ -14,7 +14,7 @@ use super::difference::difference;
 use super::notices::skipped_rules;
 use super::output::print_line;
 use super::{EXIT_USAGE, Format, load_rules, logging, words};
-use crate::config::{Location, Report, SourceFiles};
+use crate::config::{Code, Diagnostic, Location, Report, SourceFiles};
 use crate::document::CowDocument;
 use crate::engine::{DryRun, DryRunOutcome, Now, OutcomeKind, dry_run};
 use crate::rules::RuleSet;
@@ -97,7 +97,7 @@ fn run_all(paths: &[PathBuf]) -> Result<Vec<Completed>, ExitCode> {
         }
     }
     for file in &tests.files {
-        let rules = load_rules(&rules_of(file, &tests.sources))?;
+        let rules = load_rules(&rules_of(file, &tests.sources).map_err(|report| show(&report))?)?;
         for test in &file.tests {
             ran.push(run_test(test, &rules, None, &tests.sources).map_err(|report| show(&report))?);
         }
@@ -111,12 +111,25 @@ fn show(report: &Report) -> ExitCode {
 }
 
 /// The rules that a test file tests: those it names, or all in its folder.
-fn rules_of(file: &TestFile, sources: &SourceFiles) -> Vec<PathBuf> {
+///
+/// # Errors
+/// It names a file that does not exist.
+fn rules_of(file: &TestFile, sources: &SourceFiles) -> Result<Vec<PathBuf>, Report> {
     let folder = Path::new(sources.name(file.file)).parent().unwrap_or(Path::new(""));
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    match file.rules.is_empty() {
-        true => vec![folder.to_owned()],
-        false => file.rules.iter().map(|path| folder.join(&path.value)).collect(),
+    if file.rules.is_empty() {
+        return Ok(vec![folder.to_owned()]);
+    }
+    let missing = file.rules.iter().filter(|path| !folder.join(&path.value).exists());
+    let missing: Vec<Diagnostic> = missing
+        .map(|path| {
+            let message = format!("there is no file or folder {}", folder.join(&path.value).display());
+            Diagnostic::error(Code::Unreadable, path.span, message)
+        })
+        .collect();
+    match missing.is_empty() {
+        true => Ok(file.rules.iter().map(|path| folder.join(&path.value)).collect()),
+        false => Err(Report::new(missing, sources.clone())),
     }
 }
 

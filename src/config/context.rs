@@ -165,8 +165,14 @@ impl<'a> ReadContext<'a> {
 
     /// Reads `node` as one text or a list of texts, without empty ones and duplicates. Messages call it `what`.
     pub fn texts(&mut self, node: &Node, what: &str) -> Option<Vec<Located<String>>> {
-        let NodeValue::List(items) = &node.value else {
-            return self.text(node, what).map(|text| vec![text]);
+        let items = match &node.value {
+            NodeValue::List(items) => items,
+            NodeValue::Map(_) => {
+                let mistake = wrong_type(node, &format!("{what} must be text or a list of texts"));
+                self.push(mistake.help("write a list: [a, b]"));
+                return None;
+            }
+            _ => return self.text(node, what).map(|text| vec![text]),
         };
         if items.is_empty() {
             let message = format!("{what} must not be an empty list");

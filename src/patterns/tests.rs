@@ -318,6 +318,9 @@ fn invalid_settings_are_errors() {
         check_all(&[one, other], &["R0022 "]);
     }
     check_all(&["bounds: { field: try, min: 0 }", "queue: { lease: 5m }"], &[]);
+    check("frozen: { customer: true }", &["R0011 `frozen` must be text or a list of texts"]);
+    check("history: { into: old, keep: '100' }", &["R0011 `keep` must be a whole number"]);
+    check("sequence: { field: n, counter: c, start: '1' }", &["R0011 `start` must be a whole number"]);
     check("history: {}", &["R0010 `into` is missing", "R0010 `keep` is missing"]);
     check("history: { into: h, keep: 0 }", &["R0013 `keep` must be"]);
     check("history: { into: h, keep: 500ms }", &["R0013 `keep` must be whole seconds"]);

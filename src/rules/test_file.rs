@@ -5,10 +5,12 @@
 use super::envelope::VERSION_KEY;
 use super::rule::RuleTest;
 use super::rule_test;
+use crate::command::may_name_database;
 use crate::config::keys::{Keys, NamedSchema, Setting, TEXT, Text, TextOrList, ValueList, ValueSchema};
 use crate::config::{
     self, Code, Diagnostic, FileId, Located, Node, NodeValue, ReadContext, Report, SourceFile, SourceFiles, Span,
 };
+use crate::shell;
 
 /// A test file.
 pub const TEST_FILE: NamedSchema = NamedSchema {
@@ -83,7 +85,11 @@ fn read_test_file(file: FileId, tree: &Node, sources: &SourceFiles, found: &mut 
     let mut settings = context.map(tree)?.declared(&KEYS);
     settings.get(&VERSION_KEY);
     let rules = settings.get(&RULES).unwrap_or_default();
-    let database = settings.get(&DATABASE).map(|database| database.value);
+    let mut database = settings.get(&DATABASE);
+    if let Some(invalid) = database.take_if(|database| !may_name_database(&database.value)) {
+        settings.context().error(Code::InvalidTest, invalid.span, shell::not_a_database(&invalid.value));
+    }
+    let database = database.map(|database| database.value);
     let tests = rule_test::read_all(&mut settings, &TESTS, database.as_deref(), sources);
     settings.finish();
     Some(TestFile { file, rules, tests })
@@ -115,6 +121,11 @@ mod tests {
             ("", "shop.test.yaml:1:1", "this file has no content"),
             ("version: 1", "shop.test.yaml:1:1", "`tests` is missing"),
             ("version: 2\ntests: []", "shop.test.yaml:1:10", "version 2 of the rule language is not supported"),
+            (
+                "version: 1\ndatabase: a.b\ntests: [{given: db.c.drop(), expect: rejected}]",
+                "shop.test.yaml:2:11",
+                "cannot be the name of a database",
+            ),
             ("version: 1\ntest: []\ntests: []", "shop.test.yaml:2:1", "did you mean `tests`?"),
             (
                 "version: 1\ntests: [{given: db.c.drp(), expect: rejected}]",

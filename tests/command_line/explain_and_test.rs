@@ -298,7 +298,8 @@ fn test_files_use_all_rules_of_their_folder() {
     std::fs::write(folder.path().join("none.test.yaml"), "version: 1\nrules: [other.yaml]\ntests: []\n").unwrap();
     let done = docward(&["test", folder.path().to_str().unwrap()], "");
     assert_eq!(done.status.code(), Some(64));
-    assert!(text(&done.stderr).contains("other.yaml"), "{}", text(&done.stderr));
+    let error = text(&done.stderr);
+    assert!(error.contains("none.test.yaml:2:9") && error.contains("other.yaml"), "{error}");
 }
 
 #[test]

@@ -416,7 +416,9 @@ impl Lab {
             let session = command.get("lsid").cloned();
             let client = &mut self.clients[server];
             let number = server as i64;
-            session.is_some().then(|| command.insert("txnNumber", number));
+            if session.is_some() {
+                command.insert("txnNumber", number);
+            }
             client.command(database.as_str().unwrap(), command);
             if let Some(session) = session {
                 let commit = doc! { "commitTransaction": 1, "lsid": session, "txnNumber": number, "autocommit": false };

@@ -182,7 +182,9 @@ impl ReadValue for FirstNumber {
     type Value = SequenceStart;
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<SequenceStart> {
-        if let NodeValue::Text(word) = &node.value {
+        if let NodeValue::Text(word) = &node.value
+            && word.parse::<f64>().is_err()
+        {
             let word = Located { value: word.clone(), span: node.span };
             return context.word(&word, "`start` as a word", &[(AFTER_MAX, SequenceStart::AfterMax)]);
         }
