@@ -200,7 +200,7 @@ async fn counted(client: &Client, search: &Search) -> Result<Option<i64>, Error>
     let provided = counter.of_provided();
     let find = doc! {"find": &*provided.collection, "filter": {"_id": &*provided.id}, "limit": 1};
     // Without the privilege its user may not know them.
-    let provided = client.database(&provided.database).run_command(find).await.ok();
+    let provided = client.database(&provided.database).run_command(own_reads::of_current(find)).await.ok();
     let provided = provided.and_then(|reply| whole(first_batch(&reply).next()?.get("seq")));
     let seq = seq.max(provided);
     Ok(seq.or((!may_be_missing).then_some(0)))

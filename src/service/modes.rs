@@ -91,7 +91,8 @@ impl StoredOverrides {
 pub async fn load_overrides(service: &MongoService) -> Result<StoredOverrides, String> {
     let (server, modes) = modes(service)?;
     let valid = [doc! {"$match": {"$expr": {"$gt": ["$until", "$$NOW"]}}}, doc! {"$set": {"read_at": "$$NOW"}}];
-    let found: Result<Vec<Document>, Error> = async { modes.aggregate(valid).await?.try_collect().await }.await;
+    let found: Result<Vec<Document>, Error> =
+        async { modes.aggregate(valid).max_time(Duration::ZERO).await?.try_collect().await }.await;
     let found = found.map_err(|error| describe(&server, &error))?;
     let time = found.first().and_then(|stored| stored.get_datetime("read_at").ok());
     Ok(StoredOverrides {

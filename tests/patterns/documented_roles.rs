@@ -47,6 +47,31 @@ const RULES: [(&str, &str); 6] = [
     ("reset-clock", "  - { name: r, namespace: shop.devices, timestamps: { source: at } }\n"),
 ];
 
+/// Options for applications, which the connection string of docward's own user may have too.
+const OPTIONS: &str = "w=1&journal=false&wtimeoutMS=1&readConcernLevel=majority&readPreference=secondaryPreferred";
+
+/// Whether a command of docward's own states what it needs, so that no default of the deployment applies.
+fn states_its_needs(command: &Document) -> bool {
+    let in_transaction = command.contains_key("autocommit");
+    let name = command.keys().next().unwrap().as_str();
+    let concern = |name: &str| command.get_document(name).ok();
+    match name {
+        // The first command of a transaction has its read concern, and the commit its write concern.
+        _ if in_transaction => !command.contains_key("startTransaction") || concern("readConcern").is_some(),
+        // Watches what a majority has, and has no time limit.
+        "aggregate" if command.to_string().contains("$changeStream") => true,
+        "find" | "aggregate" | "count" | "distinct" => {
+            let level = concern("readConcern").and_then(|one| one.get_str("level").ok());
+            level.is_some() && command.get("maxTimeMS").is_some()
+        }
+        "insert" | "update" | "delete" | "findAndModify" | "create" | "createIndexes" | "collMod" => {
+            concern("writeConcern") == Some(&doc! { "w": "majority" })
+        }
+        _ => true,
+    }
+}
+
+/// Also under defaults that are meant for applications.
 #[tokio::test]
 async fn each_pattern_works_with_its_documented_role_alone() {
     let mongod = Mongod::start_with_access_control(Kind::ReplicaSet);
@@ -54,6 +79,13 @@ async fn each_pattern_works_with_its_documented_role_alone() {
     let root = Client::with_uri_str(uri(&mongod.address(), "root")).await.unwrap();
     let (admin, shop) = (root.database("admin"), root.database("shop"));
     let folder = tempfile::tempdir().unwrap();
+    let (read, write) = (doc! { "level": "majority" }, doc! { "w": 1, "wtimeout": 1 });
+    let defaults = doc! { "setDefaultRWConcern": 1, "defaultReadConcern": read, "defaultWriteConcern": write };
+    admin.run_command(defaults).await.unwrap();
+    let profiled = [shop.clone(), root.database("docward")];
+    for database in &profiled {
+        database.run_command(doc! { "profile": 2 }).await.unwrap();
+    }
     for (pattern, rule) in RULES {
         let privileges =
             if matches!(pattern, "optimistic" | "reset-clock") { named(pattern) } else { documented(pattern) };
@@ -62,7 +94,7 @@ async fn each_pattern_works_with_its_documented_role_alone() {
         let user = doc! { "createUser": pattern, "pwd": "secret", "roles": [Bson::from(pattern)] };
         admin.run_command(user).await.unwrap();
         let rules = format!("version: 1\nrules:\n{rule}");
-        let service = uri(&mongod.address(), pattern);
+        let service = format!("{}&{OPTIONS}", uri(&mongod.address(), pattern));
         let upstream = format!("mongodb://{}/?replicaSet=rs0", mongod.address());
         let docward = Docward::before(&upstream).rules(&rules).argument("--service").argument(service.clone()).start();
         let through = Client::with_uri_str(uri(&docward.address(), "root")).await.unwrap().database("shop");
@@ -133,6 +165,18 @@ async fn each_pattern_works_with_its_documented_role_alone() {
                 until("invoices_history", doc! { "_id.revision": 3 }).await;
             }
         }
+        let sent = doc! { "user": format!("{pattern}@admin"), "op": { "$nin": ["update", "remove", "getmore"] } };
+        let mut count = 0;
+        for database in &profiled {
+            let mut sent = database.collection::<Document>("system.profile").find(sent.clone()).await.unwrap();
+            while sent.advance().await.unwrap() {
+                let entry: Document = sent.deserialize_current().unwrap();
+                let command = entry.get_document("command").unwrap();
+                assert!(states_its_needs(command), "{pattern}: {command}");
+                count += 1;
+            }
+        }
+        assert!(count > 0, "{pattern}: the profile has no command of docward's own user");
     }
 }
 

@@ -426,8 +426,8 @@ fn run(
             // A write does not get this code. (The server itself has a find that looks for a retry.)
             let is_query = form == Form::Plain && matches!(part, "find" | "connectionStatus" | "explain");
             assert!(!is_query || reply.get_i32("code").unwrap() != 13435, "{what}: the code of a read: {reply}");
-            // InternalError, and MaxTimeMSExpired of a slow machine.
-            let is_passing = !matches!(reply.get_i32("code").unwrap(), 1 | 50);
+            // InternalError, MaxTimeMSExpired of a slow machine, and that 300 attempts at docward's transaction failed.
+            let is_passing = !matches!(reply.get_i32("code").unwrap(), 1 | 50 | 112);
             assert!(form == Form::Plain || !is_passing || is_retried, "{what}: no driver retries {reply}");
             is_retried
         }

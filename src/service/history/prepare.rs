@@ -54,7 +54,7 @@ pub(in crate::service) fn command(of: &Collection) -> String {
 pub(super) async fn switch_on(client: &Client, rule: &str, history: &History, creates: bool) -> Result<bool, Stop> {
     let of = &history.of;
     let setting = doc! {"enabled": true};
-    let change = match pre_images(client, of).await? {
+    let mut change = match pre_images(client, of).await? {
         PreImages::On => return Ok(true),
         PreImages::Missing if !creates => return Ok(false),
         PreImages::Missing => doc! {"create": &of.name, "changeStreamPreAndPostImages": setting},
@@ -64,6 +64,7 @@ pub(super) async fn switch_on(client: &Client, rule: &str, history: &History, cr
             return Err(Stop::Unsupported(why));
         }
     };
+    change.insert("writeConcern", doc! {"w": "majority"});
     match client.database(&of.database).run_command(change).await {
         Ok(_) => {
             tracing::info!(rule, "switched on pre-images of {of}");
@@ -113,7 +114,7 @@ pub(super) async fn expire(entries: &HistoryEntries<'_>) -> Result<(), Stop> {
     if let Some(seconds) = set.filter(|set| wanted.is_none_or(|wanted| i64::from(wanted) > *set)) {
         mark_expired(entries, seconds).await?;
     }
-    let change = match (wanted, index) {
+    let mut change = match (wanted, index) {
         (None, _) => doc! {"dropIndexes": &into.name, "index": EXPIRY},
         (Some(seconds), Some(_)) => {
             doc! {"collMod": &into.name, "index": {"name": EXPIRY, "expireAfterSeconds": seconds}}
@@ -124,6 +125,7 @@ pub(super) async fn expire(entries: &HistoryEntries<'_>) -> Result<(), Stop> {
         }
     };
     let command = change.keys().next().cloned().unwrap_or_default();
+    change.insert("writeConcern", doc! {"w": "majority"});
     match database.run_command(change).await {
         Err(error) if is_unauthorized(&error) => Err(Stop::Failed(format!(
             "the index {EXPIRY} of {into} does not fit the rule's `keep`, and docward's own user (--service) may not \
