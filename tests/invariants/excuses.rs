@@ -5,7 +5,6 @@ use bson::{Bson, Document};
 use super::case::{Statement, Step, first};
 use super::patterns::Policy;
 use super::rules::Rule;
-use super::show;
 use super::values::{as_number, at};
 
 /// Texts of server errors about invalid statements, or statements that the document does not allow.
@@ -55,8 +54,6 @@ pub(super) fn forgets_modified(rules: &[Rule], step: &Step, first: &Document, ag
 /// A statement has several errors, and docward's form of it has another of them first: the pattern, and the codes
 /// through docward and directly.
 const OTHER_FIRST: &[(&str, (i32, i32), IsAbout)] = &[
-    // Its own `$setOnInsert` or `$set` of a field, and the client's invalid write of an element in it.
-    ("bucket", (40, 2), writes_inside),
     // The condition matches no value that is not a number, and docward reports that the field cannot be incremented.
     ("bounds", (14, 2), |rule, statement| rule.fields().iter().any(|field| statement.names(field))),
     // Its filter finds no bucket with room, so it opens one, and another document has a unique value of the statement.
@@ -69,12 +66,6 @@ const OTHER_FIRST: &[(&str, (i32, i32), IsAbout)] = &[
     ("bucket", (14, DUPLICATE_KEY), |rule, statement| {
         statement.upsert && names_messages(statement) && rule.fields().iter().any(|field| statement.queries(field))
     }),
-    // A claim's own time replaces the client's invalid write of it, and another document has its unique value.
-    ("queue", (DUPLICATE_KEY, 14), |rule, statement| {
-        statement.names(super::generate::UNIQUE) && rule.fields().iter().any(|field| statement.names(field))
-    }),
-    ("queue", (40, 2), writes_inside),
-    ("queue", (40, 54), writes_inside),
     // docward's find reads the filter before the server reads the update or the upsert.
     ("tree", (2, 40), |_, statement| !statement.filter.is_empty()),
     // With the condition the filter matches nothing, so the invalid change is not tried: this is a version conflict.
@@ -87,8 +78,6 @@ const OTHER_FIRST: &[(&str, (i32, i32), IsAbout)] = &[
     ("timestamps", (SEVERAL_VALUES, 53), |_, statement| {
         statement.upsert && names_array(&Bson::Document(statement.filter.clone()), "_id")
     }),
-    // A pipeline that sets `_id` to an equal number of another type: docward's first update has no upsert.
-    ("limits", (66, DUPLICATE_KEY), |_, statement| statement.upsert && statement.is_pipeline()),
 ];
 
 type IsAbout = fn(&Rule, &Statement) -> bool;
@@ -107,12 +96,6 @@ fn names_array(condition: &Bson, field: &str) -> bool {
 /// Whether it writes the array of a bucket.
 fn names_messages(statement: &Statement) -> bool {
     ["messages", "log.messages"].iter().any(|array| statement.names(array))
-}
-
-/// Whether it writes a part of one of the rule's fields, or a field around one.
-fn writes_inside(rule: &Rule, statement: &Statement) -> bool {
-    let written = statement.update.as_ref().map(show::value).unwrap_or_default();
-    rule.fields().iter().any(|field| written.contains(&format!("{field}.")))
 }
 
 /// What the errors of a command may depend on.
