@@ -1,4 +1,4 @@
-//! Each statement of the table as a retryable write that is sent several times. Whoever executes it first, no other send
+//! Each statement of the table as a retryable write that is sent several times. After the first execution, no other send
 //! executes it again.
 
 use std::collections::BTreeMap;

@@ -302,7 +302,7 @@ pub(super) const PROTECTED: &[Protected] = &[
         rejected: &["updateOne({_id: #}, {$set: {'friend.id': 7}, $inc: {n: 1}})"],
     },
     Protected {
-        collection: "guarded",
+        collection: "protected",
         rules: &["deny: { operations: [update, delete], when: { uses: [$where] } }"],
         stored: &["{_id: #}"],
         rejected: &["updateOne({_id: #, $where: 'true'}, {$inc: {n: 1}})", "deleteOne({_id: #, $where: 'true'})"],
