@@ -4,6 +4,7 @@
 //	                             print the same apart from ids and times
 //	scenario rules URI DATABASE   shows docward's rejections and rewriting to an application
 //	scenario load URI DATABASE    works until standard input ends; prints the number of operations and the errors
+//	scenario codes URI DATABASE   runs operations for each line of standard input; prints their errors
 //
 // A step returns a result or an error. Each line of output is Extended JSON with the result and every server reply
 // that the driver received meanwhile.
@@ -44,7 +45,7 @@ type scenario struct {
 
 func main() {
 	if len(os.Args) != 4 {
-		fmt.Fprintln(os.Stderr, "usage: scenario steps|rules|load URI DATABASE")
+		fmt.Fprintln(os.Stderr, "usage: scenario steps|rules|load|codes URI DATABASE")
 		os.Exit(64)
 	}
 	uri, database := os.Args[2], os.Args[3]
@@ -55,6 +56,8 @@ func main() {
 		run(underRules, uri, database)
 	case "load":
 		load(uri, database)
+	case "codes":
+		codes(uri, database)
 	}
 }
 

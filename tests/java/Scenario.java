@@ -26,6 +26,7 @@ import org.bson.json.JsonWriterSettings;
  *                              apart from ids and times
  * Scenario rules URI DATABASE   shows docward's rejections and rewriting to an application
  * Scenario load URI DATABASE    works until standard input ends; prints the number of operations and the errors
+ * Scenario codes URI DATABASE   runs operations for each line of standard input; prints their errors
  * </pre>
  *
  * A step returns a result or an error. Each line of output is Extended JSON with the result and every server reply
@@ -68,7 +69,8 @@ final class Scenario {
             }
             case "rules" -> run(RuleSteps.steps(), uri, database);
             case "load" -> Load.run(uri, database);
-            default -> throw new IllegalArgumentException("steps|rules|load URI DATABASE");
+            case "codes" -> Codes.run(uri, database);
+            default -> throw new IllegalArgumentException("steps|rules|load|codes URI DATABASE");
         }
     }
 

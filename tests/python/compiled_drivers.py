@@ -16,6 +16,7 @@ from pymongo import MongoClient
 
 import servers
 import scenarios
+import test_error_codes
 from pymongo_suite.suite import unrelated_rules
 
 RULES = """
@@ -199,6 +200,24 @@ def test_rejections_and_rewriting(language, mongod, docward_factory):
     assert outcomes["bounds"][-1] == [{"_id": 1, "available": 0}]
     first, second = outcomes["bounds"][:2]
     assert first != second
+
+
+def test_the_text_of_every_code_is_shown(language, mongod):
+    codes = test_error_codes.sent_codes()
+    uri = f"mongodb://{mongod.address}/?replicaSet=rs0&appName=error-codes"
+    command = language.command("codes", uri, "error_codes")
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        with MongoClient(mongod.address, directConnection=True) as client:
+            shown = []
+            for code in codes:
+                test_error_codes.failing(client, code)
+                program.stdin.write(f"{code}\n")
+                program.stdin.flush()
+                for line in (json_util.loads(program.stdout.readline()) for _ in range(4)):
+                    shown.append([code, line["operation"], line["text"], line["seconds"]])
+            client.admin.command("configureFailPoint", "failCommand", mode="off")
+        program.stdin.close()
+    assert not test_error_codes.hidden(shown)
 
 
 def error_of(outcome):

@@ -41,6 +41,17 @@ def sent_codes():
     return [int(code) for name, code in codes.items() if name not in others]
 
 
+def failing(client, code):
+    """Fails each command of the operations with this code, for clients with the application name `error-codes`."""
+    data = {"failCommands": ["insert", "find", "findAndModify"], "errorCode": code, "appName": "error-codes"}
+    client.admin.command({"configureFailPoint": "failCommand", "mode": "alwaysOn", "data": data})
+
+
+def hidden(shown):
+    """The errors without docward's text, and those that the driver retries: [[code, operation, text, seconds], ...]."""
+    return [each for each in shown if TEXT not in each[2] or each[3] > AT_ONCE]
+
+
 def with_pymongo(uri, codes):
     with pymongo.MongoClient(uri) as client:
         things = client.error_codes.things
@@ -50,17 +61,15 @@ def with_pymongo(uri, codes):
             "find": things.find_one,
             "findAndModify": lambda: things.find_one_and_update({"_id": 1}, {"$set": {"a": 1}}),
         }
-        fail = {"configureFailPoint": "failCommand", "mode": "alwaysOn"}
         shown = []
         for code in codes:
-            data = {"failCommands": list(operations), "errorCode": code, "appName": "error-codes"}
-            client.admin.command({**fail, "data": data})
+            failing(client, code)
             for name, operation in operations.items():
                 began = time.monotonic()
                 with pytest.raises(pymongo.errors.PyMongoError) as error:
                     operation()
                 shown.append([code, name, str(error.value), time.monotonic() - began])
-        client.admin.command({**fail, "mode": "off"})
+        client.admin.command("configureFailPoint", "failCommand", mode="off")
         return shown
 
 
@@ -90,5 +99,4 @@ def test_a_driver_shows_the_text_of_every_code(driver, mongod):
     codes = sent_codes()
     shown = driver(f"mongodb://{mongod.address}/?replicaSet=rs0&appName=error-codes", codes)
     assert len(shown) >= 4 * len(codes)
-    hidden = [each for each in shown if TEXT not in each[2] or each[3] > AT_ONCE]
-    assert not hidden
+    assert not hidden(shown)
