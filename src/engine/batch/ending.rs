@@ -238,7 +238,9 @@ impl<'f> TransactionAttempt<'_, 'f> {
         if attempts >= MAX_CONFLICTS {
             return Err(Rejection {
                 code: code::WRITE_CONFLICT,
-                reason: format!("{attempts} attempts had write conflicts on the same documents"),
+                reason: format!(
+                    "{attempts} attempts failed because of other writes to the same documents, or of errors that pass"
+                ),
                 hint: "Try again later.".to_owned(),
             });
         }
