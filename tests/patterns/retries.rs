@@ -90,8 +90,10 @@ fn send_to_both(database: &str, app: Option<&'static str>, sides: [(&str, &Docwa
 #[test]
 fn two_docwards_with_other_modes_carry_a_write_out_once() {
     let database = Mongod::shared().fresh_database();
-    let docward = |mode| Docward::before(&Mongod::shared().uri()).rules(&rules(&database, mode)).admin().start();
-    let (enforce, shadow) = (docward("mode: enforce"), docward("mode: shadow"));
+    let docward = |mode| Docward::before(&Mongod::shared().uri()).rules(&rules(&database, mode)).admin();
+    // Only one of them shares server connections.
+    let enforce = docward("mode: enforce").argument("--pool-size").argument("4").start();
+    let shadow = docward("mode: shadow").without_test_pool().start();
     send_to_both(&database, None, [("shadow", &shadow), ("enforce", &enforce)]);
     send_to_both(&database, None, [("enforce", &enforce), ("shadow", &shadow)]);
     // The table has what it promises; of `tree` and `on_delete` the outcome is another one.
