@@ -120,17 +120,12 @@ fn rules_of(file: &TestFile, sources: &SourceFiles) -> Result<Vec<PathBuf>, Repo
     if file.rules.is_empty() {
         return Ok(vec![folder.to_owned()]);
     }
-    let missing = file.rules.iter().filter(|path| !folder.join(&path.value).exists());
-    let missing: Vec<Diagnostic> = missing
-        .map(|path| {
-            let message = format!("there is no file or folder {}", folder.join(&path.value).display());
-            Diagnostic::error(Code::Unreadable, path.span, message)
-        })
-        .collect();
-    match missing.is_empty() {
-        true => Ok(file.rules.iter().map(|path| folder.join(&path.value)).collect()),
-        false => Err(Report::new(missing, sources.clone())),
-    }
+    let paths: Vec<PathBuf> = file.rules.iter().map(|path| folder.join(&path.value)).collect();
+    let missing = file.rules.iter().zip(&paths).filter(|(_, path)| !path.exists()).map(|(named, path)| {
+        Diagnostic::error(Code::Unreadable, named.span, format!("there is no file or folder {}", path.display()))
+    });
+    let missing: Vec<Diagnostic> = missing.collect();
+    if missing.is_empty() { Ok(paths) } else { Err(Report::new(missing, sources.clone())) }
 }
 
 /// # Errors

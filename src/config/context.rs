@@ -281,7 +281,7 @@ impl<'a> ReadContext<'a> {
     fn wrong_type<T>(&mut self, key: &str, node: &Node, expected: &str) -> Option<T> {
         let mut mistake = wrong_type(node, &format!("`{key}` must be {expected}"));
         match &node.value {
-            NodeValue::Text(text) if text.parse::<f64>().is_ok() || text.parse::<bool>().is_ok() => {
+            NodeValue::Text(text) if node.value.is_quoted_number() || text.parse::<bool>().is_ok() => {
                 mistake = mistake.help("remove the quotes: they make it text");
             }
             NodeValue::Float(number) if number.fract() == 0.0 && number.abs() < 1e15 => {

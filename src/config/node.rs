@@ -49,6 +49,12 @@ pub struct MappingKey {
 }
 
 impl NodeValue {
+    /// Whether it is a number in quotes, which make it text.
+    #[must_use]
+    pub fn is_quoted_number(&self) -> bool {
+        matches!(self, Self::Text(text) if text.parse::<f64>().is_ok())
+    }
+
     /// A description for messages: "the text `merge`", "a list".
     #[must_use]
     pub fn describe(&self) -> String {

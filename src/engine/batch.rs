@@ -341,19 +341,14 @@ impl<'f> BatchJob<'f> {
         let Ok(reply) = Reply::parse(&frame) else {
             return close("the server's reply to a write cannot be parsed");
         };
-        // The whole reply of a findAndModify is that of its statement.
         let is_alone = self.batch.form == WriteForm::FindAndModify;
-        let errors = match reply.is_ok() {
-            true if is_alone => Vec::new(),
-            true => merge::errors_of(&reply, self.batch.form),
-            false if is_alone => vec![(0, reply.body)],
-            false => {
-                self.take_command_error(&group, &reply)?;
-                return Flow::Continue(None);
-            }
-        };
+        if !reply.is_ok() && !is_alone {
+            self.take_command_error(&group, &reply)?;
+            return Flow::Continue(None);
+        }
+        let errors = merge::errors_of(&reply, self.batch.form);
         match self.meaning_of(&group, &reply, &errors) {
-            ReplyMeaning::IncrementFailed(failed) => self.repeat_uncounted(group, failed, &reply),
+            ReplyMeaning::IncrementFailed(failed) => self.repeat_uncounted(group, *failed, &reply),
             ReplyMeaning::Undecided => self.decide_each(group, &reply, &errors),
             ReplyMeaning::DuplicateNumber(position, taken) => {
                 // The statements before it are done; the rest queries the maximum again.
@@ -385,9 +380,14 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Returns what the reply to a group means; an earlier case excludes the later ones.
-    fn meaning_of<'r>(&self, group: &Group, reply: &Reply<'r>, errors: &[(usize, Document<'r>)]) -> ReplyMeaning<'r> {
+    fn meaning_of<'r>(
+        &self,
+        group: &Group,
+        reply: &Reply<'r>,
+        errors: &[(usize, Document<'r>)],
+    ) -> ReplyMeaning<'r, 'f> {
         if let Some(failed) = self.failed_increment(group, errors) {
-            return ReplyMeaning::IncrementFailed(failed);
+            return ReplyMeaning::IncrementFailed(Box::new(failed));
         }
         if group.stage == UpsertStage::Update && group.statements.len() > 1 {
             return ReplyMeaning::Undecided;

@@ -341,8 +341,12 @@ impl MergedResults {
     }
 }
 
-/// Returns the failed statements of a reply: their position in the sent command, and the error.
+/// Returns the failed statements of a reply: their position in the sent command, and the error. The error of a
+/// findAndModify is that of its statement.
 pub(super) fn errors_of<'r>(reply: &Reply<'r>, form: WriteForm) -> Vec<(usize, Document<'r>)> {
+    if form == WriteForm::FindAndModify && !reply.is_ok() {
+        return vec![(0, reply.body)];
+    }
     let (list, key) = match form {
         WriteForm::BulkWrite => (first_batch(reply), "idx"),
         _ => (reply.write_errors(), "index"),

@@ -72,11 +72,7 @@ impl ReadValue for KeepSetting {
     type Value = Keep;
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Keep> {
-        let is_number = match &node.value {
-            NodeValue::Text(text) => text.parse::<f64>().is_ok(),
-            value => matches!(value, NodeValue::Integer(_)),
-        };
-        if is_number {
+        if matches!(node.value, NodeValue::Integer(_)) || node.value.is_quoted_number() {
             return WholeNumber(MOST_REVISIONS).read(context, key, node).map(|number| Keep::Revisions(number.value));
         }
         let is_duration = matches!(&node.value, NodeValue::Text(text) if parse_duration(text).is_some());

@@ -238,11 +238,8 @@ impl<'f> BatchJob<'f> {
         let Ok(reply) = Reply::parse(frame) else { return false };
         let Some(Evaluated { statement, .. }) = self.evaluated.get(index) else { return false };
         let Operation::Update(update) = &statement.operation else { return false };
-        let error = match self.batch.form {
-            WriteForm::FindAndModify => Some(reply.body),
-            form => merge::errors_of(&reply, form).first().map(|(_, error)| *error),
-        };
-        error.is_some_and(|error| merge::is_key_only(error, update.filter.as_document()))
+        let errors = merge::errors_of(&reply, self.batch.form);
+        errors.first().is_some_and(|(_, error)| merge::is_key_only(*error, update.filter.as_document()))
     }
 
     fn collided(&self, index: usize, error: Document<'_>) -> bool {

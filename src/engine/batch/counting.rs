@@ -15,7 +15,7 @@ use crate::engine::evaluation::UncountedStatement;
 use crate::engine::merge;
 use crate::patterns::{Prerequisite, StoredKind};
 
-impl BatchJob<'_> {
+impl<'f> BatchJob<'f> {
     /// Whether the statement is sent once for each kind of stored value.
     pub(super) fn counts_by_kind(&self, index: usize) -> bool {
         let Some(evaluated) =
@@ -77,11 +77,11 @@ impl BatchJob<'_> {
     }
 
     /// Sends a group's statement whose increment failed again, without it, and then the statements after it.
-    pub(super) fn repeat_uncounted(&mut self, group: Group, failed: FailedIncrement<'_>, reply: &Reply<'_>) {
+    pub(super) fn repeat_uncounted(&mut self, group: Group, failed: FailedIncrement<'_, 'f>, reply: &Reply<'_>) {
         let (done, rest) = group.statements.split_at(failed.position);
         self.add_done(reply, done);
         let Some((index, rest)) = rest.split_first() else { return };
-        self.uncount(*index, &failed);
+        self.uncount(*index, failed);
         let again = Group { attempts: group.attempts + 1, ..self.group_alone(*index) };
         let rest = rest.to_vec();
         self.repeat(&rest, Group { attempts: 0, ..group });
@@ -95,7 +95,7 @@ impl BatchJob<'_> {
         &self,
         group: &Group,
         errors: &[(usize, Document<'r>)],
-    ) -> Option<FailedIncrement<'r>> {
+    ) -> Option<FailedIncrement<'r, 'f>> {
         /// Other clients may change the stored value in between, and the error may be the statement's own.
         const MAX_COUNTS: u32 = 4;
         let (position, error) = *errors.first()?;
@@ -111,23 +111,19 @@ impl BatchJob<'_> {
             return None;
         }
         let evaluated = self.evaluated.get(index)?;
-        let incrementing = evaluated.prerequisites.increment()?.pattern.incrementing()?;
-        incrementing.form_for(&evaluated.statement, stored)?;
-        Some(FailedIncrement { position, stored, error })
+        let rule = evaluated.prerequisites.increment()?;
+        let uncounted = rule.pattern.incrementing()?.form_for(&evaluated.statement, stored)?;
+        Some(FailedIncrement { position, rule, uncounted, error })
     }
 
     /// Removes a rule's increment from a statement.
-    fn uncount(&mut self, index: usize, failed: &FailedIncrement<'_>) {
+    fn uncount(&mut self, index: usize, failed: FailedIncrement<'_, 'f>) {
+        let FailedIncrement { rule, uncounted, error, .. } = failed;
         let Some(evaluated) = self.evaluated.get_mut(index) else { return };
-        let Some(rule) = evaluated.prerequisites.increment() else { return };
-        let incrementing = rule.pattern.incrementing();
-        let Some(operation) = incrementing.and_then(|one| one.form_for(&evaluated.statement, failed.stored)) else {
-            return;
-        };
         evaluated.prerequisites.drop_increment();
-        let uncounted = evaluated.statement.with(operation);
+        let uncounted = evaluated.statement.with(uncounted);
         let counted = std::mem::replace(&mut evaluated.statement, uncounted).operation;
-        let error = Some(CowDocument::from_writer(failed.error.as_bytes().to_vec()));
+        let error = Some(CowDocument::from_writer(error.as_bytes().to_vec()));
         evaluated.uncounted = Some(Box::new(UncountedStatement { rule, counted, error }));
     }
 

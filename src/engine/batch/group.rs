@@ -1,8 +1,9 @@
 //! Groups: statements that are sent as one command, and their progress.
 
+use crate::command::Operation;
 use crate::document::Document;
 use crate::patterns::StoredKind;
-use crate::rules::RuleId;
+use crate::rules::{Rule, RuleId};
 
 /// A number of an optimistic sequence that the server reported as a duplicate.
 pub(super) type DuplicateNumber = (RuleId, i64);
@@ -55,9 +56,9 @@ impl Group {
 }
 
 /// What the reply to a group means.
-pub(super) enum ReplyMeaning<'r> {
+pub(super) enum ReplyMeaning<'r, 'f> {
     /// A statement may have failed because of its increment.
-    IncrementFailed(FailedIncrement<'r>),
+    IncrementFailed(Box<FailedIncrement<'r, 'f>>),
     /// The reply does not show which of several upserts matched a document that an earlier send inserted.
     Undecided,
     /// The optimistic number of the statement at this position is a duplicate.
@@ -75,11 +76,12 @@ pub(super) enum ReplyMeaning<'r> {
 }
 
 /// A statement that may have failed because of its increment.
-pub(super) struct FailedIncrement<'r> {
+pub(super) struct FailedIncrement<'r, 'f> {
     /// Its position in the group.
     pub(super) position: usize,
-    /// The kind of value that is stored then.
-    pub(super) stored: StoredKind,
+    pub(super) rule: &'f Rule,
+    /// The statement for the value that is stored then.
+    pub(super) uncounted: Operation<'f>,
     /// The server's error.
     pub(super) error: Document<'r>,
 }

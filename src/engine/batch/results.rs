@@ -90,16 +90,11 @@ impl<'f> BatchJob<'f> {
     /// Takes the results of a reply in which a rule explains an error. Returns false if there is none.
     fn take_explained(&mut self, reply: &Reply<'_>, statements: &[usize]) -> bool {
         let form = self.batch.form;
-        if form == WriteForm::FindAndModify {
-            let explained = !reply.is_ok() && self.is_explained(0, reply.body);
-            if explained {
-                self.merged.add_error(reply.body);
-            }
-            return explained;
-        }
         let explained = merge::errors_of(reply, form).iter().any(|(index, error)| self.is_explained(*index, *error));
-        if explained {
-            self.merged.add(reply, form, statements);
+        match form {
+            _ if !explained => {}
+            WriteForm::FindAndModify => self.merged.add_error(reply.body),
+            _ => self.merged.add(reply, form, statements),
         }
         explained
     }

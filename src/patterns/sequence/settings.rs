@@ -183,7 +183,7 @@ impl ReadValue for FirstNumber {
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<SequenceStart> {
         if let NodeValue::Text(word) = &node.value
-            && word.parse::<f64>().is_err()
+            && !node.value.is_quoted_number()
         {
             let word = Located { value: word.clone(), span: node.span };
             return context.word(&word, "`start` as a word", &[(AFTER_MAX, SequenceStart::AfterMax)]);
