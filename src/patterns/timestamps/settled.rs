@@ -143,6 +143,8 @@ impl Timestamps {
                 let of_write = |path: &Path| match (replacement, touches) {
                     (Some(document), _) => path.lookup(document.as_document()),
                     (None, Some(touches)) => set_value(&touches.paths, path),
+                    // What a pipeline inserts is a document that names its time.
+                    (None, None) if before.is_none() => path.lookup(after),
                     (None, None) => PathLookup::Missing,
                 };
                 self.source_time(&facts.context, newest, of_write)?

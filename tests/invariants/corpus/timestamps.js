@@ -139,6 +139,25 @@
   }],
 },
 {
+  name: "timestamps: without_source: pass, and a pipeline inserts the time, with a filter that is not plain",
+  must: "the timestamp is stored",
+  rules: ["timestamps: { source: at, fields: [a, b], without_source: pass }"],
+  stored: [],
+  steps: [{
+    command: {
+      update: "c",
+      updates: [{q: {$and: [{_id: 1}, {$or: [{}]}]}, u: [{$set: {b: 3, at: new Date(1000000000000)}}], upsert: true}],
+    },
+    reply: {n: 1, upserted: [{index: 0, _id: 1}], nModified: 0, ok: 1},
+  }],
+  after: [{
+    _id: 1,
+    b: 3,
+    at: new Date(1000000000000),
+    last_modified: {at: new Date(1000000000000), b: new Date(1000000000000)},
+  }],
+},
+{
   name: "timestamps: per document, a replacing upsert whose filter has a field twice",
   must: "it is inserted, as by mongod",
   rules: ["timestamps: { source: at, per: document }"],
