@@ -243,7 +243,11 @@ impl ResponseData {
             WorkerState::Works { lag } => Some(([("rule", worker.rule.as_str())], lag.as_secs_f64())),
             WorkerState::Waits | WorkerState::Fails(_) => None,
         });
-        metrics.seconds("worker_lag", "Time since the last change that the worker has processed", lag)?;
+        metrics.seconds(
+            "worker_lag",
+            "Time since the last processed change, or since the worker last saw that there is none",
+            lag,
+        )?;
         let by_rule = |value: fn(&WorkerStatus) -> u64| {
             workers.iter().map(move |worker| ([("rule", worker.rule.as_str())], value(worker)))
         };

@@ -338,10 +338,10 @@ impl<'r> TrafficEvaluation<'r> {
             ReportedOutcome::Rewrite => match matched {
                 Matched::Not(reported, reason) => (reported, reason),
                 Matched::Yes | Matched::Unknown | Matched::Unconditional => {
-                    (ReportedOutcome::Rewrite, outcome.reason.as_str())
+                    (ReportedOutcome::Rewrite, &*outcome.reason)
                 }
             },
-            reported => (reported, outcome.reason.as_str()),
+            reported => (reported, &*outcome.reason),
         };
         if let Some(known) = self.known.get_mut(rule.id.index()) {
             let is_rewritten = reported == ReportedOutcome::Rewrite;

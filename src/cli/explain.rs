@@ -298,7 +298,7 @@ fn outcome_text(outcome: &RuleOutcome, rules: &RuleSet) -> String {
             writeln!(out, "  {label}: {}", text.trim_end()).unwrap_or_default();
         }
     };
-    line("reason", words::reason(outcome, rules));
+    line("reason", &outcome.reason);
     line("why", rule.why.as_deref().unwrap_or_default());
     line("what to do", hint);
     line("at", &rule.location.to_string());
@@ -319,7 +319,7 @@ impl Serialize for Explanation<'_> {
         let mut result = serializer.serialize_map(None)?;
         result.serialize_entry("verdict", &verdict)?;
         let outcomes = || commands.iter().flat_map(|one| &one.dry_run.outcomes);
-        result.serialize_entry("rules", &SerializedList(|| outcomes().map(|one| words::rule_json(one, rules))))?;
+        result.serialize_entry("rules", &SerializedList(|| outcomes().map(|one| words::rule_json(one))))?;
         let sent: Vec<CowDocument<'static>> = commands.iter().flat_map(|one| one.sent().iter().cloned()).collect();
         result.serialize_entry("shell", &(!sent.is_empty()).then(|| words::shell(&sent, database)))?;
         let differences: Vec<String> =
@@ -338,8 +338,7 @@ impl Serialize for Explanation<'_> {
         let enforced = || commands.iter().filter_map(|one| one.enforced_json(database));
         result.serialize_entry("enforced", &SerializedList(enforced))?;
         let statements = || commands.iter().flat_map(|one| self.statements(one));
-        result
-            .serialize_entry("statements", &SerializedList(|| statements().map(|one| statement_json(&one, rules))))?;
+        result.serialize_entry("statements", &SerializedList(|| statements().map(|one| statement_json(&one))))?;
         let notes = || commands.iter().flat_map(|one| one.notes(rules, database));
         result.serialize_entry("notes", &SerializedList(notes))?;
         result.end()
@@ -355,7 +354,7 @@ impl<T: Serialize, I: Iterator<Item = T>, F: Fn() -> I> Serialize for Serialized
     }
 }
 
-fn statement_json(statement: &DryRun, rules: &RuleSet) -> serde_json::Value {
-    let rules: Vec<serde_json::Value> = statement.outcomes.iter().map(|one| words::rule_json(one, rules)).collect();
+fn statement_json(statement: &DryRun) -> serde_json::Value {
+    let rules: Vec<serde_json::Value> = statement.outcomes.iter().map(|one| words::rule_json(one)).collect();
     json!({"verdict": words::verdict(&statement.outcome), "rules": rules})
 }

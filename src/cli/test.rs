@@ -202,7 +202,7 @@ impl TestRun<'_> {
     /// Why a statement is checked, if one is.
     fn checked(&self) -> Option<&str> {
         let outcomes = self.dry_runs.iter().flat_map(|one| &one.outcomes);
-        outcomes.filter(|one| one.kind == OutcomeKind::Check).map(|one| one.reason.as_str()).next()
+        outcomes.filter(|one| one.kind == OutcomeKind::Check).map(|one| &*one.reason).next()
     }
 
     fn sent(&self) -> Vec<CowDocument<'static>> {

@@ -71,24 +71,14 @@ pub(super) fn effect(kind: OutcomeKind) -> &'static str {
     }
 }
 
-/// Why a rule rejects the command, or how it rewrites it.
-pub(super) fn reason<'o>(outcome: &'o RuleOutcome, rules: &RuleSet) -> &'o str {
-    match outcome.kind {
-        OutcomeKind::Rewrite | OutcomeKind::ExceptRewrite | OutcomeKind::ShadowRewrite => {
-            rules.rule(outcome.rule).properties.rewriting
-        }
-        _ => &outcome.reason,
-    }
-}
-
 /// `{name, pattern, outcome, reason, hint}`
-pub(super) fn rule_json(outcome: &RuleOutcome, rules: &RuleSet) -> serde_json::Value {
+pub(super) fn rule_json(outcome: &RuleOutcome) -> serde_json::Value {
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     json!({
         "name": &*outcome.rule_name,
         "pattern": outcome.pattern,
         "outcome": outcome.kind.as_str(),
-        "reason": text(reason(outcome, rules)),
+        "reason": text(&outcome.reason),
         "hint": text(&outcome.hint),
     })
 }

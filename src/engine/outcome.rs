@@ -1,5 +1,6 @@
 //! Outcomes of rules for one message, for logs and counters.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -72,6 +73,10 @@ impl OutcomeKind {
         matches!(self, Self::ShadowRewrite | Self::ShadowReject | Self::ShadowCheck)
     }
 
+    const fn is_rewrite(self) -> bool {
+        matches!(self, Self::Rewrite | Self::ExceptRewrite | Self::ShadowRewrite)
+    }
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Rewrite => "rewrite",
@@ -101,8 +106,8 @@ pub struct RuleOutcome {
     /// "database.collection"
     pub namespace: String,
     pub kind: OutcomeKind,
-    /// Why the rule rejected the first of them; empty for rewrites.
-    pub reason: String,
+    /// Why the rule rejected the first of them; how it rewrites.
+    pub reason: Cow<'static, str>,
     /// What to do instead; empty for rewrites.
     pub hint: String,
     /// The number of statements.
@@ -161,7 +166,10 @@ impl RuleOutcomes {
                     pattern: rule.pattern.name(),
                     namespace: name,
                     kind,
-                    reason: reason.to_owned(),
+                    reason: match kind.is_rewrite() {
+                        true => Cow::Borrowed(rule.properties.rewriting),
+                        false => Cow::Owned(reason.to_owned()),
+                    },
                     hint: hint.to_owned(),
                     statements,
                     open: 0,

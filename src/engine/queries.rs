@@ -248,7 +248,7 @@ mod tests {
         let outcomes_of = |command: bson::Document| match admit(&frame(&command), &rules(), "here:1") {
             QueryAdmission::Rejected(QueryRejection { outcomes, .. }) => {
                 let parts =
-                    |of: &RuleOutcome| (of.rule_name.to_string(), of.kind, of.namespace.clone(), of.reason.clone());
+                    |of: &RuleOutcome| (of.rule_name.to_string(), of.kind, of.namespace.clone(), of.reason.to_string());
                 outcomes.iter().map(parts).collect::<Vec<_>>()
             }
             other => panic!("{other:?}"),

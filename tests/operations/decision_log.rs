@@ -54,6 +54,16 @@ fn json_lines_have_every_field_and_escape_client_text() {
 }
 
 #[test]
+fn a_rewrite_in_shadow_mode_has_a_reason() {
+    let rules = "version: 1\nrules:\n  - { name: whole, namespace: '*.orders', mode: shadow, replacement: { policy: merge } }\n";
+    let docward = Docward::before(&Mongod::shared().uri()).rules(rules).start();
+    let update = doc! { "update": "orders", "updates": [{ "q": { "_id": 1 }, "u": { "a": 1 } }] };
+    Client::connect(&docward.address()).command("logged", update);
+    let line = docward.wait_for_log("rule matched");
+    assert!(line.contains("shadow-rewrite") && !line.contains("reason=\"\""), "{line}");
+}
+
+#[test]
 fn rust_log_chooses_levels_and_modules() {
     let docward = docward().environment("RUST_LOG", "warn,docward::proxy::listening::admission=debug").start();
     provoke(&docward, "billing");

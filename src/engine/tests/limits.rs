@@ -134,7 +134,7 @@ fn a_read_without_room_for_the_rules_field_is_forwarded_with_a_warning() {
     let mut plan = Plan::new(&long, &rules, NOW);
     let step = plan.next(Input::Start, &mut client_state());
     assert!(matches!(step, Step::ForwardOriginal { expects_reply: true }), "{step:?}");
-    let outcomes: Vec<_> = plan.take_outcomes().into_iter().map(|one| (one.kind, one.reason)).collect();
+    let outcomes: Vec<_> = plan.take_outcomes().into_iter().map(|one| (one.kind, one.reason.into_owned())).collect();
     let reason = "the command has no room for the field 'maxTimeMS' that the rule adds".to_owned();
     assert_eq!(outcomes, [(OutcomeKind::Warn, reason)]);
     assert!(matches!(first_step(&rules, &find(limit - 1000)), Step::Forward { .. }));

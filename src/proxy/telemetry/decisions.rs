@@ -83,7 +83,7 @@ impl Decision {
             command,
             rule: outcome.rule_name.to_string(),
             namespace: outcome.namespace,
-            reason: outcome.reason,
+            reason: outcome.reason.into_owned(),
             hint: outcome.hint,
             app: client_state.app_name().map(str::to_owned),
             users: client_state.users.as_ref().map(named),

@@ -106,7 +106,7 @@ impl OpenSpan {
             rule: outcome.rule_name.to_string(),
             outcome: outcome.kind.as_str(),
             namespace: outcome.namespace.clone(),
-            reason: outcome.reason.clone(),
+            reason: outcome.reason.to_string(),
             rejects: matches!(outcome.kind, OutcomeKind::Reject | OutcomeKind::Conflict),
         }));
     }

@@ -266,7 +266,7 @@ impl Evaluated {
         let rejected = rejected.unwrap();
         let rejecting = rejected.outcomes.iter().find(|outcome| outcome.kind == OutcomeKind::Reject);
         let text = match (rejecting, &rejected.outcome) {
-            (Some(outcome), _) => outcome.reason.clone(),
+            (Some(outcome), _) => outcome.reason.to_string(),
             (None, DryRunOutcome::Rejected { message, .. }) => message.clone(),
             (None, _) => String::new(),
         };
