@@ -82,7 +82,7 @@ fn read_objects(bytes: &[u8], out: &mut Vec<RecordedCommand>) {
         };
         assert!(!matches!(read, Err(Unreadable(words)) if words.is_empty()));
         let servers = log::servers(&object);
-        assert!(servers.iter().all(|server| !server.is_empty()));
+        assert!(servers.own.iter().chain(&servers.members).all(|server| !server.is_empty()));
     }
     reader.finish(out);
 }

@@ -461,20 +461,29 @@ pub(super) fn milliseconds(text: &str) -> Option<i64> {
     bson::DateTime::parse_rfc3339_str(text).ok().map(bson::DateTime::timestamp_millis)
 }
 
-/// The servers that a line about the start of mongod or the configuration of its replica set names, as `host:port`.
+/// The servers that a line of a log names, as `host:port`.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct LogServers {
+    /// The server that writes the log; in lines about its start and about the rotation of the log.
+    pub own: Option<String>,
+    /// The members of its replica set, in lines about a new configuration.
+    pub members: Vec<String>,
+}
+
+/// The servers that a line about the start of mongod or the configuration of its replica set names.
 #[must_use]
-pub fn servers(line: &[u8]) -> Vec<String> {
+pub fn servers(line: &[u8]) -> LogServers {
     const IDS: [&[u8]; 3] = [b"MongoDB starting", b"Process Details", b"New replica set config in use"];
     if !IDS.iter().any(|id| memmem::find(line, id).is_some()) {
-        return Vec::new();
+        return LogServers::default();
     }
     let line: serde_json::Value = serde_json::from_slice(line).unwrap_or_default();
     let text =
         |value: &serde_json::Value, name: &str| value.get(name).and_then(|host| host.as_str().map(str::to_owned));
-    let Some(attr) = line.get("attr") else { return Vec::new() };
+    let Some(attr) = line.get("attr") else { return LogServers::default() };
     // Process Details has the port as a text.
     let port = text(attr, "port").or_else(|| attr.get("port")?.as_u64().map(|port| port.to_string()));
-    let started = text(attr, "host").zip(port).map(|(host, port)| format!("{host}:{port}"));
+    let own = text(attr, "host").zip(port).map(|(host, port)| format!("{host}:{port}"));
     let members = line.pointer("/attr/config/members").and_then(serde_json::Value::as_array);
-    started.into_iter().chain(members.into_iter().flatten().filter_map(|member| text(member, "host"))).collect()
+    LogServers { own, members: members.into_iter().flatten().filter_map(|member| text(member, "host")).collect() }
 }

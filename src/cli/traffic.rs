@@ -7,7 +7,7 @@
 pub(super) mod entries;
 
 use std::cell::Cell;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
@@ -66,6 +66,7 @@ struct EntryCounts {
 /// # Errors
 /// A file cannot be opened or read, its kind is unknown, or nothing in it can be read.
 pub(super) fn read_files<W: TrafficConsumer>(files: &[PathBuf], consumer: W) -> Result<(W, Vec<TrafficFile>)> {
+    check_distinct(files)?;
     let progress = progress(files)?;
     let (consumer, counts, mut sources) = std::thread::scope(|scope| {
         let mut unread = Vec::new();
@@ -94,6 +95,19 @@ pub(super) fn read_files<W: TrafficConsumer>(files: &[PathBuf], consumer: W) -> 
         source.note = order.or(source.note.take()).or(first);
     }
     Ok((consumer, sources))
+}
+
+/// Checks that no file is given twice.
+///
+/// # Errors
+/// One is, or does not exist.
+pub(super) fn check_distinct(files: &[PathBuf]) -> Result<()> {
+    let mut known = HashSet::new();
+    for path in files {
+        let is_new = known.insert(path.canonicalize().with_context(|| path.display().to_string())?);
+        anyhow::ensure!(is_new, "{} is given twice, and its statements would count twice", path.display());
+    }
+    Ok(())
 }
 
 /// A progress bar, visible only on a terminal.

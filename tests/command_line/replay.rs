@@ -377,6 +377,33 @@ fn a_log_is_played_as_far_as_it_contains_commands() {
 }
 
 #[test]
+fn rotated_logs_of_one_server_must_be_joined() {
+    let recorded = Mongod::start_with(Kind::ReplicaSet, &["--slowms", "0"]);
+    let update = doc! {"update": "orders", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"n": 1}}}]};
+    recorded.command("shop", update.clone());
+    let log = recorded.log_file();
+    let folder = tempfile::tempdir().unwrap();
+    let (first, joined) = (folder.path().join("first.log"), folder.path().join("joined.log"));
+    std::fs::copy(&log, &first).unwrap();
+    // Rotated, so that it begins with the details of the process.
+    recorded.command("admin", doc! {"logRotate": 1});
+    recorded.command("shop", update);
+    let second = std::fs::read(&log).unwrap();
+    std::fs::write(&joined, [std::fs::read(&first).unwrap(), second].concat()).unwrap();
+    let target = Mongod::start(Kind::ReplicaSet);
+    for (files, words) in [
+        ([&first, &log], "are logs of one server"),
+        ([&log, &first], "are logs of one server"),
+        ([&first, &first], "is given twice"),
+    ] {
+        let files = files.map(|file| file.to_str().unwrap());
+        let done = docward(&["replay", files[0], files[1], "--to", &direct(&target.address())]);
+        assert!(done.status.code() == Some(1) && text(&done).contains(words), "{}", text(&done));
+    }
+    replay(&[&joined], &target.uri(), &["--speed", "max"], 0);
+}
+
+#[test]
 fn a_log_is_not_played_to_the_deployment_that_wrote_it() {
     let folder = tempfile::tempdir().unwrap();
     for kind in [Kind::Standalone, Kind::ReplicaSet] {

@@ -136,7 +136,9 @@ fn a_log_names_its_server() {
     for (line, expected) in
         [(starting, &["db1:27018"][..]), (rotated, &["db1:27018"]), (config, &["a:1", "b:2"]), (other, &[])]
     {
-        assert_eq!(super::log::servers(line.as_bytes()), expected, "{line}");
+        let super::log::LogServers { own, members } = super::log::servers(line.as_bytes());
+        let named: Vec<String> = own.into_iter().chain(members).collect();
+        assert_eq!(named, expected, "{line}");
     }
 }
 

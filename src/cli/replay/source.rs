@@ -1,17 +1,18 @@
 //! The commands of several files in the order of their times. Each file has a thread that reads it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::audit::capture::Record;
-use crate::audit::log::LogReader;
+use crate::audit::log::{LogReader, LogServers};
 use crate::audit::report::TrafficFile;
 use crate::audit::{
     RecordedCommand, RecordedContent, RepeatedStatements, ReplySummary, TimeOrder, Unreadable, log, profile,
 };
+use crate::cli::traffic::check_distinct;
 use crate::cli::traffic::entries::{CaptureDamage, EntryKind, TrafficEntries};
 use crate::command::{CommandClass, Namespace};
 use crate::document::{CowDocument, Document};
@@ -39,6 +40,8 @@ struct FileEnd {
     names_servers: bool,
     /// The names are those by which the servers call themselves in their log.
     is_log: bool,
+    /// The servers that wrote the log.
+    writers: BTreeSet<String>,
     /// See [`TrafficFile::flaws`].
     flaws: String,
 }
@@ -69,6 +72,10 @@ pub(super) struct ActionReader {
     recorded: Recorded,
     deployment: RecordedDeployment,
     flaws: Vec<String>,
+    /// The servers that wrote logs, each with the file.
+    writers: HashMap<String, String>,
+    /// Two files are logs of one server.
+    divided: Option<String>,
 }
 
 /// The deployment that was recorded, as far as the files show it.
@@ -87,6 +94,7 @@ impl ActionReader {
     /// # Errors
     /// A file cannot be opened, or its kind is unknown.
     pub(super) async fn open(files: &[PathBuf], ends: HashMap<u64, u64>) -> Result<Self> {
+        check_distinct(files)?;
         let mut feeds = Vec::new();
         for (number, path) in files.iter().enumerate() {
             let (sender, entries) = channel(WAITING);
@@ -113,6 +121,8 @@ impl ActionReader {
             recorded: Recorded::default(),
             deployment: RecordedDeployment::default(),
             flaws: Vec::new(),
+            writers: HashMap::new(),
+            divided: None,
         })
     }
 
@@ -153,7 +163,16 @@ impl ActionReader {
             RecordedEntry::UnknownStatements { stream, .. } => _ = self.planner.unknown_statements(stream),
             RecordedEntry::WithoutTime => self.planner.without_time(),
             RecordedEntry::Servers(servers) => self.deployment.servers.extend(servers),
-            RecordedEntry::End(FileEnd { name, names_servers, is_log, flaws }) => {
+            RecordedEntry::End(FileEnd { name, names_servers, is_log, writers, flaws }) => {
+                for server in writers {
+                    if let Some(other) = self.writers.insert(server.clone(), name.clone()) {
+                        let text = format!(
+                            "{other} and {name} are logs of one server ({server}): join them into one file, the oldest \
+                             first, because a connection or a statement can be in both"
+                        );
+                        self.divided.get_or_insert(text);
+                    }
+                }
                 self.flaws.extend((!flaws.is_empty()).then(|| format!("{name}: {flaws}")));
                 self.deployment.has_log_names |= is_log && names_servers;
                 self.deployment.unnamed.extend((!names_servers).then_some(name));
@@ -165,10 +184,13 @@ impl ActionReader {
     /// Reads everything.
     ///
     /// # Errors
-    /// As [`Self::next`].
+    /// As [`Self::next`]; or two files are logs of one server.
     pub(super) async fn survey(mut self) -> Result<Self> {
         while self.next().await?.is_some() {}
-        Ok(self)
+        match self.divided.take() {
+            Some(divided) => Err(anyhow!(divided)),
+            None => Ok(self),
+        }
     }
 
     pub(super) fn planner(&self) -> &ReplayPlanner {
@@ -207,6 +229,7 @@ fn read_entries(path: &Path, number: u64, mut order: TimeOrder, out: &Sender<Res
     // `is_partly_unnamed`: a command came before the names of servers, or from a profile, which has none. The file may be
     // joined from several.
     let (mut names_servers, mut is_log, mut is_partly_unnamed) = (false, false, false);
+    let mut writers = BTreeSet::new();
     // Connections of different servers may have the same number.
     let stream_of = |connection: u64| connection ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let give = |due: &mut Vec<RecordedCommand>| {
@@ -225,7 +248,9 @@ fn read_entries(path: &Path, number: u64, mut order: TimeOrder, out: &Sender<Res
                 return send(out, of_record(record));
             }
             EntryKind::Log if !log::is_command(entry) => {
-                let servers = log::servers(entry);
+                let LogServers { own, members } = log::servers(entry);
+                writers.extend(own.clone());
+                let servers: Vec<String> = own.into_iter().chain(members).collect();
                 (names_servers, is_log) = (names_servers || !servers.is_empty(), true);
                 return if servers.is_empty() { Ok(()) } else { send(out, RecordedEntry::Servers(servers)) };
             }
@@ -263,7 +288,7 @@ fn read_entries(path: &Path, number: u64, mut order: TimeOrder, out: &Sender<Res
     (file.unreadable, file.skipped) = (file.unreadable + read.unreadable, read.other);
     let flaws = file.flaws();
     let names_servers = names_servers && !is_partly_unnamed;
-    send(out, RecordedEntry::End(FileEnd { name: file.name, names_servers, is_log, flaws }))
+    send(out, RecordedEntry::End(FileEnd { name: file.name, names_servers, is_log, writers, flaws }))
 }
 
 fn send(out: &Sender<Result<RecordedEntry>>, entry: RecordedEntry) -> Result<()> {
