@@ -206,7 +206,9 @@ impl<'r> TrafficEvaluation<'r> {
         for rule in found.iter() {
             let evaluates = |kind| evaluates_statement(rule, namespace, unknown.class, kind);
             let evaluates = form.map_or_else(|| evaluates(None), |form| form.kinds().any(|kind| evaluates(Some(kind))));
-            if let Some(tally) = self.tally.rules.get_mut(rule.id.index()).filter(|_| evaluates) {
+            if let Some(tally) =
+                self.tally.rules.get_mut(rule.id.index()).filter(|_| evaluates && client.may_have(rule))
+            {
                 let noted = CountedOutcome {
                     outcome: ReportedOutcome::CannotTell,
                     statements: unknown.statements,
@@ -329,7 +331,7 @@ impl<'r> TrafficEvaluation<'r> {
         let (reported, reason) = match ReportedOutcome::from_kind(outcome.kind) {
             _ if seen.hides_from(rule) => (ReportedOutcome::CannotTell, REST_UNKNOWN),
             ReportedOutcome::Rewrite | ReportedOutcome::Reject | ReportedOutcome::Check
-                if seen.client.users.is_none() && !rule.except.users.is_empty() =>
+                if seen.client.users.is_none() && rule.names_users() =>
             {
                 (ReportedOutcome::CannotTell, USER_UNKNOWN)
             }
@@ -376,11 +378,18 @@ impl<'r> TrafficEvaluation<'r> {
         let last = rejecting.map(|outcome| place(rules.rule(outcome.rule)));
         let is_evaluated = |rule: &Rule| last.is_none_or(|last| place(rule) <= last);
         let forwarded_by = |rule: &&Rule| {
-            evaluates_statement(rule, namespace, class, kind) && is_evaluated(rule) && !has_outcome(rule)
+            evaluates_statement(rule, namespace, class, kind)
+                && seen.client.may_have(rule)
+                && is_evaluated(rule)
+                && !has_outcome(rule)
         };
         for rule in found.iter().filter(forwarded_by) {
             let (outcome, reason) = match &dry_run.outcome {
                 _ if seen.hides_from(rule) => (ReportedOutcome::CannotTell, REST_UNKNOWN),
+                // It was evaluated without users.
+                _ if seen.client.users.is_none() && !rule.applies_to(seen.client.app.as_deref(), Some([])) => {
+                    (ReportedOutcome::CannotTell, USER_UNKNOWN)
+                }
                 // Rejected without a rule: the source changed the command, or docward cannot read it.
                 DryRunOutcome::Rejected { message, .. } if dry_run.outcomes.is_empty() => {
                     (ReportedOutcome::CannotTell, message.as_str())
@@ -425,6 +434,14 @@ struct EvaluatedCommand<'s> {
     sent: &'s [CowDocument<'static>],
     /// What the rules do if nothing matches with their conditions, if that can matter.
     unmatched: Option<&'s DryRun>,
+}
+
+impl Client {
+    /// Whether the rule may apply to it.
+    fn may_have(&self, rule: &Rule) -> bool {
+        let users = self.users.as_ref().map(|users| users.iter().map(|(database, name)| (&**database, &**name)));
+        rule.applies_to(self.app.as_deref(), users)
+    }
 }
 
 impl EvaluatedCommand<'_> {

@@ -86,7 +86,7 @@ pub(super) const MASK: &str = "###";
 /// The reason if a rule needs a field that a [`RecordedCommand::partial`] command lacks.
 pub(super) const REST_UNKNOWN: &str = "the source has only the statements of the command";
 /// The reason if a rule exempts users.
-pub(super) const USER_UNKNOWN: &str = "the source does not contain the user, and the rule exempts users";
+pub(super) const USER_UNKNOWN: &str = "the source does not contain the user, and the rule names users";
 /// The reason if the source never contains it.
 const OMITTED: &str = "the source does not contain its documents or statements";
 /// The reason if it may have had several statements.

@@ -212,10 +212,10 @@ fn words(outcome: ReportedOutcome) -> &'static str {
 /// Notes on the limits of the counts.
 fn notes(tally: &AuditTally, rules: &RuleSet, sources: &[TrafficFile]) -> Vec<String> {
     let mut notes = Vec::new();
-    let by_user = active(rules, tally).any(|(rule, _)| !rule.except.users.is_empty());
+    let by_user = active(rules, tally).any(|(rule, _)| rule.names_users());
     if tally.users_unknown && by_user {
         notes.push(
-            "a rule exempts users (except: users), but some sources do not contain the authenticated user; what the \
+            "a rule names users (in except or only), but some sources do not contain the authenticated user; what the \
              rule would do to their statements is not known"
                 .to_owned(),
         );

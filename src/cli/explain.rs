@@ -212,7 +212,7 @@ impl Explained {
             writeln!(out, "statement {} of {}: {text}", index + 1, statements.len()).unwrap_or_default();
             ends |= is_ordered && matches!(statement.outcome, DryRunOutcome::Rejected { .. });
         }
-        for note in self.notes(rules, database) {
+        for note in self.notes(rules, explanation.input) {
             writeln!(out, "\nnote: {note}").unwrap_or_default();
         }
         if self.dry_run.keeps(&self.command) {
@@ -231,7 +231,8 @@ impl Explained {
     }
 
     /// What the dry run has assumed, and what docward does otherwise.
-    fn notes<'n>(&'n self, rules: &RuleSet, database: &'n str) -> impl Iterator<Item = String> + use<'n> {
+    fn notes<'n>(&'n self, rules: &RuleSet, input: &ExplainInput<'n>) -> impl Iterator<Item = String> + use<'n> {
+        let database = input.database;
         let needs = self.dry_run.needs.iter().map(move |need| words::need(need, &self.dry_run.outcome, database));
         let unmatched = self.unmatched.iter().filter_map(move |run| words::unmatched(&self.dry_run, run, database));
         let elsewhere =
@@ -240,7 +241,8 @@ impl Explained {
         let unknown = words::unknown_command(&self.command, &self.dry_run);
         let aborted = words::aborted_transaction(&self.command, &self.dry_run).map(str::to_owned);
         let reads = words::only_reads(self.command.as_document(), rules);
-        needs.chain(unmatched).chain(aborted).chain(reads).chain(unknown.or(elsewhere))
+        let others = words::only_others(self.command.as_document(), rules, (input.app, input.user));
+        needs.chain(unmatched).chain(aborted).chain(reads).chain(others).chain(unknown.or(elsewhere))
     }
 
     /// The diff from the command to the one that a dry run sends; `None` if they are the same, nothing is sent, or it is
@@ -339,7 +341,7 @@ impl Serialize for Explanation<'_> {
         result.serialize_entry("enforced", &SerializedList(enforced))?;
         let statements = || commands.iter().flat_map(|one| self.statements(one));
         result.serialize_entry("statements", &SerializedList(|| statements().map(|one| statement_json(&one))))?;
-        let notes = || commands.iter().flat_map(|one| one.notes(rules, database));
+        let notes = || commands.iter().flat_map(|one| one.notes(rules, self.input));
         result.serialize_entry("notes", &SerializedList(notes))?;
         result.end()
     }

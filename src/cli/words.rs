@@ -193,6 +193,27 @@ pub(super) fn only_reads(command: Document<'_>, rules: &RuleSet) -> Option<Strin
     Some(format!("rule '{name}' applies at the query listener only, which this output does not evaluate"))
 }
 
+/// The rules for the collection of a command that apply to other clients only.
+pub(super) fn only_others(
+    command: Document<'_>,
+    rules: &RuleSet,
+    (app, user): (Option<&str>, Option<&str>),
+) -> Option<String> {
+    let (database, collection) = target(command)?;
+    let found = rules.rules_for(database, collection)?;
+    let others = found.iter().filter(|rule| !rule.applies_to(app, Some(user.and_then(|user| user.split_once('.')))));
+    let names: Vec<String> = others.map(|rule| format!("'{}'", rule.name.value)).collect();
+    let client = match (app, user) {
+        (None, None) => "a client without appName and user".to_owned(),
+        (app, user) => [app.map(|app| format!("appName {app}")), user.map(|user| format!("user {user}"))]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join(" and "),
+    };
+    (!names.is_empty()).then(|| format!("not applied to {client} (`only`): {}", names.join(", ")))
+}
+
 /// What a rejection does to the transaction of the client.
 pub(super) fn aborted_transaction(command: &CowDocument<'_>, dry_run: &DryRun) -> Option<&'static str> {
     let in_transaction = command.as_document().get("autocommit").and_then(Value::as_flag) == Some(false);

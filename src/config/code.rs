@@ -76,7 +76,7 @@ codes! {
     Contradiction = "R0021",
     /// Two rules claim the same field in the same namespace.
     FieldClaimedTwice = "R0022",
-    /// An `except` entry cannot match any application or user.
+    /// An entry of `except` or `only` cannot match any application or user.
     InvalidException = "R0023",
     /// A rule test is not valid.
     InvalidTest = "R0024",

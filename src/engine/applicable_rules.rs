@@ -57,7 +57,7 @@ pub(super) fn applicable_rules<'r>(
     let Some(found) = rules.rules_for(namespace.database, namespace.collection) else { return ApplicableRules::new() };
     let mut applicable_rules = ApplicableRules::new();
     for rule in found.iter() {
-        applicable_rules.push((rule, enforcement(rule, client_state)));
+        applicable_rules.extend(enforcement(rule, client_state).map(|enforcement| (rule, enforcement)));
     }
     applicable_rules
 }
@@ -70,17 +70,21 @@ pub(super) fn enforced<'r>(applicable_rules: &ApplicableRules<'r>) -> impl Itera
 
 /// Whether the enforcement of a rule depends on the client's users, which are not known yet.
 pub(super) fn asks_for_users(applicable_rules: &ApplicableRules<'_>, client_state: &ClientState) -> bool {
-    client_state.users.is_none() && applicable_rules.iter().any(|(rule, _)| !rule.except.users.is_empty())
+    client_state.users.is_none() && applicable_rules.iter().any(|(rule, _)| rule.names_users())
 }
 
-/// Returns how a rule applies to a client.
-pub(super) fn enforcement(rule: &Rule, client_state: &ClientState) -> Enforcement {
-    let users = client_state.users.iter().flatten().map(|(database, name)| (database.as_str(), name.as_str()));
-    match rule.mode {
-        Mode::Shadow => Enforcement::Shadow,
-        _ if rule.except.covers(client_state.app_name(), users) => Enforcement::Except,
-        _ => Enforcement::Enforce,
+/// Returns how a rule applies to a client; `None`: its `only` does not name the client.
+pub(super) fn enforcement(rule: &Rule, client_state: &ClientState) -> Option<Enforcement> {
+    let app = client_state.app_name();
+    let users = || client_state.users.as_ref().map(|users| users.iter().map(|(database, name)| (&**database, &**name)));
+    if !rule.applies_to(app, users()) {
+        return None;
     }
+    Some(match rule.mode {
+        Mode::Shadow => Enforcement::Shadow,
+        _ if rule.except.covers(app, users().into_iter().flatten()) => Enforcement::Except,
+        _ => Enforcement::Enforce,
+    })
 }
 
 /// Returns whether this holds for one of the rule's namespaces. Patterns compare names, so a glob itself stands for every

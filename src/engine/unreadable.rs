@@ -144,6 +144,6 @@ impl<'f> Incoming<'f> {
         applies: impl Fn(&Rule) -> bool,
     ) -> ApplicableRules<'f> {
         let rules = self.rules.rules().iter().filter(|rule| rule.mode != Mode::Disabled && applies(rule));
-        rules.map(|rule| (rule, enforcement(rule, client_state))).collect()
+        rules.filter_map(|rule| Some((rule, enforcement(rule, client_state)?))).collect()
     }
 }

@@ -36,7 +36,6 @@ impl ReadText for AppName {
             context.error(Code::InvalidException, text.span, message);
             return None;
         }
-        warn_of_general_exception(context, &text, "*", "every application that sends a name");
         Some(AppGlob(glob))
     }
 }
@@ -62,7 +61,6 @@ impl ReadText for UserName {
 
     fn read_text(&self, context: &mut ReadContext<'_>, _: &str, text: Located<String>) -> Option<UserGlob> {
         let (database, user) = read_user(context, &text, Code::InvalidException)?;
-        warn_of_general_exception(context, &text, "*.*", "every authenticated user");
         Some(UserGlob { database: Glob::new(database), user: Glob::new(user) })
     }
 }
@@ -109,15 +107,4 @@ fn check_name(context: &mut ReadContext<'_>, text: &Located<String>, kind: NameK
     let Some(doubt) = doubt(text, kind) else { return Some(()) };
     context.push(Diagnostic::error(code, text.span, doubt.message).help(doubt.help));
     None
-}
-
-/// Warns about an exception that exempts all applications or all users.
-fn warn_of_general_exception(context: &mut ReadContext<'_>, text: &Located<String>, all: &str, clients: &str) {
-    if Glob::new(text).as_str() != all {
-        return;
-    }
-    let message = format!("`{}` exempts {clients}: the rule has no effect for them", text.value);
-    let warning = Diagnostic::warning(Code::NeverActs, text.span, message);
-    let help = "list the clients to exempt; use `mode: disabled` to turn the rule off, or `mode: shadow` to try it";
-    context.push(warning.help(help));
 }

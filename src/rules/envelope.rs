@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::clients::{AppName, UserName};
-use super::rule::{Except, Mode, Rule, RuleId, Unsupported};
+use super::rule::{ClientGlobs, Mode, Rule, RuleId, Unsupported};
 use super::rule_test;
 use crate::config::keys::{
     Constraint, DeclaredScalar, DescribeSchema, Keys, Keywords, Mapping, NamedSchema, ReadText, ReadValue, Setting,
@@ -95,14 +95,19 @@ const MODE: Setting<Keywords<Mode>> = Setting::with_default(
 );
 const EXCEPT: Setting<Mapping> = Setting::optional(
     "except",
-    Mapping(&EXCEPT_KEYS),
+    Mapping(&CLIENT_KEYS),
     "Clients that the rule does not apply to; every use is counted and logged.",
+);
+const ONLY: Setting<Mapping> = Setting::optional(
+    "only",
+    Mapping(&CLIENT_KEYS),
+    "The only clients that the rule applies to, unless they are in `except`.",
 );
 const APPS: Setting<TextOrList<AppName>> =
     Setting::optional("apps", TextOrList(AppName), "Globs for the appName of the connection string.");
 const USERS: Setting<TextOrList<UserName>> =
     Setting::optional("users", TextOrList(UserName), "Globs for authenticated users: \"authDb.user\".");
-const EXCEPT_KEYS: Keys = Keys::new("", &[&APPS, &USERS]).constrained(&[Constraint::AtLeastOneKey]);
+const CLIENT_KEYS: Keys = Keys::new("", &[&APPS, &USERS]).constrained(&[Constraint::AtLeastOneKey]);
 const UNSUPPORTED: Setting<Keywords<Unsupported>> = Setting::with_default(
     "unsupported",
     Keywords(&[
@@ -114,7 +119,7 @@ const UNSUPPORTED: Setting<Keywords<Unsupported>> = Setting::with_default(
 );
 const TESTS: Setting<ValueList> =
     Setting::optional("tests", ValueList { items: &rule_test::TEST, at_least: 0 }, "Examples, run by `docward test`.");
-const RULE_KEYS: Keys = Keys::new("", &[&NAME, &WHY, &NAMESPACES, &MODE, &EXCEPT, &UNSUPPORTED, &TESTS]);
+const RULE_KEYS: Keys = Keys::new("", &[&NAME, &WHY, &NAMESPACES, &MODE, &EXCEPT, &ONLY, &UNSUPPORTED, &TESTS]);
 
 /// The content of the files.
 pub(super) struct RuleFileContent {
@@ -221,6 +226,7 @@ fn read_rule(id: RuleId, node: &Node, sources: &SourceFiles, found: &mut Vec<Dia
     let namespaces = rule.get(&NAMESPACES);
     let mode = rule.get_or_default(&MODE);
     let except = read_except(&mut rule);
+    let only = read_clients(&mut rule, &ONLY).map(|(only, _)| only).unwrap_or_default();
     let unsupported = rule.get_or_default(&UNSUPPORTED);
     let database = namespaces.as_deref().and_then(rule_test::database);
     let tests = rule_test::read_all(&mut rule, &TESTS, database, sources);
@@ -243,6 +249,7 @@ fn read_rule(id: RuleId, node: &Node, sources: &SourceFiles, found: &mut Vec<Dia
         file_mode: mode,
         mode_override: None,
         except,
+        only,
         unsupported: unsupported?.value,
         properties: pattern.as_ref()?.properties(),
         pattern: pattern?,
@@ -289,20 +296,35 @@ fn to_kebab_case(name: &str) -> String {
     kebab.trim_matches('-').to_owned()
 }
 
-fn read_except(rule: &mut MapReader<'_, '_, '_>) -> Except {
-    let Some(mut except) = rule.nested(&EXCEPT) else {
-        return Except::default();
-    };
-    let apps = except.get(&APPS).unwrap_or_default();
-    let users = except.get(&USERS).unwrap_or_default();
-    let empty = !except.has(&APPS) && !except.has(&USERS);
-    if empty {
-        let message = "`except` has neither `apps` nor `users`";
-        let span = except.span();
-        except.context().error(Code::InvalidException, span, message);
+fn read_clients(rule: &mut MapReader<'_, '_, '_>, key: &Setting<Mapping>) -> Option<(ClientGlobs, Span)> {
+    let mut clients = rule.nested(key)?;
+    let span = clients.span();
+    let apps = clients.get(&APPS).unwrap_or_default();
+    let users = clients.get(&USERS).unwrap_or_default();
+    if !clients.has(&APPS) && !clients.has(&USERS) {
+        let message = format!("`{}` has neither `apps` nor `users`", key.name);
+        clients.context().error(Code::InvalidException, span, message);
     }
-    except.finish();
-    Except { apps, users }
+    clients.finish();
+    Some((ClientGlobs { apps, users }, span))
+}
+
+/// Warns about an exception that exempts all applications or all users.
+fn read_except(rule: &mut MapReader<'_, '_, '_>) -> ClientGlobs {
+    let Some((except, span)) = read_clients(rule, &EXCEPT) else { return ClientGlobs::default() };
+    let apps = except.apps.iter().any(|app| app.0.as_str() == "*");
+    let users = except.users.iter().any(|user| [&user.database, &user.user].iter().all(|glob| glob.as_str() == "*"));
+    for (exempts_all, glob, clients) in
+        [(apps, "*", "every application that sends a name"), (users, "*.*", "every authenticated user")]
+    {
+        if exempts_all {
+            let message = format!("`{glob}` exempts {clients}: the rule has no effect for them");
+            let help =
+                "list the clients to exempt; use `mode: disabled` to turn the rule off, or `mode: shadow` to try it";
+            rule.context().push(Diagnostic::warning(Code::NeverActs, span, message).help(help));
+        }
+    }
+    except
 }
 
 /// The pattern key of a rule, and the settings under it.

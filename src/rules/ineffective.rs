@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use super::conflict::{Budget, SeenNamespaces};
-use super::rule::{Except, Mode, Rule, Unsupported, UserGlob};
+use super::rule::{ClientGlobs, Mode, Rule, Unsupported, UserGlob};
 use crate::config::{Code, Diagnostic, Located, NamespaceGlob};
 use crate::patterns::WeakerSetting;
 
@@ -44,7 +44,7 @@ fn rule_namespaces<'r>(rule: &'r Rule) -> impl Iterator<Item = RuleNamespace<'r>
 fn ineffective(rules: &[&Rule], budget: &Budget) -> Vec<Diagnostic> {
     // A pattern that can make another ineffective does so for itself too, so no other rules need a comparison.
     let capable = |rule: &&&Rule| {
-        rule.mode == Mode::Enforce && rule.except.is_empty() && rule.pattern.makes_ineffective(rule.view())
+        rule.mode == Mode::Enforce && applies_to_all(rule) && rule.pattern.makes_ineffective(rule.view())
     };
     let earlier_rules: Vec<RuleNamespace<'_>> =
         rules.iter().filter(capable).flat_map(|rule| rule_namespaces(rule)).collect();
@@ -110,9 +110,8 @@ fn weaker_of(group: &[ExclusiveNamespace<'_>], budget: &Budget) -> Vec<Diagnosti
     let index = index(budget, group.iter().map(|exclusive| exclusive.entry.namespace));
     let mut found = Vec::new();
     let mut last_reported = None;
-    for narrow in group
-        .iter()
-        .filter(|exclusive| !(exclusive.weaker_settings.is_empty() && exclusive.entry.rule.except.is_empty()))
+    for narrow in
+        group.iter().filter(|exclusive| !(exclusive.weaker_settings.is_empty() && applies_to_all(exclusive.entry.rule)))
     {
         let RuleNamespace { rule, namespace } = narrow.entry;
         let replaces = |(_, broad): &(WeakerSetting, &RuleNamespace<'_>)| {
@@ -142,10 +141,21 @@ fn weaker_setting_of(narrow: &ExclusiveNamespace<'_>, broad: &ExclusiveNamespace
     if !is_within(&narrow.entry.rule.except, &broad.entry.rule.except) {
         return Some(WeakerSetting { what: "exempts clients that the other rule does not", setting: "except" });
     }
+    let (only, others) = (&narrow.entry.rule.only, &broad.entry.rule.only);
+    if !only.is_empty() && (others.is_empty() || !is_within(others, only)) {
+        return Some(WeakerSetting {
+            what: "does not apply to clients that the other rule applies to",
+            setting: "only",
+        });
+    }
     narrow.weaker_settings.iter().find(|weaker_setting| !broad.weaker_settings.contains(weaker_setting)).copied()
 }
 
-fn is_within(inner: &Except, outer: &Except) -> bool {
+fn applies_to_all(rule: &Rule) -> bool {
+    rule.except.is_empty() && rule.only.is_empty()
+}
+
+fn is_within(inner: &ClientGlobs, outer: &ClientGlobs) -> bool {
     let has =
         |outer: &UserGlob, user: &UserGlob| outer.database.contains(&user.database) && outer.user.contains(&user.user);
     inner.apps.iter().all(|app| outer.apps.iter().any(|other| other.0.contains(&app.0)))

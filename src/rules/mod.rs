@@ -33,7 +33,7 @@ pub use envelope::{RULE, RULE_FILE};
 pub use files::{is_test_file, skipped_rule_files};
 pub use hash::RuleSetHash;
 pub use mode_override::{ModeOverride, ModeOverrides};
-pub use rule::{AppGlob, Except, Expectation, Mode, Rule, RuleId, RuleTest, Unsupported, UserGlob};
+pub use rule::{AppGlob, ClientGlobs, Expectation, Mode, Rule, RuleId, RuleTest, Unsupported, UserGlob};
 pub use rule_test::TEST;
 pub use set::{NamespaceRules, RuleSet};
 pub use test_file::{TEST_FILE, TestFile, TestFiles};

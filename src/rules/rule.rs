@@ -40,7 +40,9 @@ pub struct Rule {
     /// The override of the mode, if there is one.
     pub mode_override: Option<Arc<ModeOverride>>,
     /// The exempt clients.
-    pub except: Except,
+    pub except: ClientGlobs,
+    /// The clients that it applies to; empty: all.
+    pub only: ClientGlobs,
     /// What happens to statements that it cannot analyse.
     pub unsupported: Unsupported,
     /// The pattern with its settings.
@@ -64,6 +66,22 @@ impl Rule {
             pattern: &self.pattern,
             properties: &self.properties,
         }
+    }
+
+    /// Whether it applies to clients with this application name and these users; `None`: unknown.
+    pub fn applies_to<'u>(
+        &self,
+        app: Option<&str>,
+        users: Option<impl IntoIterator<Item = (&'u str, &'u str)>>,
+    ) -> bool {
+        let is_open = users.is_none() && !self.only.users.is_empty();
+        self.only.is_empty() || is_open || self.only.covers(app, users.into_iter().flatten())
+    }
+
+    /// Whether it depends on the users of a client.
+    #[must_use]
+    pub fn names_users(&self) -> bool {
+        !(self.except.users.is_empty() && self.only.users.is_empty())
     }
 
     /// Whether commands on its namespaces need a permit, unless it is disabled.
@@ -90,17 +108,17 @@ pub enum Unsupported {
     Allow,
 }
 
-/// The clients that a rule exempts: any of these applications, any of these users.
+/// Clients: any of these applications, any of these users.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Except {
+pub struct ClientGlobs {
     /// Application names, as drivers send them in the handshake (`appName`).
     pub apps: Vec<AppGlob>,
     /// Authenticated users.
     pub users: Vec<UserGlob>,
 }
 
-impl Except {
-    /// Whether a connection with this application name and these users (`(authDb, user)`) is exempt.
+impl ClientGlobs {
+    /// Whether a connection with this application name and these users (`(authDb, user)`) is one of them.
     pub fn covers<'u>(&self, app: Option<&str>, users: impl IntoIterator<Item = (&'u str, &'u str)>) -> bool {
         if self.is_empty() {
             return false;
@@ -109,7 +127,7 @@ impl Except {
             || users.into_iter().any(|(database, user)| self.users.iter().any(|glob| glob.matches(database, user)))
     }
 
-    /// Whether it exempts no clients.
+    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.apps.is_empty() && self.users.is_empty()

@@ -90,6 +90,7 @@ rules:
     namespace: [shop.orders, "*.invoices", "arch*.*"]
     mode: enforce
     except: { apps: [migrator-*], users: [admin.root] }
+    only: { apps: [shop-*] }
     unsupported: reject
     replacement: { policy: reject }
     tests:
@@ -105,6 +106,7 @@ rules:
     assert_eq!(rule.location.to_string(), "rules/a.yaml:4:5");
     assert_eq!(rule.tests.len(), 2);
     assert_eq!(rule.tests[0].at.unwrap().timestamp_millis(), 1_769_860_800_000);
+    assert!(rule.only.covers(Some("shop-7"), []) && !rule.only.covers(Some("migrator-7"), []));
     assert!(rule.except.covers(Some("migrator-7"), []));
     assert!(rule.except.covers(None, [("admin", "root")]));
     assert!(!rule.except.covers(Some("shop"), [("shop", "root")]));

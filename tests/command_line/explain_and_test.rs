@@ -18,6 +18,13 @@ rules:
       - { given: 'db.orders.replaceOne({}, {a: 1})', expect: rejected }
       - { given: 'db.orders.replaceOne({}, {a: 1})', as: { app: migrator-7 }, expect: unchanged }
       - { given: 'db.orders.replaceOne({}, {a: 1})', as: { user: admin.root }, expect: unchanged }
+  - name: promo
+    namespace: shop.promo
+    only: { apps: [promo-*] }
+    replacement: {}
+    tests:
+      - { given: 'db.promo.replaceOne({}, {a: 1})', expect: unchanged }
+      - { given: 'db.promo.replaceOne({}, {a: 1})', as: { app: promo-7 }, expect: rejected }
   - name: inbox
     namespace: shop.inbox
     mode: shadow
@@ -103,6 +110,10 @@ fn explain_answers_in_json() {
         assert_eq!(excepted["shell"], json!(REPLACE));
     }
     assert_eq!(explain(&["--as-app", "shop", REPLACE], "")["verdict"], "reject");
+
+    let others = explain(&["--as-app", "shop", "db.promo.replaceOne({}, {a: 1})"], "");
+    assert_eq!((&others["verdict"], &others["rules"]), (&json!("forward"), &json!([])));
+    assert_eq!(others["notes"], json!(["not applied to appName shop (`only`): 'promo'"]));
 
     // Two commands give a list, in which each statement has its own verdict.
     let bulk = "db.orders.bulkWrite([{insertOne: {document: {_id: 1}}}, {deleteOne: {filter: {}}}, {deleteMany: {filter: {}}}])";
@@ -199,7 +210,7 @@ fn a_failed_test_reports_the_difference_and_its_position() {
     let good = ("rules.yaml", RULES);
     let (_folder, rules) = folder(&[good]);
     let done = docward(&["test", rules.to_str().unwrap()], "");
-    assert_eq!(text(&done.stdout), "4 tests passed\n", "{}", text(&done.stderr));
+    assert_eq!(text(&done.stdout), "6 tests passed\n", "{}", text(&done.stderr));
 
     let broken = RULES.replace("{$lte: 2,", "{$lt: 3,").replace("app: migrator-7", "app: other");
     let (_folder, rules) = folder(&[("rules.yaml", &broken)]);

@@ -169,6 +169,8 @@ fn a_log_does_not_show_whether_a_rule_exempts_the_user() {
     // The second rule does not evaluate what the first one rejects.
     assert_eq!(counts(""), [[1, 0, 0], [0, 0, 0]]);
     assert_eq!(counts(", except: {users: [admin.root]}"), [[0, 1, 0], [0, 0, 0]]);
+    assert_eq!(counts(", only: {users: [admin.root]}"), [[0, 1, 0], [1, 0, 0]]);
+    assert_eq!(counts(", only: {apps: [elsewhere]}"), [[0, 0, 0], [1, 0, 0]]);
 }
 
 fn pretty(json: &str) -> String {

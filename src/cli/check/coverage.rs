@@ -5,8 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::engine::coverage::{Access, Coverage, CoverageOutcome, coverage};
-use crate::rules::{Mode, Unsupported};
-use crate::rules::{Rule, RuleSet};
+use crate::rules::{ClientGlobs, Mode, Rule, RuleSet, Unsupported};
 
 /// One rule on some of its namespaces; docs/coverage.md documents the fields.
 #[derive(Serialize)]
@@ -16,12 +15,13 @@ struct CoverageEntry<'r> {
     namespaces: Vec<String>,
     mode: &'static str,
     unsupported: &'static str,
-    except: ExemptClients,
+    except: NamedClients,
+    only: NamedClients,
     accesses: Vec<CoverageLine>,
 }
 
 #[derive(Serialize)]
-struct ExemptClients {
+struct NamedClients {
     apps: Vec<String>,
     users: Vec<String>,
 }
@@ -74,11 +74,16 @@ fn entry<'r>(covered: &Coverage<'r>) -> CoverageEntry<'r> {
             Unsupported::Reject => "reject",
             Unsupported::Allow => "allow",
         },
-        except: ExemptClients {
-            apps: rule.except.apps.iter().map(ToString::to_string).collect(),
-            users: rule.except.users.iter().map(ToString::to_string).collect(),
-        },
+        except: named(&rule.except),
+        only: named(&rule.only),
         accesses: covered.accesses.iter().map(line).collect(),
+    }
+}
+
+fn named(clients: &ClientGlobs) -> NamedClients {
+    NamedClients {
+        apps: clients.apps.iter().map(ToString::to_string).collect(),
+        users: clients.users.iter().map(ToString::to_string).collect(),
     }
 }
 
@@ -105,11 +110,15 @@ fn notes(rule: &Rule, entry: &CoverageEntry<'_>) -> Vec<String> {
     if rule.unsupported == Unsupported::Allow {
         notes.push("unsupported: allow: docward forwards statements that the rule cannot analyse".to_owned());
     }
-    let ExemptClients { apps, users } = &entry.except;
-    for (who, names) in [("apps", apps), ("users", users)] {
-        if !names.is_empty() {
-            let names = names.join(", ");
-            notes.push(format!("except {who} {names}: docward forwards everything of these clients and logs it"));
+    let clients = [
+        (&entry.except, "except", "docward forwards everything of these clients and logs it"),
+        (&entry.only, "only", "docward forwards everything of other clients"),
+    ];
+    for (clients, key, effect) in clients {
+        for (who, names) in [("apps", &clients.apps), ("users", &clients.users)] {
+            if !names.is_empty() {
+                notes.push(format!("{key} {who} {}: {effect}", names.join(", ")));
+            }
         }
     }
     notes

@@ -57,6 +57,44 @@ fn shadow_and_except_note_outcomes_but_do_not_act() {
 }
 
 #[test]
+fn a_rule_with_only_applies_to_the_clients_that_it_names() {
+    let replace = update(&[doc! {"q": {}, "u": {"n": -1}}]);
+    let client = |app: Option<&str>, user: Option<&str>| ClientState {
+        app_name: app.map(Into::into),
+        users: Some(user.map(|user| ("admin".to_owned(), user.to_owned())).into_iter().collect()),
+        ..ClientState::default()
+    };
+    const BY_APP: &str = "only: { apps: [\"promo-*\"] }";
+    const BY_USER: &str = "only: { users: [admin.promo] }";
+    const BOTH: &str = "only: { apps: [\"promo-*\"], users: [admin.promo] }";
+    const LESS: &str = "only: { apps: [\"promo-*\"] }\nexcept: { users: [admin.root] }";
+    for (keys, app, user, expected) in [
+        (BY_APP, Some("promo-7"), None, Some(OutcomeKind::Reject)),
+        (BY_APP, Some("shop"), None, None),
+        (BY_APP, None, None, None),
+        (BY_USER, Some("promo-7"), Some("shop"), None),
+        (BY_USER, None, Some("promo"), Some(OutcomeKind::Reject)),
+        (BOTH, Some("promo-7"), Some("shop"), Some(OutcomeKind::Reject)),
+        (BOTH, Some("shop"), Some("promo"), Some(OutcomeKind::Reject)),
+        (BOTH, Some("shop"), Some("shop"), None),
+        (LESS, Some("promo-7"), Some("root"), Some(OutcomeKind::ExceptReject)),
+        (LESS, Some("shop"), Some("root"), None),
+    ] {
+        let rules = rules(&[("d.c", &format!("{keys}\nbounds: {{ field: n, min: 0 }}"))]);
+        let mut plan = Plan::new(&replace, &rules, NOW);
+        let step = plan.next(Input::Start, &mut client(app, user));
+        let kinds: Vec<OutcomeKind> = plan.take_outcomes().iter().map(|one| one.kind).collect();
+        assert_eq!(kinds, expected.into_iter().collect::<Vec<_>>(), "{keys} {app:?} {user:?}");
+        let is_rejected = expected == Some(OutcomeKind::Reject);
+        assert_eq!(matches!(step, Step::ForwardOriginal { .. }), !is_rejected, "{keys} {app:?} {user:?}");
+    }
+    // The users are asked for.
+    let rules = rules(&[("d.c", &format!("{BY_USER}\nbounds: {{ field: n, min: 0 }}"))]);
+    let step = Plan::new(&replace, &rules, NOW).next(Input::Start, &mut client_state());
+    assert!(matches!(step, Step::Exchange(_)), "{step:?}");
+}
+
+#[test]
 fn the_users_are_queried_once() {
     let rules = rules(&[("d.c", "except: { users: [admin.root] }\nreplacement: {}")]);
     let replace = update(&[doc! {"q": {}, "u": {"a": 1}}]);
