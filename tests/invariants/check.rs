@@ -283,8 +283,8 @@ pub(super) fn findings(
     found
 }
 
-/// Statements that directly keep every rule, and those of them that docward rejects, by the pattern of the rejection. A
-/// pattern may reject them by its definition, such as a blind replacement or a write without its time.
+/// Statements that directly keep every rule, and those of them that docward rejects, by the pattern and the documented reason
+/// of the rejection. A pattern may reject them by its definition, such as a blind replacement or a write without its time.
 pub(super) static HARMLESS: Mutex<BTreeMap<String, u32>> = Mutex::new(BTreeMap::new());
 pub(super) const ALL_HARMLESS: &str = "all";
 
@@ -294,7 +294,8 @@ fn count_harmless(rules: &[Rule], statement: &Statement, outcome: &Outcome, reje
     let direct = Change { before: &outcome.before, after: &outcome.directly_stored, statements, reply };
     if statement.kind == Kind::Update && rules.iter().all(|rule| rule.broken(&direct).is_none()) {
         let mut counts = HARMLESS.lock().unwrap();
-        let rejected = rejection.map(|rejection| rejection.pattern.clone());
+        let cause = |one: &Rejection| format!("{}: {}", one.pattern, allowed::documented_as(&one.pattern, &one.reason));
+        let rejected = rejection.map(cause);
         rejected.into_iter().chain([ALL_HARMLESS.to_owned()]).for_each(|key| *counts.entry(key).or_default() += 1);
     }
 }

@@ -265,9 +265,10 @@ fn generated_statements_keep_every_promise() {
     );
     let harmless = check::HARMLESS.lock().unwrap().clone();
     let all = harmless.get(check::ALL_HARMLESS).copied().unwrap_or_default();
-    let rejected = harmless.iter().filter(|(pattern, _)| *pattern != check::ALL_HARMLESS);
-    let rejected = rejected.map(|(pattern, count)| format!("{pattern} {count}")).collect::<Vec<_>>().join(", ");
-    eprintln!("invariants: of {all} updates that directly keep every rule, rejected: {rejected}");
+    let mut rejected: Vec<_> = harmless.iter().filter(|(cause, _)| *cause != check::ALL_HARMLESS).collect();
+    rejected.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    let rejected: String = rejected.iter().map(|(cause, count)| format!("\n  {count:6} {cause}")).collect();
+    eprintln!("invariants: of {all} updates that directly keep every rule, rejected:{rejected}");
     let report = report(&found);
     eprintln!("{report}");
     if let Ok(file) = std::env::var("DOCWARD_INVARIANTS_REPORT") {
