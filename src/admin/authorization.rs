@@ -9,7 +9,7 @@ use axum::http::{StatusCode, uri};
 use axum::middleware::Next;
 use axum::response::Response;
 
-use super::{ResponseData, console, error};
+use super::{ResponseData, Settings, console, error};
 
 /// Default headers of a response: it is not cached or framed, and no script in it runs.
 const HEADERS: [(HeaderName, &str); 6] = [
@@ -40,7 +40,7 @@ fn rejection(data: &ResponseData, request: &Request) -> Option<Response> {
         return None;
     }
     // Without this check, a web page with a name that resolves to this address could read responses (DNS rebinding).
-    if settings.address.ip().is_loopback() && !is_own_name(request.headers(), settings.name.as_deref()) {
+    if settings.address.ip().is_loopback() && !is_own_name(request.headers(), settings) {
         let text = "the Host header must be localhost, 127.0.0.1, [::1] or the host name in `admin`";
         return Some(error(StatusCode::MISDIRECTED_REQUEST, text));
     }
@@ -53,12 +53,13 @@ fn rejection(data: &ResponseData, request: &Request) -> Option<Response> {
     None
 }
 
-fn is_own_name(headers: &HeaderMap, name: Option<&str>) -> bool {
+fn is_own_name(headers: &HeaderMap, settings: &Settings) -> bool {
     let mut hosts = headers.get_all(HOST).iter();
     let (Some(host), None) = (hosts.next().and_then(|host| host.to_str().ok()), hosts.next()) else { return false };
     let Ok(host) = host.parse::<uri::Authority>() else { return false };
-    let ours = ["localhost", "127.0.0.1", "[::1]"].into_iter().chain(name);
-    is_host_and_port(&host) && ours.into_iter().any(|ours| host.host().eq_ignore_ascii_case(ours))
+    let mut ours = ["localhost", "127.0.0.1", "[::1]"].into_iter().chain(settings.name.as_deref());
+    let is_own_address = host.host().parse() == Ok(settings.address.ip());
+    is_host_and_port(&host) && (is_own_address || ours.any(|ours| host.host().eq_ignore_ascii_case(ours)))
 }
 
 /// Whether it is a valid `Host` header (RFC 9110, 7.2): a host and an optional port, without a user.

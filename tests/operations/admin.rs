@@ -289,6 +289,11 @@ fn requests_are_checked_for_host_origin_and_method() {
     ] {
         assert_eq!(request(&admin, "GET", "/api/status", &[("Host", &host)], "").status, status, "{host}");
     }
+    let elsewhere = Docward::before(&Mongod::shared().uri()).admin_at("127.0.0.2:0").start();
+    for (host, status) in [("127.0.0.2", 200), ("127.0.0.1", 200), ("127.0.0.3", 421)] {
+        let reply = request(&elsewhere.admin_address(), "GET", "/api/status", &[("Host", host)], "");
+        assert_eq!(reply.status, status, "{host}");
+    }
     // Probes of load balancers and orchestrators: HAProxy sends no `Host` header, others the address they connect to.
     for path in ["/healthz", "/readyz"] {
         for headers in [&[][..], &[("Host", "10.1.2.3:9216")], &[("Host", "")]] {

@@ -435,6 +435,9 @@ fn a_busy_connection_closes_at_a_request_that_drivers_repeat() {
         );
         assert_eq!(reply.get_f64("ok").unwrap(), 1.0, "{reply}");
     }
+    // A balancer then uses another process.
+    let refused = std::net::TcpStream::connect(docward.address()).map_err(|error| error.kind());
+    assert_eq!(refused.err(), Some(std::io::ErrorKind::ConnectionRefused));
     client.send(&Message::new(retryable));
     assert!(client.closes_within(SOON));
     assert!(docward.wait().success());

@@ -246,9 +246,14 @@ impl Builder {
 
     /// The admin address, at a free port of 127.0.0.1.
     #[must_use]
-    pub fn admin(mut self) -> Builder {
+    pub fn admin(self) -> Builder {
+        self.admin_at("127.0.0.1:0")
+    }
+
+    #[must_use]
+    pub fn admin_at(mut self, address: &str) -> Builder {
         self.listeners += 1;
-        self.argument("--admin").argument("127.0.0.1:0")
+        self.argument("--admin").argument(address)
     }
 
     /// The maximum number of open files and connections.

@@ -49,7 +49,8 @@ pub(in crate::proxy) struct Listeners<P> {
 
 /// A member's listener.
 struct OpenListener<P> {
-    socket: Arc<TcpListener>,
+    /// `None`: it no longer accepts.
+    socket: Option<Arc<TcpListener>>,
     closing: Arc<watch::Sender<Closing>>,
     listener_context: Arc<ListenerContext<P>>,
     accepting: Option<Accepting>,
@@ -207,12 +208,15 @@ impl<P: Interceptor> Listeners<P> {
         }
     }
 
-    /// Stops accepting. Unless another process takes over the sockets, queued connections are accepted first: closing
-    /// the socket would reset them.
+    /// Stops accepting, and closes the sockets: a balancer then finds another process at once. Unless another process has
+    /// them too, queued connections are accepted first: closing the socket would reset them.
     pub(in crate::proxy) async fn stop_accepting(&mut self, handed_over: bool) {
         let of_members = self.open.values_mut().filter_map(|open| open.accepting.take());
         let all: Vec<Accepting> = of_members.chain(self.accepting.drain(..)).collect();
         join_all(all.into_iter().map(|accepting| accepting.end(!handed_over))).await;
+        self.listening.clear();
+        self.query_socket = None;
+        self.open.values_mut().for_each(|open| open.socket = None);
     }
 
     /// Sends a new state to all connections.
@@ -295,10 +299,10 @@ impl<P: Interceptor> Listeners<P> {
     /// Closes a listener, and returns what still accepts on it.
     fn close_listener(&mut self, slot: usize, member: &str, reason: &str) -> Option<Accepting> {
         let open = self.open.remove(&slot)?;
-        let listener = address(&open.socket);
+        let listener = open.address();
         tracing::info!(member, listener, "member {member} {reason}; closing its listener");
         open.closing.send_replace(Closing::WhenIdle);
-        self.listening.remove(&open.socket);
+        open.socket.iter().for_each(|socket| self.listening.remove(socket));
         open.accepting
     }
 
@@ -328,13 +332,15 @@ impl<P: Interceptor> Listeners<P> {
             Backend::Member { slot, closing: closing.clone() },
             self.listener_context.process.clone(),
         ));
-        self.open.insert(slot, OpenListener { socket, closing, listener_context, accepting: None });
+        self.open.insert(slot, OpenListener { socket: Some(socket), closing, listener_context, accepting: None });
         Ok(slot)
     }
 
     fn accept_at(&mut self, slot: usize, connection_token: &ConnectionToken) {
-        if let Some(open) = self.open.get_mut(&slot) {
-            let (socket, listener_context) = (open.socket.clone(), open.listener_context.clone());
+        if let Some(open) = self.open.get_mut(&slot)
+            && let Some(socket) = open.socket.clone()
+        {
+            let listener_context = open.listener_context.clone();
             open.accepting =
                 Some(Accepting::start(socket, listener_context, self.dispatcher.clone(), connection_token));
         }
@@ -392,10 +398,15 @@ impl<P: Interceptor> Listeners<P> {
     }
 
     fn address(&self, slot: usize) -> String {
-        self.open.get(&slot).map_or_else(String::new, |open| address(&open.socket))
+        self.open.get(&slot).map_or_else(String::new, OpenListener::address)
     }
 }
 
-fn address(socket: &TcpListener) -> String {
-    socket.local_addr().map_or_else(|error| error.to_string(), |address| address.to_string())
+impl<P> OpenListener<P> {
+    fn address(&self) -> String {
+        let address = self.socket.as_ref().map(|socket| socket.local_addr());
+        address.map_or_else(String::new, |address| {
+            address.map_or_else(|error| error.to_string(), |address| address.to_string())
+        })
+    }
 }

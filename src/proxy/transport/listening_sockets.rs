@@ -27,7 +27,7 @@ impl BindError {
         match self.passed {
             Some(passed) => format!("LISTEN_FDS passed a socket on {passed}; configure the same address for both"),
             None => {
-                "choose another address, or stop the process that uses this one; the members of a replica set also use \
+                "choose another address, or stop the process that uses this one; without `members`, a replica set also uses \
                      the ports after --listen"
                     .to_owned()
             }
@@ -89,6 +89,10 @@ impl ListeningSockets {
 
     pub(in crate::proxy) fn remove(&self, socket: &Arc<TcpListener>) {
         self.lock().retain(|(_, other)| !Arc::ptr_eq(other, socket));
+    }
+
+    pub(in crate::proxy) fn clear(&self) {
+        self.lock().clear();
     }
 
     pub(in crate::proxy) fn all(&self) -> Vec<(String, Arc<TcpListener>)> {
