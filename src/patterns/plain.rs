@@ -175,6 +175,11 @@ pub(super) fn taken<'f>(filter: Document<'f>, field: &Path) -> Result<Option<(Va
     Ok(equal.map(|value| (value, is_certain)))
 }
 
+/// Returns whether an upsert's filter may give the `_id`.
+pub(super) fn may_give_id(filter: Document<'_>) -> bool {
+    conditions(filter).is_none_or(|conditions| conditions.iter().any(|one| paths_overlap(one.key, b"_id")))
+}
+
 /// The part of an upsert whose filter may give the field a value.
 pub(super) fn may_give(field: &Path) -> NotPlain {
     format!("as an upsert, its filter may give '{field}' a value")

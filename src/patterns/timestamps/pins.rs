@@ -34,7 +34,7 @@ impl Timestamps {
         if !update.upsert || pins_only_id(filter) {
             return Ok(Pinned { id: true, ..Pinned::default() });
         }
-        let mut pinned = Pinned { id: filter.get("_id").is_some(), ..Pinned::default() };
+        let mut pinned = Pinned { id: plain::may_give_id(filter), ..Pinned::default() };
         let mut names: Vec<&str> = Vec::new();
         match &self.fields {
             TimestampedFields::All => {

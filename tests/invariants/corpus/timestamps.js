@@ -158,6 +158,25 @@
   }],
 },
 {
+  name: "timestamps: an upsert whose filter gives the _id and a protected field inside $and",
+  must: "the field that the filter gives has the time of the write",
+  rules: ["timestamps: { source: at, fields: [c.d, c.e] }"],
+  stored: [],
+  steps: [{
+    command: {
+      update: "c",
+      updates: [{q: {$and: [{_id: 2}, {"c.e": 1}]}, u: {$set: {at: new Date(1000000000000)}}, upsert: true}],
+    },
+    reply: {n: 1, upserted: [{index: 0, _id: 2}], nModified: 0, ok: 1},
+  }],
+  after: [{
+    _id: 2,
+    c: {e: 1},
+    at: new Date(1000000000000),
+    last_modified: {at: new Date(1000000000000), c: {e: new Date(1000000000000)}},
+  }],
+},
+{
   name: "timestamps: per document, a replacing upsert whose filter has a field twice",
   must: "it is inserted, as by mongod",
   rules: ["timestamps: { source: at, per: document }"],
