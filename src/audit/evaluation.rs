@@ -265,13 +265,24 @@ impl<'r> TrafficEvaluation<'r> {
         // Several rules can rewrite one statement; the first one counts what it would not have matched.
         let rewrites = |outcome: &RuleOutcome| ReportedOutcome::from_kind(outcome.kind) == ReportedOutcome::Rewrite;
         let first = outcomes.iter().find(|outcome| rewrites(outcome)).map(|outcome| outcome.rule);
-        for outcome in &outcomes {
+        let rejects_excluded = |rule: &Rule| {
+            let excluded = run(enforcing.unwrap_or(self.rules), AssumedDocuments::Excluded);
+            excluded.outcomes.iter().any(|one| one.rule == rule.id && one.kind == OutcomeKind::Reject)
+        };
+        let matched = outcomes.iter().map(|outcome| {
             let rule = self.rules.rule(outcome.rule);
-            let matched = match seen.matched(rule, stored) {
+            match seen.matched(rule, stored) {
                 _ if self.is_own_version(rule, &seen, stored) => Matched::Not(ReportedOutcome::NoMatch, OWN_VERSION),
                 Matched::Not(..) if first != Some(outcome.rule) => Matched::Unknown,
+                // docward then asks whether the client's filter matches, which it does.
+                Matched::Not(ReportedOutcome::NoMatch, reason) if rejects_excluded(rule) => {
+                    Matched::Not(ReportedOutcome::Reject, reason)
+                }
                 matched => matched,
-            };
+            }
+        });
+        let matched: Vec<Matched> = matched.collect();
+        for (outcome, matched) in outcomes.iter().zip(matched) {
             self.count_outcome(outcome, &dry_run, matched, &seen);
         }
         self.count_forwarded(&dry_run, &outcomes, &seen, stored);

@@ -38,6 +38,8 @@ pub struct DryRun {
 pub enum AssumedDocuments {
     /// Each statement matches a document, also with the conditions that rules add.
     Matching,
+    /// Each statement's own filter matches a document, but not with the conditions that rules add.
+    Excluded,
     /// The filter of no statement matches a document.
     Nothing,
 }
@@ -257,7 +259,7 @@ impl DryRunPlan<'_> {
         if let Some(sent) = sent {
             self.needs.push(AssumedLookup::Match(question(sent.as_document())));
         }
-        let finds = self.stored == AssumedDocuments::Matching;
+        let finds = self.stored != AssumedDocuments::Nothing;
         reply(|w| {
             w.nested("cursor", |w| {
                 w.slot("id").int64(0);
@@ -277,7 +279,7 @@ impl DryRunPlan<'_> {
             .filter_map(Value::as_document)
             .map(|check| self.needs.push(AssumedLookup::Match(as_find(sent, check))))
             .count();
-        let matched = if self.stored == AssumedDocuments::Matching { count } else { 0 };
+        let matched = if self.stored == AssumedDocuments::Nothing { 0 } else { count };
         reply(|w| {
             w.int32("n", 0);
             w.array("writeErrors", |a| {

@@ -167,3 +167,18 @@ fn an_audit_counts_upserts_that_check_version_does_not_insert() {
     let OutcomeCounts { rewrite, no_match, .. } = audit.finish().rules[0].counts;
     assert_eq!((rewrite, no_match), (2, 1));
 }
+
+#[test]
+fn an_audit_counts_what_is_rejected_because_the_condition_is_not_satisfied() {
+    for (on_no_room, expected) in [("ignore", (0, 1)), ("error", (1, 0))] {
+        for mode in ["enforce", "shadow"] {
+            let rules = rules(&format!("mode: {mode}\n    bounds: {{ field: n, min: 0, on_no_room: {on_no_room} }}"));
+            let mut audit = Audit::new(&rules);
+            let done = ReplySummary { n: Some(1), modified: Some(1), ..ReplySummary::default() };
+            audit.add_command(&recorded("db.c.insertOne({_id: 1, n: 2})", 1, None));
+            audit.add_command(&recorded("db.c.updateOne({_id: 1}, {$inc: {n: -3}})", 1, Some(done)));
+            let OutcomeCounts { reject, no_match, .. } = audit.finish().rules[0].counts;
+            assert_eq!((reject, no_match), expected, "{mode}, {on_no_room}");
+        }
+    }
+}
