@@ -17,6 +17,7 @@ mod failures;
 mod group;
 mod limits;
 mod match_checks;
+mod meaning;
 mod numbers;
 mod ownership;
 mod promises;
@@ -26,17 +27,15 @@ mod sending;
 mod transaction;
 
 use std::borrow::Cow;
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
-
-use smallvec::SmallVec;
 
 use super::Now;
 use super::evaluation::Evaluated;
 use super::merge::{self, MergedResults};
 use super::outcome::RuleOutcomes;
 use super::port::{CommandPurpose, Flow, Port, close};
-use super::prerequisites::NumberRule;
+use super::prerequisites::with_numbers;
 use super::server_errors;
 use super::step::Step;
 use crate::command::own::{self, CommandSession};
@@ -44,7 +43,7 @@ use crate::command::{Command, EncodeOptions, Reply, Statement, StatementPart, Wr
 use crate::document::Document;
 use crate::rules::{Doubt, RuleId};
 
-use group::{Group, KindEnd, ReplyMeaning, UpsertStage};
+use group::{Group, ReplyMeaning, UpsertStage};
 pub(super) use sending::Sending;
 
 /// The state of one write command.
@@ -56,10 +55,7 @@ pub(super) struct BatchJob<'f> {
     now: Now,
     /// The rules that may have applied to an earlier send.
     doubt: Option<&'f Doubt>,
-    /// The numbers that counters must still be asked for, the last first.
-    demands: Vec<NumberDemand<'f>>,
-    /// Numbers that clients provide.
-    provided: Vec<ProvidedNumbersOfRule>,
+    numbers: numbers::CommandNumbers<'f>,
     /// What is still to be sent.
     groups: VecDeque<Group>,
     merged: MergedResults,
@@ -73,33 +69,11 @@ pub(super) struct BatchJob<'f> {
     /// The command's maxTimeMS, set once a transaction had to be repeated.
     time_limit: Option<Duration>,
     check_limit: match_checks::CheckLimit,
-    /// The statements without effect, as far as the replies show them.
-    without_effect: Vec<results::WithoutEffect<'f>>,
+    without_effect: results::WithoutEffect<'f>,
 }
 
 /// A group, a statement of it that matched nothing or failed to insert, and the reply to it.
 type UnmatchedStatement = (Group, usize, Vec<u8>);
-
-/// The numbers that statements on one namespace need from one rule's counter.
-#[derive(Debug)]
-struct NumberDemand<'f> {
-    rule: NumberRule<'f>,
-    /// Index into the batch's namespaces.
-    namespace: usize,
-    /// The statements that need a number.
-    statements: SmallVec<[usize; 1]>,
-    /// Numbers that clients provide in other statements.
-    provided: Vec<i64>,
-}
-
-/// The numbers that clients provide, on one namespace, in the field of an optimistic sequence.
-#[derive(Debug)]
-struct ProvidedNumbersOfRule {
-    rule: RuleId,
-    /// Index into the batch's namespaces.
-    namespace: usize,
-    numbers: HashSet<i64>,
-}
 
 impl<'f> BatchJob<'f> {
     pub(super) fn new(
@@ -115,8 +89,7 @@ impl<'f> BatchJob<'f> {
             evaluated,
             now,
             doubt,
-            demands: Vec::new(),
-            provided: Vec::new(),
+            numbers: numbers::CommandNumbers::default(),
             groups: VecDeque::new(),
             merged: MergedResults::default(),
             transaction_begun: false,
@@ -125,18 +98,12 @@ impl<'f> BatchJob<'f> {
             stopped: false,
             time_limit: None,
             check_limit: match_checks::CheckLimit::default(),
-            without_effect: Vec::new(),
+            without_effect: results::WithoutEffect::default(),
         });
-        job.collect_numbers();
-        job
-    }
-
-    /// Finds out which numbers the statements need.
-    fn collect_numbers(&mut self) {
-        if self.has_numbers() {
-            self.provided = self.collect_provided();
-            self.demands = self.collect_demands();
+        if job.has_numbers() {
+            job.numbers = numbers::CommandNumbers::collect(job.sendable());
         }
+        job
     }
 
     /// Asks for earlier sends, checks the client's privileges for the numbers that the statements need, then sends them.
@@ -148,7 +115,10 @@ impl<'f> BatchJob<'f> {
 
     /// Requests the numbers that the statements need, then sends them.
     pub(super) async fn number_and_send(mut self: Box<Self>, port: Port) -> Flow<Step> {
-        self.request_numbers(&port).await?;
+        while let Some(request) = self.next_request() {
+            let found = port.numbers(request).await;
+            port.outcomes(|outcomes| self.take_numbers(found, outcomes))?;
+        }
         let sending = port.outcomes(|outcomes| self.sending(outcomes));
         Box::pin(sending.carry_out(port)).await
     }
@@ -162,7 +132,7 @@ impl<'f> BatchJob<'f> {
         {
             last = Flow::Break(closed);
         }
-        port.outcomes(|outcomes| self.note_without_effect(outcomes));
+        port.outcomes(|outcomes| self.without_effect.settle(&self.batch, outcomes));
         last
     }
 
@@ -184,24 +154,24 @@ impl<'f> BatchJob<'f> {
                 Box::pin(self.check_matches(group, port)).await?;
                 continue;
             }
-            if self.missing_maximum(&group).is_some()
+            if group.missing_maximum(&self.evaluated).is_some()
                 && !(Box::pin(self.find_maxima(&mut group, port)).await? && self.check_numbers(&mut group, port))
             {
                 continue;
             }
             if let [index] = *group.statements.as_slice()
-                && self.has_unknown_cause(index)
+                && self.is(index, Evaluated::has_unknown_cause)
                 && !Box::pin(self.find_cause(&group, index, port)).await?
             {
                 continue;
             }
             let reply = match group.statements.as_slice() {
-                [index] if self.is_committed(*index) => match Box::pin(self.confirm(*index, port)).await? {
+                [index] if self.is(*index, |one| one.committed) => match Box::pin(self.confirm(*index, port)).await? {
                     Some(reply) => reply,
                     None => continue,
                 },
-                [index] if self.needs_transaction(*index) => {
-                    let transacted = match self.is_checked_in_pieces(*index) {
+                [index] if self.is(*index, Evaluated::needs_transaction) => {
+                    let transacted = match self.is(*index, Evaluated::is_checked_in_pieces) {
                         true => Box::pin(self.transact_pieces(*index, &group, port)).await?,
                         false => Box::pin(self.transact(*index, &group, None, port)).await?,
                     };
@@ -230,11 +200,15 @@ impl<'f> BatchJob<'f> {
 
     /// Whether an earlier command has started the client's transaction.
     fn has_begun_transaction(&self) -> bool {
-        self.transaction_begun && self.command.session().in_transaction
+        self.transaction_begun && self.in_transaction()
+    }
+
+    fn in_transaction(&self) -> bool {
+        self.command.session().in_transaction
     }
 
     fn stops_on_error(&self) -> bool {
-        self.batch.ordered || self.command.session().in_transaction
+        self.batch.ordered || self.in_transaction()
     }
 
     /// Index of the first statement that is not carried out.
@@ -246,17 +220,22 @@ impl<'f> BatchJob<'f> {
         }
     }
 
-    /// The indexes of the statements to send, ascending.
-    fn sendable(&self) -> impl Iterator<Item = usize> {
-        let rejected = |index: &usize| self.evaluated.get(*index).is_some_and(|evaluated| evaluated.rejected.is_some());
-        (0..self.limit()).filter(move |index| !rejected(index))
+    /// The statements to send, with their indexes.
+    fn sendable(&self) -> impl Iterator<Item = (usize, &Evaluated<'f, 'f>)> {
+        let all = self.evaluated.iter().enumerate().take(self.limit());
+        all.filter(|(_, evaluated)| evaluated.rejected.is_none())
+    }
+
+    /// Whether this holds for a statement.
+    fn is(&self, index: usize, holds: impl FnOnce(&Evaluated<'f, 'f>) -> bool) -> bool {
+        self.evaluated.get(index).is_some_and(holds)
     }
 
     /// Divides the statements into groups. Ends with the client's message, or one message instead of it, if no rule needs
     /// the reply; or with the reply if there is nothing to send.
     fn plan_groups(&mut self, outcomes: &mut RuleOutcomes) -> Flow {
         self.reject_oversized(outcomes);
-        let plain = self.is_plain();
+        let plain = self.evaluated.iter().all(|evaluated| evaluated.is_plain(self.batch.form));
         if plain && !self.may_be_too_long() {
             return Flow::Break(self.forward());
         }
@@ -294,7 +273,10 @@ impl<'f> BatchJob<'f> {
 
     /// Sends the statements of a group as one command.
     async fn send_command(&mut self, group: &Group, port: &Port) -> Vec<u8> {
-        let purpose = if self.asks_for_record(group) { CommandPurpose::Record } else { CommandPurpose::Command };
+        // It can match a document only if it was sent before and inserted it.
+        let asks_for_record = group.stage == UpsertStage::Update
+            && group.statements.first().is_some_and(|index| self.is(*index, |one| one.prerequisites.is_only_new()));
+        let purpose = if asks_for_record { CommandPurpose::Record } else { CommandPurpose::Command };
         let message = self.encode_group(group);
         self.transaction_begun = true;
         self.exchange_part(purpose, message, || self.encode_group(group), port).await
@@ -316,21 +298,19 @@ impl<'f> BatchJob<'f> {
     /// Returns a statement in the form in which a group sends it. Takes its numbers from `numbers`.
     fn as_sent(&self, index: usize, group: &Group, numbers: &mut [(RuleId, i64)]) -> Option<Cow<'_, Statement<'f>>> {
         let evaluated = self.evaluated.get(index)?;
-        let mut statement = match group.stage {
+        let statement = match group.stage {
             UpsertStage::Insert => evaluated.inserting(),
             _ => Cow::Borrowed(&evaluated.statement),
         };
         // Each attempt assigns its numbers to the original statements.
-        for (rule, number) in self.optimistic_numbers(group, index, numbers) {
-            statement = Cow::Owned(rule.with_number(&statement, number));
-        }
+        let mut statement = with_numbers(statement, self.numbers.take_optimistic(evaluated, group.stage, numbers));
         match group.stage {
             UpsertStage::Update => statement = Cow::Owned(statement.without_upsert()),
             UpsertStage::Insert => statement = Cow::Owned(statement.insert_only()),
             UpsertStage::Whole | UpsertStage::CheckMatch => {}
         }
-        if let Some(stored) = self.kind_of(group) {
-            statement = Cow::Owned(self.counted(index, &statement, stored));
+        if let Some(stored) = evaluated.kind_of(group, self.in_transaction()) {
+            statement = Cow::Owned(evaluated.counted(&statement, stored));
         }
         Some(statement)
     }
@@ -347,7 +327,7 @@ impl<'f> BatchJob<'f> {
             return Flow::Continue(None);
         }
         let errors = merge::errors_of(&reply, self.batch.form);
-        match self.meaning_of(&group, &reply, &errors) {
+        match (meaning::GroupReply { job: self, group: &group, reply: &reply, errors: &errors }).meaning() {
             ReplyMeaning::IncrementFailed(failed) => self.repeat_uncounted(group, *failed, &reply),
             ReplyMeaning::Undecided => self.decide_each(group, &reply, &errors),
             ReplyMeaning::DuplicateNumber(position, taken) => {
@@ -369,53 +349,15 @@ impl<'f> BatchJob<'f> {
                 drop((reply, errors));
                 return Flow::Continue(Some((Group { stage, counting: None, ..group }, index, frame)));
             }
+            ReplyMeaning::Done if is_alone && !reply.is_ok() => return Flow::Break(self.pass_on_error(&reply, false)),
             ReplyMeaning::Done if is_alone => {
-                self.note_results(&reply, &group.statements);
+                self.without_effect.note(&reply, &self.batch, &self.evaluated, &group.statements);
                 drop((reply, errors));
-                return Flow::Break(self.pass_on_result(&frame));
+                return Flow::Break(self.pass_on(frame));
             }
             ReplyMeaning::Done => self.count(&reply, group, &errors),
         }
         Flow::Continue(None)
-    }
-
-    /// Returns what the reply to a group means; an earlier case excludes the later ones.
-    fn meaning_of<'r>(
-        &self,
-        group: &Group,
-        reply: &Reply<'r>,
-        errors: &[(usize, Document<'r>)],
-    ) -> ReplyMeaning<'r, 'f> {
-        if let Some(failed) = self.failed_increment(group, errors) {
-            return ReplyMeaning::IncrementFailed(Box::new(failed));
-        }
-        if group.stage == UpsertStage::Update && group.statements.len() > 1 {
-            return ReplyMeaning::Undecided;
-        }
-        if let Some((position, taken)) = self.retry_of(group, errors) {
-            return ReplyMeaning::DuplicateNumber(position, taken);
-        }
-        let error = errors.first().map(|(_, error)| *error);
-        if let Some(error) = error.filter(|_| self.batch.form == WriteForm::FindAndModify) {
-            if group.stage == UpsertStage::Update && conflicts::has_inserted(error) {
-                return ReplyMeaning::HasInserted;
-            }
-            if self.is_explained(0, error) {
-                return ReplyMeaning::Explained(error);
-            }
-        }
-        let stage = match self.kind_of(group) {
-            None => group.stage,
-            Some(stored) => match self.after_kind(group, stored, reply, error) {
-                KindEnd::Next { next, matched } => return ReplyMeaning::NextKind { next, matched },
-                KindEnd::Done => return ReplyMeaning::Done,
-                KindEnd::Unmatched(stage) => stage,
-            },
-        };
-        match self.needs_match_check(group, stage, reply, error) {
-            Some(index) => ReplyMeaning::Unmatched(index, stage),
-            None => ReplyMeaning::Done,
-        }
     }
 
     /// Returns the reply to a bulkWrite with all results, which the server may return in several batches.
@@ -438,7 +380,7 @@ impl<'f> BatchJob<'f> {
         let (done, rest) = group.statements.split_at(last.unwrap_or(usize::MAX).min(group.statements.len()));
         self.merged.add(reply, self.batch.form, done);
         if !group.matched {
-            self.note_results(reply, done);
+            self.without_effect.note(reply, &self.batch, &self.evaluated, done);
         }
         if !errors.is_empty() && self.stops_on_error() {
             self.stopped = true;
@@ -452,14 +394,13 @@ impl<'f> BatchJob<'f> {
     /// Adds the part of a reply for the statements before one that is repeated.
     fn add_done(&mut self, reply: &Reply<'_>, done: &[usize]) {
         self.merged.add(reply, self.batch.form, done);
-        self.note_results(reply, done);
+        self.without_effect.note(reply, &self.batch, &self.evaluated, done);
     }
 
     /// Whether the server must not execute the statements of a group after one that fails: it may have to be repeated
     /// before them, or they get its number.
     fn ends_at_error(&self, group: &Group) -> bool {
-        let may_repeat =
-            |index: &usize| self.evaluated.get(*index).is_some_and(|one| one.prerequisites.increment().is_some());
+        let may_repeat = |index: &usize| self.is(*index, |one| one.prerequisites.increment().is_some());
         !group.next_numbers.is_empty() || group.statements.iter().any(may_repeat)
     }
 
@@ -512,9 +453,7 @@ impl<'f> BatchJob<'f> {
             self.merged.reject(index, statement, rejected, self.batch.namespace(statement));
         }
         // Before the reply is built: both can be large.
-        if self.without_effect.is_empty() {
-            (self.evaluated, self.groups) = (Vec::new(), VecDeque::new());
-        }
+        (self.evaluated, self.groups) = (Vec::new(), VecDeque::new());
         Step::Reply(self.merged.reply(&self.command, self.batch.form))
     }
 }

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::applicable_rules::{ApplicableRules, Enforcement, enforced};
 use super::outcome::{OutcomeKind, RuleOutcomes, StatementOutcomes};
-use super::prerequisites::{NumberRule, Prerequisites};
+use super::prerequisites::{NumberRule, Prerequisites, with_numbers};
 use super::rejection_text::{FOR_THE_DBA, RejectedBy};
 use crate::command::{Modification, Namespace, Operation, Statement, Update, repeated_name_in};
 use crate::document::{AmbiguousName, CowDocument, Document, Value};
@@ -170,13 +170,15 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         fields
     }
 
-    /// Returns the first rejection by a rule for a statement that matches nothing.
+    /// Returns the first rejection by a rule for a statement that matches nothing, while its own filter matches `stored`.
     pub(super) fn rejection_of_no_match(&self, stored: Option<Document<'_>>) -> Option<RejectedBy<'r>> {
         let widest = self.widest();
-        self.unmatched.iter().find_map(|rule| match rule.pattern.unmatched(&widest, stored) {
+        let rejection = |rule: &&'r Rule| match rule.pattern.unmatched(&widest, stored) {
             Unmatched::Nothing => None,
             Unmatched::Reject(rejection) => Some(RejectedBy::new(rule, rejection)),
-        })
+        };
+        let only_new = stored.and_then(|_| self.prerequisites.only_new());
+        only_new.or_else(|| self.unmatched.iter().find_map(rejection))
     }
 
     /// The values that the server computes for rules from such a document.
@@ -377,9 +379,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
     fn widest(&self) -> Cow<'_, Statement<'a>> {
         /// The number with the most bytes.
         const LONGEST: i64 = i64::MAX;
-        let numbered =
-            |statement: Cow<'_, Statement<'a>>, one: NumberRule<'_>| Cow::Owned(one.with_number(&statement, LONGEST));
-        self.prerequisites.numbers().fold(Cow::Borrowed(&self.statement), numbered)
+        with_numbers(Cow::Borrowed(&self.statement), self.prerequisites.numbers().map(|rule| (rule, LONGEST)))
     }
 
     /// Adds the conditions that a rule requires of the widest statement. They must be known before it is planned how to
@@ -455,11 +455,8 @@ impl<'r, 'a> Evaluated<'r, 'a> {
 
     /// The statement with all its numbers, as an upsert sends it to insert.
     pub(super) fn inserting(&self) -> Cow<'_, Statement<'a>> {
-        let assigned = |statement: Cow<'_, Statement<'a>>, (rule, number): &(NumberRule<'_>, i64)| {
-            Cow::Owned(rule.with_number(&statement, *number))
-        };
-        let is_assigned = |(rule, _): &&(NumberRule<'r>, i64)| !self.is_reserved(*rule);
-        self.numbers_on_insert.iter().filter(is_assigned).fold(Cow::Borrowed(&self.statement), assigned)
+        let assigned = self.numbers_on_insert.iter().copied().filter(|(rule, _)| !self.is_reserved(*rule));
+        with_numbers(Cow::Borrowed(&self.statement), assigned)
     }
 
     /// Checks the statement with the assigned number against the rules that it satisfied without.
@@ -489,6 +486,19 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         };
         outcomes.add(rule, namespace, OutcomeKind::Reject, Some(&rejection));
         self.rejected = Some(RejectedBy::new(rule, rejection));
+    }
+
+    /// Rejects the statement after its evaluation. `rewritten`: an outcome of the rule for it was kept open.
+    pub(super) fn reject(
+        &mut self,
+        rejected: RejectedBy<'r>,
+        (kind, rewritten): (OutcomeKind, bool),
+        namespace: Namespace<'_>,
+        outcomes: &mut RuleOutcomes,
+    ) {
+        let text = (rejected.rejection.reason.as_str(), rejected.rejection.hint.as_str());
+        outcomes.settle(rejected.rule, namespace, kind, text, (1, rewritten));
+        self.rejected = Some(rejected);
     }
 }
 

@@ -2,13 +2,14 @@
 //! command, the check that nothing matches and maxima before the statement's group, a procedure instead of its
 //! command, and the type of a stored value after the server's error.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::rejection_text::RejectedBy;
 use crate::command::Statement;
-use crate::patterns::numbering::Numbering;
+use crate::patterns::numbering::{Numbering, Strategy};
 use crate::patterns::procedure::Procedure;
 use crate::patterns::{Prerequisite, Rejection};
 use crate::rules::Rule;
@@ -39,6 +40,18 @@ impl<'r> NumberRule<'r> {
     pub(super) fn with_number<'a>(&self, statement: &Statement<'a>, number: i64) -> Statement<'a> {
         statement.with(self.numbers.assign(&statement.operation, number))
     }
+
+    pub(super) fn is_counted(&self) -> bool {
+        self.numbers.strategy() == Strategy::Counter
+    }
+}
+
+/// Returns the statement with the numbers of these rules.
+pub(super) fn with_numbers<'s, 'r, 'a>(
+    statement: Cow<'s, Statement<'a>>,
+    numbers: impl IntoIterator<Item = (NumberRule<'r>, i64)>,
+) -> Cow<'s, Statement<'a>> {
+    numbers.into_iter().fold(statement, |statement, (rule, number)| Cow::Owned(rule.with_number(&statement, number)))
 }
 
 impl<'r> Prerequisites<'r> {

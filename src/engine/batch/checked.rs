@@ -16,7 +16,7 @@ use super::super::server_errors;
 use super::checked_reply::{WrittenDocument, as_client_form, differ, with_modified};
 use super::selected::{MAX_SELECTED_LENGTH, SelectedDocuments, by_id, divided, document_with, settled_of, sized_ids};
 use super::transaction::{AttemptEnd, AttemptResult, RestartReason, SentCommands, TransactionAttempt, end, last};
-use super::{BatchJob, Group, conflicts};
+use super::{BatchJob, Evaluated, Group, conflicts};
 use crate::command::{EncodeOptions, Operation, OwnTransaction, Reply, Statement, StatementPart, WriteForm};
 use crate::document::{CowDocument, Document, OwnedValue};
 use crate::effect::equality;
@@ -32,19 +32,23 @@ pub(super) enum ReadIn {
     Committed,
 }
 
-impl<'f> BatchJob<'f> {
-    pub(super) fn is_checked(&self, index: usize) -> bool {
-        self.evaluated.get(index).is_some_and(|evaluated| !evaluated.checked.is_empty())
-    }
-
+impl Evaluated<'_, '_> {
     /// Whether the documents of the statement are checked piece by piece.
-    pub(super) fn is_checked_in_pieces(&self, index: usize) -> bool {
-        let in_pieces = |evaluated: &super::Evaluated<'_, '_>| {
-            evaluated.statement.is_multi() && !evaluated.prerequisites.has_procedure()
-        };
-        self.is_checked(index) && self.evaluated.get(index).is_some_and(in_pieces)
+    pub(super) fn is_checked_in_pieces(&self) -> bool {
+        !self.checked.is_empty() && self.statement.is_multi() && !self.prerequisites.has_procedure()
     }
 
+    /// Adds to the rejection of the statement how many documents it has changed before.
+    fn note_changed_before(&mut self, changed: i64) {
+        if let Some(rejected) = self.rejected.as_mut().filter(|_| changed > 0) {
+            let mut rejection = (*rejected.rejection).clone();
+            rejection.reason.push_str(&format!("; {changed} other documents were changed before it"));
+            rejected.rejection = rejection.into();
+        }
+    }
+}
+
+impl<'f> BatchJob<'f> {
     /// Carries out a statement for many documents in pieces, each in its own transaction, or all in the client's. Returns
     /// the reply to the last piece; `None` if the statement is rejected or has failed.
     pub(super) async fn transact_pieces(&mut self, index: usize, group: &Group, port: &Port) -> Flow<Option<Vec<u8>>> {
@@ -57,7 +61,7 @@ impl<'f> BatchJob<'f> {
             Err(AttemptEnd::Last(step)) => return Flow::Break(step),
             Err(AttemptEnd::Settled | AttemptEnd::Again(_)) => return Flow::Continue(None),
         };
-        let in_transaction = self.command.session().in_transaction;
+        let in_transaction = self.in_transaction();
         let mut pieces = divided(selected);
         let mut done: Vec<Vec<u8>> = Vec::new();
         while let Some(piece) = pieces.pop_front() {
@@ -66,7 +70,7 @@ impl<'f> BatchJob<'f> {
             let Some(frame) = Box::pin(self.transact(index, group, only, port)).await? else {
                 if !in_transaction {
                     let changed = self.add_pieces(index, &done);
-                    self.note_changed_before(index, changed);
+                    self.evaluated.get_mut(index).into_iter().for_each(|one| one.note_changed_before(changed));
                 }
                 return Flow::Continue(None);
             };
@@ -75,7 +79,7 @@ impl<'f> BatchJob<'f> {
                 self.add_pieces(index, &done);
                 return Flow::Continue(Some(frame));
             }
-            let has_failed = self.is_failure(&frame);
+            let has_failed = is_failure(&frame, self.batch.form);
             if has_failed && piece.0.len() > 1 && !in_transaction {
                 // The server keeps what it has changed before the document that fails.
                 piece.0.into_iter().rev().for_each(|id| pieces.push_front(SelectedDocuments(vec![id])));
@@ -91,17 +95,6 @@ impl<'f> BatchJob<'f> {
         Flow::Continue(None)
     }
 
-    fn is_failure(&self, frame: &[u8]) -> bool {
-        Reply::parse(frame)
-            .map_or(true, |reply| !reply.is_ok() || !merge::errors_of(&reply, self.batch.form).is_empty())
-    }
-
-    /// Whether the statement has matched nothing. The reply to one that was committed before is another.
-    fn matches_nothing(&self, frame: &[u8]) -> bool {
-        let matched = |reply: Reply<'_>| merge::matched(&reply, self.batch.form);
-        !self.is_failure(frame) && Reply::parse(frame).is_ok_and(|reply| matched(reply) == 0)
-    }
-
     /// Adds the replies to pieces. Returns the number of documents that they changed.
     fn add_pieces(&mut self, index: usize, done: &[Vec<u8>]) -> i64 {
         let mut changed = 0;
@@ -110,15 +103,6 @@ impl<'f> BatchJob<'f> {
             self.merged.add(&reply, self.batch.form, &[index]);
         }
         changed
-    }
-
-    fn note_changed_before(&mut self, index: usize, changed: i64) {
-        let rejected = self.evaluated.get_mut(index).and_then(|evaluated| evaluated.rejected.as_mut());
-        if let Some(rejected) = rejected.filter(|_| changed > 0) {
-            let mut rejection = (*rejected.rejection).clone();
-            rejection.reason.push_str(&format!("; {changed} other documents were changed before it"));
-            rejected.rejection = rejection.into();
-        }
     }
 
     /// The fields that a findAndModify returns: as a rule has changed them, or as the client asks for.
@@ -167,12 +151,12 @@ impl<'f> BatchJob<'f> {
             };
             match conflicts::is_unreadable(&reply) {
                 // The server has aborted the client's transaction.
-                true if self.command.session().in_transaction && self.batch.form != WriteForm::FindAndModify => {
+                true if self.in_transaction() && self.batch.form != WriteForm::FindAndModify => {
                     self.fail(index, &reply);
                     return Err(AttemptEnd::Settled);
                 }
                 // The server reports the statement's own error when it is executed.
-                true if !self.command.session().in_transaction => return Ok(Vec::new()),
+                true if !self.in_transaction() => return Ok(Vec::new()),
                 _ if !reply.is_ok() => {
                     drop(reply);
                     return Err(AttemptEnd::Reply(frame));
@@ -226,7 +210,10 @@ impl<'f> TransactionAttempt<'_, 'f> {
         let frame = match self.apply(&narrowed).await {
             // Another client has changed the selected document since.
             AttemptResult::Break(AttemptEnd::Reply(frame))
-                if is_own && !statement.is_multi() && !piece.0.is_empty() && self.job.matches_nothing(&frame) =>
+                if is_own
+                    && !statement.is_multi()
+                    && !piece.0.is_empty()
+                    && matches_nothing(&frame, self.job.batch.form) =>
             {
                 return AttemptResult::Break(AttemptEnd::Again(RestartReason::WriteConflict));
             }
@@ -329,7 +316,7 @@ impl<'f> TransactionAttempt<'_, 'f> {
         own.begun = true;
         let own = Some(*own);
         let mut messages = SmallVec::new();
-        messages.extend(asks.then(|| self.job.record_question(statement, &[index])));
+        messages.extend(asks.then(|| self.job.earlier_sends(self.port).record_question(statement, &[index])));
         messages.push(write);
         messages.extend(named.map(|id| {
             let condition = CowDocument::build(|w| w.value("_id", id));
@@ -337,7 +324,8 @@ impl<'f> TransactionAttempt<'_, 'f> {
         }));
         let mut replies = self.port.exchange_all(messages).await.into_iter();
         if asks {
-            let record = match self.job.read_record(&[index], &replies.next().unwrap_or_default()) {
+            let answer = replies.next().unwrap_or_default();
+            let record = match self.job.earlier_sends(self.port).read_record(&[index], &answer) {
                 Flow::Continue(record) => record,
                 Flow::Break(step) => {
                     return AttemptResult::Break(self.abort_and(AttemptEnd::Last(step)).await);
@@ -347,8 +335,7 @@ impl<'f> TransactionAttempt<'_, 'f> {
                 // The server answers it from its record.
                 let ending = self.abort_and(AttemptEnd::Settled).await;
                 self.job.send_as_it_came(index);
-                let group = self.job.group_alone(index);
-                self.job.continue_with(group);
+                self.job.continue_alone(index);
                 return AttemptResult::Break(ending);
             }
         }
@@ -457,7 +444,7 @@ impl<'f> TransactionAttempt<'_, 'f> {
         let part = StatementPart { index, statement: &self.statement };
         let message = self.job.batch.encode_part(&self.job.command, &[part], options);
         let frame = self.exchange(message).await;
-        let failed = self.job.is_failure(&frame);
+        let failed = is_failure(&frame, self.job.batch.form);
         let is_transient =
             Reply::parse(&frame).is_ok_and(|reply| server_errors::has_label(&reply, server_errors::TRANSIENT));
         let ending = match failed && !is_transient {
@@ -481,11 +468,19 @@ impl<'f> TransactionAttempt<'_, 'f> {
             }
             None => {
                 self.job.evaluated.get_mut(index).into_iter().for_each(|evaluated| evaluated.checked.clear());
-                let group = self.job.group_alone(index);
-                self.job.continue_with(group);
+                self.job.continue_alone(index);
                 AttemptEnd::Settled
             }
         };
         self.abort_and(ending).await
     }
+}
+
+fn is_failure(frame: &[u8], form: WriteForm) -> bool {
+    Reply::parse(frame).map_or(true, |reply| !reply.is_ok() || !merge::errors_of(&reply, form).is_empty())
+}
+
+/// Whether the statement has matched nothing. The reply to one that was committed before is another.
+fn matches_nothing(frame: &[u8], form: WriteForm) -> bool {
+    !is_failure(frame, form) && Reply::parse(frame).is_ok_and(|reply| merge::matched(&reply, form) == 0)
 }

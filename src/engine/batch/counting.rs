@@ -7,68 +7,54 @@
 //! value, which matches no other documents.
 
 use super::group::{FailedIncrement, KindEnd};
-use super::{BatchJob, Flow, Group, Port, UpsertStage};
+use super::meaning::GroupReply;
+use super::{BatchJob, Evaluated, Flow, Group, Port, UpsertStage};
 use crate::command::{Operation, Reply, Statement, code};
-use crate::document::{CowDocument, Document, Value};
+use crate::document::{CowDocument, Value};
 use crate::effect::equality;
 use crate::engine::evaluation::UncountedStatement;
-use crate::engine::merge;
 use crate::patterns::{Prerequisite, StoredKind};
 
-impl<'f> BatchJob<'f> {
+impl<'f> Evaluated<'f, 'f> {
     /// Whether the statement is sent once for each kind of stored value.
-    pub(super) fn counts_by_kind(&self, index: usize) -> bool {
-        let Some(evaluated) =
-            self.evaluated.get(index).filter(|evaluated| evaluated.prerequisites.increment().is_some())
-        else {
-            return false;
-        };
+    pub(super) fn counts_by_kind(&self, in_transaction: bool) -> bool {
         // A transaction tries the forms of a statement for one document itself.
-        reaches_many(&evaluated.statement) || self.command.session().in_transaction && !evaluated.needs_transaction()
+        self.prerequisites.increment().is_some()
+            && (reaches_many(&self.statement) || in_transaction && !self.needs_transaction())
     }
 
-    /// Returns the kind of stored value that a group is for, if its statement is sent once for each kind.
-    pub(super) fn kind_of(&self, group: &Group) -> Option<StoredKind> {
-        let index = *group.statements.first()?;
-        let counts = matches!(group.stage, UpsertStage::Whole | UpsertStage::Update) && self.counts_by_kind(index);
+    /// Returns the kind of stored value that the statement's group is for, if the statement is sent once for each kind.
+    pub(super) fn kind_of(&self, group: &Group, in_transaction: bool) -> Option<StoredKind> {
+        let counts =
+            matches!(group.stage, UpsertStage::Whole | UpsertStage::Update) && self.counts_by_kind(in_transaction);
         counts.then(|| group.counting.unwrap_or(StoredKind::Number))
     }
 
+    /// Returns the statement in the form for documents with this kind of value; `None` if there is no such form.
+    fn form_for<'s>(&self, statement: &Statement<'s>, stored: StoredKind) -> Option<Statement<'s>> {
+        let operation = self.prerequisites.increment()?.pattern.incrementing()?.form_for(statement, stored)?;
+        Some(statement.with(operation))
+    }
+
     /// Returns the statement for documents with this kind of value.
-    pub(super) fn counted<'s>(&self, index: usize, statement: &Statement<'s>, stored: StoredKind) -> Statement<'s> {
-        let rule = self.evaluated.get(index).and_then(|evaluated| evaluated.prerequisites.increment());
-        let operation = rule.and_then(|rule| rule.pattern.incrementing()?.form_for(statement, stored));
-        operation.map_or_else(|| statement.clone(), |operation| statement.with(operation).without_upsert())
+    pub(super) fn counted<'s>(&self, statement: &Statement<'s>, stored: StoredKind) -> Statement<'s> {
+        self.form_for(statement, stored).map_or_else(|| statement.clone(), |form| form.without_upsert())
     }
 
     /// Returns the forms of a procedure's statement to send before the statement itself, until one matches: inside the
     /// client's transaction the one for each kind of stored value, because an error would abort it.
-    pub(super) fn forms_by_kind<'s>(&self, index: usize, statement: &Statement<'s>) -> Vec<Statement<'s>> {
-        let rule = self.evaluated.get(index).and_then(|evaluated| evaluated.prerequisites.increment());
-        let rule = rule.filter(|_| self.command.session().in_transaction && !reaches_many(statement));
-        let Some(incrementing) = rule.and_then(|rule| rule.pattern.incrementing()) else {
+    pub(super) fn forms_by_kind<'s>(&self, statement: &Statement<'s>) -> Vec<Statement<'s>> {
+        if reaches_many(statement) {
             return Vec::new();
-        };
+        }
         let kinds = std::iter::successors(Some(StoredKind::Number), |kind| kind.next());
-        let forms = kinds.map_while(|kind| incrementing.form_for(statement, kind));
-        forms.map(|operation| statement.with(operation).without_upsert()).collect()
+        kinds.map_while(|kind| self.form_for(statement, kind)).map(|form| form.without_upsert()).collect()
     }
 
-    /// Returns what follows on the statement of a group for documents with this kind of value.
-    pub(super) fn after_kind(
-        &self,
-        group: &Group,
-        stored: StoredKind,
-        reply: &Reply<'_>,
-        error: Option<Document<'_>>,
-    ) -> KindEnd {
-        let evaluated = group.statements.first().and_then(|index| self.evaluated.get(*index));
-        let (Some(evaluated), None) = (evaluated, error) else { return KindEnd::Done };
-        let (rule, statement) = (evaluated.prerequisites.increment(), &evaluated.statement);
-        let matched = group.matched || merge::matched(reply, self.batch.form) > 0;
-        let incrementing = rule.and_then(|rule| rule.pattern.incrementing());
-        let exists = |stored: &StoredKind| incrementing.is_some_and(|one| one.form_for(statement, *stored).is_some());
-        match stored.next().filter(exists) {
+    /// Returns what follows on the statement for documents with this kind of value. `has_matched`: there were some.
+    pub(super) fn after_kind(&self, group: &Group, stored: StoredKind, has_matched: bool) -> KindEnd {
+        let (statement, matched) = (&self.statement, group.matched || has_matched);
+        match stored.next().filter(|next| self.form_for(statement, *next).is_some()) {
             Some(next) if reaches_many(statement) || !matched => KindEnd::Next { next, matched },
             _ if matched => KindEnd::Done,
             _ if statement.is_upsert() => KindEnd::Unmatched(UpsertStage::Update),
@@ -76,61 +62,34 @@ impl<'f> BatchJob<'f> {
         }
     }
 
+    /// Removes a rule's increment from the statement.
+    fn uncount(&mut self, FailedIncrement { rule, uncounted, error, .. }: FailedIncrement<'_, 'f>) {
+        self.prerequisites.drop_increment();
+        let counted = std::mem::replace(&mut self.statement, uncounted).operation;
+        let error = Some(CowDocument::from_writer(error.as_bytes().to_vec()));
+        self.uncounted = Some(Box::new(UncountedStatement { rule, counted, error }));
+    }
+
+    /// Whether the server failed the statement, and it is not known yet that the increment has caused this.
+    pub(super) fn has_unknown_cause(&self) -> bool {
+        self.uncounted.as_ref().is_some_and(|uncounted| uncounted.error.is_some())
+    }
+}
+
+impl<'f> BatchJob<'f> {
     /// Sends a group's statement whose increment failed again, without it, and then the statements after it.
     pub(super) fn repeat_uncounted(&mut self, group: Group, failed: FailedIncrement<'_, 'f>, reply: &Reply<'_>) {
         let (done, rest) = group.statements.split_at(failed.position);
         self.add_done(reply, done);
         let Some((index, rest)) = rest.split_first() else { return };
-        self.uncount(*index, failed);
+        if let Some(evaluated) = self.evaluated.get_mut(*index) {
+            evaluated.uncount(failed);
+        }
         let again = Group { attempts: group.attempts + 1, ..self.group_alone(*index) };
         let rest = rest.to_vec();
         self.repeat(&rest, Group { attempts: 0, ..group });
         // The result shows whether the stored version has changed meanwhile.
         self.continue_with(again);
-    }
-
-    /// Returns the statement of a group that the server may have failed because of a rule's increment. Returns `None` inside a
-    /// transaction, which the server has aborted.
-    pub(super) fn failed_increment<'r>(
-        &self,
-        group: &Group,
-        errors: &[(usize, Document<'r>)],
-    ) -> Option<FailedIncrement<'r, 'f>> {
-        /// Other clients may change the stored value in between, and the error may be the statement's own.
-        const MAX_COUNTS: u32 = 4;
-        let (position, error) = *errors.first()?;
-        let stored = match error.get("code").and_then(Value::as_i32)? {
-            code::TYPE_MISMATCH | code::BAD_VALUE => StoredKind::Other,
-            code::PATH_NOT_VIABLE => StoredKind::Unreachable,
-            _ => return None,
-        };
-        let index = *group.statements.get(position)?;
-        // Such a group has only its insert left.
-        let is_counted_by_kind = self.counts_by_kind(index) && group.stage != UpsertStage::Insert;
-        if is_counted_by_kind || self.command.session().in_transaction || group.attempts >= MAX_COUNTS {
-            return None;
-        }
-        let evaluated = self.evaluated.get(index)?;
-        let rule = evaluated.prerequisites.increment()?;
-        let uncounted = rule.pattern.incrementing()?.form_for(&evaluated.statement, stored)?;
-        Some(FailedIncrement { position, rule, uncounted, error })
-    }
-
-    /// Removes a rule's increment from a statement.
-    fn uncount(&mut self, index: usize, failed: FailedIncrement<'_, 'f>) {
-        let FailedIncrement { rule, uncounted, error, .. } = failed;
-        let Some(evaluated) = self.evaluated.get_mut(index) else { return };
-        evaluated.prerequisites.drop_increment();
-        let uncounted = evaluated.statement.with(uncounted);
-        let counted = std::mem::replace(&mut evaluated.statement, uncounted).operation;
-        let error = Some(CowDocument::from_writer(error.as_bytes().to_vec()));
-        evaluated.uncounted = Some(Box::new(UncountedStatement { rule, counted, error }));
-    }
-
-    /// Whether the server failed the statement, and it is not known yet that the increment has caused this.
-    pub(super) fn has_unknown_cause(&self, index: usize) -> bool {
-        let uncounted = self.evaluated.get(index).and_then(|evaluated| evaluated.uncounted.as_ref());
-        uncounted.is_some_and(|uncounted| uncounted.error.is_some())
     }
 
     /// Looks whether the increment has caused the server's error: then the document that the statement selects has a
@@ -164,6 +123,30 @@ impl<'f> BatchJob<'f> {
         evaluated.statement = evaluated.statement.with(counted);
         evaluated.prerequisites.add(rule, Prerequisite::Incrementable);
         Some(Group { attempts: group.attempts + 1, ..self.group_alone(index) })
+    }
+}
+
+impl<'r, 'f> GroupReply<'_, 'r, 'f> {
+    /// Returns the statement that the server may have failed because of a rule's increment. Returns `None` inside a
+    /// transaction, which the server has aborted.
+    pub(super) fn failed_increment(&self) -> Option<FailedIncrement<'r, 'f>> {
+        /// Other clients may change the stored value in between, and the error may be the statement's own.
+        const MAX_COUNTS: u32 = 4;
+        let Self { job, group, .. } = *self;
+        let (position, error) = *self.errors.first()?;
+        let stored = match error.get("code").and_then(Value::as_i32)? {
+            code::TYPE_MISMATCH | code::BAD_VALUE => StoredKind::Other,
+            code::PATH_NOT_VIABLE => StoredKind::Unreachable,
+            _ => return None,
+        };
+        let evaluated = job.evaluated.get(*group.statements.get(position)?)?;
+        // Such a group has only its insert left.
+        let is_counted_by_kind = evaluated.counts_by_kind(false) && group.stage != UpsertStage::Insert;
+        if is_counted_by_kind || job.in_transaction() || group.attempts >= MAX_COUNTS {
+            return None;
+        }
+        let (rule, statement) = (evaluated.prerequisites.increment()?, &evaluated.statement);
+        Some(FailedIncrement { position, rule, uncounted: evaluated.form_for(statement, stored)?, error })
     }
 }
 

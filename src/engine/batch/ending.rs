@@ -43,13 +43,6 @@ impl<'f> BatchJob<'f> {
         commands::remembered_reply(&self.command, self.batch.form, &statement.operation)
     }
 
-    /// The number is used up if the statement is sent again in another form.
-    fn use_up(&mut self, index: usize) {
-        if let Some(evaluated) = self.evaluated.get_mut(index) {
-            evaluated.attempts += 1;
-        }
-    }
-
     /// Applies the command's maxTimeMS, `elapsed` after the first exchange. It limits all attempts together: later
     /// commands get the remaining time.
     ///
@@ -135,7 +128,7 @@ impl<'f> TransactionAttempt<'_, 'f> {
                 AttemptResult::Break(ending) => ending,
             },
             AttemptResult::Continue(Fate::Aborted | Fate::Missing) => {
-                self.job.use_up(self.index);
+                self.use_up();
                 AttemptEnd::Reply(error)
             }
             AttemptResult::Continue(Fate::Unknown(_)) if is_refused => AttemptEnd::Reply(error),
@@ -178,8 +171,7 @@ impl<'f> TransactionAttempt<'_, 'f> {
     /// same write, and the next attempt follows; or to a newer write of the client, and no attempt can succeed; or another
     /// docward has excluded all attempts.
     pub(super) async fn end_too_old(&mut self) -> AttemptEnd {
-        let routed = self.own.is_some_and(|own| own.routed);
-        match self.job.position(self.index, routed, self.port).await {
+        match self.job.earlier_sends(self.port).position(self.index).await {
             Flow::Break(step) => AttemptEnd::Last(step),
             Flow::Continue(SessionPosition::Attempt) => AttemptEnd::Again(RestartReason::UsedNumber),
             Flow::Continue(SessionPosition::Excluded) => self.job.end_excluded(self.index, self.port).await,
@@ -187,9 +179,16 @@ impl<'f> TransactionAttempt<'_, 'f> {
         }
     }
 
+    /// The number is used up if the statement is sent again in another form.
+    fn use_up(&mut self) {
+        if let Some(evaluated) = self.job.evaluated.get_mut(self.index) {
+            evaluated.attempts += 1;
+        }
+    }
+
     pub(super) async fn abort(&mut self) -> AttemptResult<Fate> {
         let fate = self.ask_to_abort().await?;
-        self.job.use_up(self.index);
+        self.use_up();
         AttemptResult::Continue(fate)
     }
 

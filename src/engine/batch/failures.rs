@@ -72,15 +72,7 @@ impl BatchJob<'_> {
 
     /// Passes an error to the client, whose command ends with it. `is_half_done`: a part of it has been executed.
     pub(super) fn pass_on_error(&mut self, error: &Reply<'_>, is_half_done: bool) -> Step {
-        self.must_abort = is_half_done && self.command.session().in_transaction;
+        self.must_abort = is_half_done && self.in_transaction();
         self.pass_on(server_errors::for_client(&self.command, error, is_half_done))
-    }
-
-    /// Passes the server's reply to the only statement to the client.
-    pub(super) fn pass_on_result(&mut self, frame: &[u8]) -> Step {
-        match Reply::parse(frame) {
-            Ok(error) if !error.is_ok() => self.pass_on_error(&error, false),
-            _ => self.pass_on(frame.to_vec()),
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! Groups: statements that are sent as one command, and their progress.
 
-use crate::command::Operation;
+use crate::command::Statement;
 use crate::document::Document;
 use crate::patterns::StoredKind;
 use crate::rules::{Rule, RuleId};
@@ -81,7 +81,7 @@ pub(super) struct FailedIncrement<'r, 'f> {
     pub(super) position: usize,
     pub(super) rule: &'f Rule,
     /// The statement for the value that is stored then.
-    pub(super) uncounted: Operation<'f>,
+    pub(super) uncounted: Statement<'f>,
     /// The server's error.
     pub(super) error: Document<'r>,
 }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use super::super::outcome::{OutcomeKind, RuleOutcomes};
 use super::super::rejection_text::RejectedBy;
-use super::{BatchJob, Group, UpsertStage};
+use super::{BatchJob, Evaluated, Group, UpsertStage};
 use crate::command::{EncodeOptions, MAX_STATEMENTS, Statement, WriteForm};
 use crate::patterns::Rejection;
 use crate::wire::op_msg::BODY_AT;
@@ -27,17 +27,34 @@ const HINT: &str = "Make the document smaller, or write it in several steps.";
 /// Bytes of a number field that is added when the statement is sent: type, terminator, number.
 const NUMBER_LENGTH: usize = 1 + 1 + 8;
 
-impl BatchJob<'_> {
+impl Evaluated<'_, '_> {
+    /// Returns the bytes of the optimistic numbers that the statement is still to get.
+    fn optimistic_length(&self) -> usize {
+        self.optimistic_rules().map(|rule| rule.numbers.field().as_str().len() + NUMBER_LENGTH).sum()
+    }
+
+    /// Returns an upper bound of the bytes that the statement takes in its message.
+    fn sent_length(&self) -> usize {
+        self.statement.encoded_length() + STATEMENT_NUMBER_LENGTH + self.optimistic_length()
+    }
+
+    /// Returns an upper bound of the bytes of the statement's result in the reply. An upserted `_id` comes from the
+    /// statement.
+    fn result_length(&self, form: WriteForm) -> usize {
+        match form {
+            _ if self.statement.is_upsert() => self.statement.written_length() + RESULT_LENGTH,
+            WriteForm::BulkWrite => RESULT_LENGTH,
+            _ => 0,
+        }
+    }
+}
+
+impl<'f> BatchJob<'f> {
     /// Rejects the statements that rules made larger than the server accepts.
     pub(super) fn reject_oversized(&mut self, outcomes: &mut RuleOutcomes) {
-        let oversized: Vec<(usize, &str, usize)> = self
-            .sendable()
-            .filter_map(|index| {
-                let (what, limit) = self.excess(index)?;
-                Some((index, what, limit))
-            })
-            .collect();
-        for (index, what, limit) in oversized {
+        let excess = |(index, evaluated)| Some((index, self.excess(evaluated)?));
+        let oversized: Vec<_> = self.sendable().filter_map(excess).collect();
+        for (index, (what, limit)) in oversized {
             let Some(evaluated) = self.evaluated.get_mut(index) else { continue };
             let Some(rule) = evaluated.changed_by else { continue };
             let reason =
@@ -49,10 +66,8 @@ impl BatchJob<'_> {
     }
 
     /// Returns the limit that a statement exceeds as it would be sent but did not exceed as it arrived.
-    fn excess(&self, index: usize) -> Option<(&'static str, usize)> {
-        let evaluated = self.evaluated.get(index)?;
-        let statement = &evaluated.statement;
-        let room = self.optimistic_length(index);
+    fn excess(&self, evaluated: &Evaluated<'f, 'f>) -> Option<(&'static str, usize)> {
+        let (statement, room) = (&evaluated.statement, evaluated.optimistic_length());
         // An upper bound, which suffices for most statements.
         if evaluated.changed_by.is_none() || statement.written_length() + room <= MAX_DOCUMENT_LENGTH {
             return None;
@@ -74,17 +89,12 @@ impl BatchJob<'_> {
         grew.then_some(("the statement", MAX_COMMAND_DOCUMENT_LENGTH))
     }
 
-    /// Returns the bytes of the optimistic numbers that a statement is still to get.
-    fn optimistic_length(&self, index: usize) -> usize {
-        self.optimistic_rules(index).map(|rule| rule.numbers.field().as_str().len() + NUMBER_LENGTH).sum()
-    }
-
     /// Splits groups that are longer than a message may be. If replies are merged, also splits groups whose results might
     /// exceed one reply.
     pub(super) fn split_long(&self, groups: VecDeque<Group>, merged: bool) -> VecDeque<Group> {
         let long = self.may_be_too_long();
         let merged = merged && self.batch.form != WriteForm::FindAndModify;
-        let expected = || (0..self.evaluated.len()).map(|index| self.result_length(index)).sum::<usize>();
+        let expected = || self.evaluated.iter().map(|one| one.result_length(self.batch.form)).sum::<usize>();
         if !long && (!merged || expected() <= MAX_GROUP_RESULT_LENGTH) {
             return groups;
         }
@@ -99,8 +109,9 @@ impl BatchJob<'_> {
             let (mut message, mut results) = (0, 0);
             let mut statements: Vec<usize> = Vec::new();
             for index in group.statements {
-                let sent = if long { self.sent_length(index) } else { 0 };
-                let expected = if merged { self.result_length(index) } else { 0 };
+                let Some(evaluated) = self.evaluated.get(index) else { continue };
+                let sent = if long { evaluated.sent_length() } else { 0 };
+                let expected = if merged { evaluated.result_length(self.batch.form) } else { 0 };
                 let full = message + sent > room || results + expected > MAX_GROUP_RESULT_LENGTH;
                 if full && !statements.is_empty() {
                     split.push_back(Group::new(std::mem::take(&mut statements)));
@@ -120,23 +131,6 @@ impl BatchJob<'_> {
         /// Bytes of fields that a part may have in addition to the client's command.
         const SPARE: usize = 256;
         MAX_MESSAGE_LENGTH.saturating_sub(around + SPARE)
-    }
-
-    /// Returns an upper bound of the bytes that a statement takes in its message.
-    fn sent_length(&self, index: usize) -> usize {
-        let statement = self.evaluated.get(index).map_or(0, |evaluated| evaluated.statement.encoded_length());
-        statement + STATEMENT_NUMBER_LENGTH + self.optimistic_length(index)
-    }
-
-    /// Returns an upper bound of the bytes of a statement's result in the reply. An upserted `_id` comes from the
-    /// statement.
-    fn result_length(&self, index: usize) -> usize {
-        let Some(evaluated) = self.evaluated.get(index) else { return 0 };
-        match (self.batch.form, evaluated.statement.is_upsert()) {
-            (_, true) => evaluated.statement.written_length() + RESULT_LENGTH,
-            (WriteForm::BulkWrite, false) => RESULT_LENGTH,
-            (_, false) => 0,
-        }
     }
 
     /// Whether the whole command could be longer than a message; an upper bound.

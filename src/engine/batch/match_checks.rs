@@ -8,7 +8,7 @@
 use super::super::merge;
 use super::super::port::{CommandPurpose, Flow, Port, close};
 use super::{BatchJob, Group, UpsertStage};
-use crate::command::{Reply, WriteForm, code};
+use crate::command::{Reply, Statement, WriteForm, code};
 use crate::document::{Document, Value};
 
 /// The maximum of statements in one check. Larger ones are not faster, and keep a thread of the server longer: the
@@ -41,11 +41,13 @@ enum CheckResult<'r> {
 impl<'f> BatchJob<'f> {
     /// Joins the first group with the following ones that need the same check.
     pub(super) fn join_groups(&mut self) {
-        let Some(first) = self.groups.front() else { return };
-        let (stage, namespace, mut bytes) = (first.stage, self.namespace_of(first), 0);
+        let Some(group) = self.groups.front() else { return };
+        let (stage, Some(first), mut bytes) = (group.stage, self.joinable(group), 0) else { return };
         let fits = |group: &&Group| {
-            bytes += group.statements.iter().map(|index| self.source_length(*index)).sum::<usize>();
-            bytes <= MOST_BYTES && group.stage == stage && self.namespace_of(group) == namespace && self.may_join(group)
+            self.joinable(group).is_some_and(|statement| {
+                bytes += statement.source_length();
+                bytes <= MOST_BYTES && group.stage == stage && statement.namespace == first.namespace
+            })
         };
         let count = self.groups.iter().take(self.check_limit.0).take_while(fits).count();
         if count > 1 {
@@ -54,23 +56,18 @@ impl<'f> BatchJob<'f> {
         }
     }
 
-    /// Whether a group may be checked together with others. Not in a transaction, where the first error aborts it.
-    fn may_join(&self, group: &Group) -> bool {
-        let &[index] = group.statements.as_slice() else { return false };
-        matches!(group.stage, UpsertStage::CheckMatch | UpsertStage::Update)
+    /// Returns the statement of a group that may be checked together with others. In a transaction there is none: the
+    /// first error aborts it.
+    fn joinable(&self, group: &Group) -> Option<&Statement<'f>> {
+        let [index] = group.statements.as_slice() else { return None };
+        let evaluated = self.evaluated.get(*index)?;
+        let may_join = matches!(group.stage, UpsertStage::CheckMatch | UpsertStage::Update)
             && !group.alone
-            && !self.command.session().in_transaction
-            && self.is_only_new(index)
-            && !self.needs_transaction(index)
-            && self.optimistic_rules(index).next().is_none()
-    }
-
-    fn namespace_of(&self, group: &Group) -> Option<usize> {
-        Some(self.evaluated.get(*group.statements.first()?)?.statement.namespace)
-    }
-
-    fn source_length(&self, index: usize) -> usize {
-        self.evaluated.get(index).map_or(0, |evaluated| evaluated.statement.source_length())
+            && !self.in_transaction()
+            && evaluated.prerequisites.is_only_new()
+            && !evaluated.needs_transaction()
+            && evaluated.optimistic_rules().next().is_none();
+        may_join.then_some(&evaluated.statement)
     }
 
     /// Takes the reply to several statements that can match a document only if they were sent before and inserted it.
@@ -119,16 +116,13 @@ impl<'f> BatchJob<'f> {
         // Statements that match nothing and insert nothing: the server counts them.
         let mut counted = Vec::new();
         for (position, index) in group.statements.iter().copied().enumerate() {
+            let Some(evaluated) = self.evaluated.get(index) else { continue };
             let error = errors.next_if(|(failed, _)| *failed == position).map(|(_, error)| error);
             // An update took place, which should be impossible.
             let result = if reply.n() > 0 { CheckResult::Unclear } else { CheckResult::from_error(error) };
             let rejected = match result {
-                CheckResult::Match => {
-                    self.evaluated.get(index).and_then(|evaluated| evaluated.prerequisites.only_new())
-                }
-                CheckResult::Nothing => {
-                    self.evaluated.get(index).and_then(|evaluated| evaluated.rejected_later.as_deref().cloned())
-                }
+                CheckResult::Match => evaluated.rejection_before_insert(true),
+                CheckResult::Nothing => evaluated.rejection_before_insert(false),
                 CheckResult::Failed(_) | CheckResult::Unclear => None,
             };
             let ends = self.stops_on_error() && !matches!((&result, &rejected), (CheckResult::Nothing, None));
@@ -144,10 +138,7 @@ impl<'f> BatchJob<'f> {
                         return Flow::Continue(());
                     }
                 }
-                (CheckResult::Nothing, None)
-                    if self.evaluated.get(index).is_some_and(|evaluated| evaluated.statement.is_upsert()) =>
-                {
-                    self.check_limit = CheckLimit(1);
+                (CheckResult::Nothing, None) if self.is(index, |one| one.statement.is_upsert()) => {
                     let rest = group.statements.get(position + 1..).unwrap_or_default();
                     let insert = Group { stage: UpsertStage::Insert, ..Group::new(vec![index]) };
                     return self.queue_after_check(counted, Some(insert), rest);
@@ -162,19 +153,22 @@ impl<'f> BatchJob<'f> {
                 }
                 // What it inserts may match the filters of the statements after it.
                 (CheckResult::Match | CheckResult::Unclear, None) => {
-                    self.check_limit = CheckLimit(1);
                     let unclear = Group { alone: true, ..checking(index) };
                     let rest = group.statements.get(position + 1..).unwrap_or_default();
                     return self.queue_after_check(counted, Some(unclear), rest);
                 }
             }
         }
-        self.check_limit = CheckLimit((self.check_limit.0 * 2).min(MOST));
         self.queue_after_check(counted, None, &[])
     }
 
     /// Queues the statements that the server counts, the next one, and new checks for the rest.
     fn queue_after_check(&mut self, counted: Vec<usize>, next: Option<Group>, rest: &[usize]) -> Flow {
+        if next.is_some() {
+            self.check_limit = CheckLimit(1);
+        } else if rest.is_empty() {
+            self.check_limit = CheckLimit((self.check_limit.0 * 2).min(MOST));
+        }
         let mut groups = Vec::with_capacity(rest.len() + 2);
         if !counted.is_empty() {
             groups.push(Group { stage: UpsertStage::Insert, ..Group::new(counted) });

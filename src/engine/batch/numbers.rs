@@ -1,6 +1,6 @@
-//! Numbers for the statements of a batch: from counters before the first command, maxima for each group.
+//! Numbers for the statements of a command: from counters before its first part is sent, maxima for each group.
 
-use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use smallvec::SmallVec;
 
@@ -9,75 +9,139 @@ use super::super::lookup::{LookupError, LookupResult};
 use super::super::optimistic_numbers::{self, is_duplicate_key};
 use super::super::outcome::{OutcomeKind, RuleOutcomes};
 use super::super::port::{CommandPurpose, Flow, Port, close};
-use super::super::prerequisites::NumberRule;
+use super::super::prerequisites::{NumberRule, with_numbers};
 use super::super::privileges::{CollectionAccess, Privileges, WriteKind};
 use super::super::rejection_text::RejectedBy;
 use super::super::step::Step;
 use super::group::{DuplicateNumber, Group};
-use super::{BatchJob, NumberDemand, ProvidedNumbersOfRule, UpsertStage};
-use crate::command::{Reply, Statement};
-use crate::document::Document;
+use super::meaning::GroupReply;
+use super::{BatchJob, UpsertStage};
+use crate::command::Reply;
 use crate::patterns::Rejection;
-use crate::patterns::numbering::{NumberRequest, Strategy};
+use crate::patterns::numbering::NumberRequest;
 use crate::rules::{Rule, RuleId};
 
 /// The maximum number of attempts of an optimistic sequence for one statement.
 const MAX_ATTEMPTS: u32 = 1000;
 
-impl<'f> BatchJob<'f> {
-    /// Returns the numbers that the statements need from each counter, and those they already contain, the last first.
-    /// Skips statements that are not sent.
-    pub(super) fn collect_demands(&self) -> Vec<NumberDemand<'f>> {
+/// The numbers that the statements of a command need from counters, and those that clients provide.
+#[derive(Debug, Default)]
+pub(super) struct CommandNumbers<'f> {
+    /// What counters must still be asked for, the last first.
+    demands: Vec<NumberDemand<'f>>,
+    /// The rule of an optimistic sequence, an index into the batch's namespaces, and a number that a client provides.
+    provided: BTreeSet<(RuleId, usize, i64)>,
+}
+
+/// The numbers that statements on one namespace need from one rule's counter.
+#[derive(Debug)]
+struct NumberDemand<'f> {
+    rule: NumberRule<'f>,
+    /// Index into the batch's namespaces.
+    namespace: usize,
+    /// The statements that need a number.
+    statements: SmallVec<[usize; 1]>,
+    /// Numbers that clients provide in other statements.
+    provided: Vec<i64>,
+}
+
+impl<'f> CommandNumbers<'f> {
+    /// Collects the numbers that these statements need, and those that they already contain.
+    pub(super) fn collect<'e>(statements: impl Iterator<Item = (usize, &'e Evaluated<'f, 'f>)>) -> Self
+    where
+        'f: 'e,
+    {
         // Most batches need the numbers of one rule on one namespace.
-        let mut demands = Vec::with_capacity(1);
-        for index in self.sendable() {
-            let Some(evaluated) = self.evaluated.get(index) else { continue };
+        let mut numbers = Self { demands: Vec::with_capacity(1), provided: BTreeSet::new() };
+        for (index, evaluated) in statements {
             let namespace = evaluated.statement.namespace;
-            for rule in evaluated.prerequisites.all_numbers().filter(is_counted) {
-                demand_of(&mut demands, rule, namespace).statements.push(index);
+            for rule in evaluated.prerequisites.all_numbers().filter(NumberRule::is_counted) {
+                numbers.demand(rule, namespace).statements.push(index);
             }
-            for rule in evaluated.prerequisites.provided_numbers().filter(is_counted) {
+            for rule in evaluated.prerequisites.provided_numbers() {
                 let provided = rule.numbers.provided_numbers(&evaluated.statement);
-                if !provided.is_empty() {
-                    demand_of(&mut demands, rule, namespace).provided.extend(provided);
+                if !rule.is_counted() {
+                    numbers.provided.extend(provided.into_iter().map(|number| (rule.rule.id, namespace, number)));
+                } else if !provided.is_empty() {
+                    numbers.demand(rule, namespace).provided.extend(provided);
                 }
             }
         }
-        demands.reverse();
-        demands
+        numbers.demands.reverse();
+        numbers
     }
 
-    /// Returns the numbers that clients provide, which optimistic sequences must not assign to others.
-    pub(super) fn collect_provided(&self) -> Vec<ProvidedNumbersOfRule> {
-        let mut provided: Vec<ProvidedNumbersOfRule> = Vec::new();
-        for evaluated in self.sendable().filter_map(|index| self.evaluated.get(index)) {
-            let namespace = evaluated.statement.namespace;
-            for rule in evaluated.prerequisites.provided_numbers().filter(|rule| !is_counted(rule)) {
-                let numbers = rule.numbers.provided_numbers(&evaluated.statement);
-                match provided.iter_mut().find(|known| known.is_of(rule.rule, namespace)) {
-                    Some(known) => known.numbers.extend(numbers),
-                    None => {
-                        provided.push(ProvidedNumbersOfRule {
-                            rule: rule.rule.id,
-                            namespace,
-                            numbers: numbers.into_iter().collect(),
-                        });
-                    }
-                }
+    fn demand(&mut self, rule: NumberRule<'f>, namespace: usize) -> &mut NumberDemand<'f> {
+        let same = |other: &NumberDemand<'f>| other.rule.rule.id == rule.rule.id && other.namespace == namespace;
+        let at = self.demands.iter().position(same).unwrap_or(self.demands.len());
+        if at == self.demands.len() {
+            self.demands.push(NumberDemand { rule, namespace, statements: SmallVec::new(), provided: Vec::new() });
+        }
+        &mut self.demands[at]
+    }
+
+    /// Returns the optimistic numbers that a statement contains when it is sent in this stage. Takes them from the next
+    /// numbers of the rules.
+    pub(super) fn take_optimistic(
+        &self,
+        evaluated: &Evaluated<'f, 'f>,
+        stage: UpsertStage,
+        next_numbers: &mut [(RuleId, i64)],
+    ) -> SmallVec<[(NumberRule<'f>, i64); 1]> {
+        let taken = evaluated.optimistic_rules_in(stage).filter_map(|rule| {
+            let (id, next) = next_numbers.iter_mut().find(|(known, _)| *known == rule.rule.id)?;
+            let mut number = *next;
+            while self.provided.contains(&(*id, evaluated.statement.namespace, number)) && number < i64::MAX {
+                number += 1;
             }
-        }
-        provided
+            // After the largest number there is one more attempt, which reports that no number is left.
+            *next = number.saturating_add(1);
+            Some((rule, number))
+        });
+        taken.collect()
+    }
+}
+
+impl<'r> Evaluated<'r, '_> {
+    /// The optimistic sequences that assign the statement a number.
+    pub(super) fn optimistic_rules(&self) -> impl Iterator<Item = NumberRule<'r>> {
+        self.prerequisites.numbers().filter(|rule| !rule.is_counted())
     }
 
-    /// Returns the first number from `next` on that no statement of the batch contains.
-    pub(super) fn free_number(&self, rule: &Rule, namespace: usize, mut next: i64) -> i64 {
-        let provided = self.provided.iter().find(|known| known.is_of(rule, namespace));
-        while provided.is_some_and(|provided| provided.numbers.contains(&next)) && next < i64::MAX {
-            next += 1;
-        }
-        next
+    /// Those whose numbers the statement contains when it is sent in this stage.
+    fn optimistic_rules_in(&self, stage: UpsertStage) -> impl Iterator<Item = NumberRule<'r>> {
+        let is_left_out = move |rule: &NumberRule<'r>| {
+            stage == UpsertStage::Update && rule.numbers.inserts_apart(&self.statement.operation)
+        };
+        self.optimistic_rules().filter(move |rule| !is_left_out(rule))
     }
 
+    /// Whether the statement needs a lookup under docward's own user: of the maximum, which inside a transaction the
+    /// client's own session finds; or a counter that assigns it a number, or must not assign one that it contains.
+    fn looks_up(&self, in_transaction: bool) -> bool {
+        let provides = |rule: NumberRule<'_>| !rule.numbers.provided_numbers(&self.statement).is_empty();
+        (self.prerequisites.assigns_number() && !in_transaction)
+            || self.prerequisites.all_numbers().any(|rule| rule.is_counted())
+            || self.prerequisites.provided_numbers().filter(NumberRule::is_counted).any(provides)
+    }
+}
+
+impl Group {
+    /// Returns a rule whose next number the group needs and does not have yet, with a statement that needs it.
+    pub(super) fn missing_maximum<'f>(&self, evaluated: &[Evaluated<'f, 'f>]) -> Option<(usize, NumberRule<'f>)> {
+        let is_missing = |rule: &NumberRule<'f>| !self.next_numbers.iter().any(|(known, _)| *known == rule.rule.id);
+        self.statements.iter().find_map(|index| {
+            let rule = evaluated.get(*index)?.optimistic_rules_in(self.stage).find(is_missing)?;
+            Some((*index, rule))
+        })
+    }
+
+    fn taken_of(&self, rule: &Rule) -> Option<i64> {
+        self.taken.filter(|(of, _)| *of == rule.id).map(|(_, number)| number)
+    }
+}
+
+impl<'f> BatchJob<'f> {
     /// Whether privileges for numbers must be checked before the statements can be sent.
     pub(in crate::engine) fn needs_privileges(&self, privileges: &Privileges) -> bool {
         self.has_numbers() && self.unknown_access(privileges).is_some()
@@ -85,7 +149,7 @@ impl<'f> BatchJob<'f> {
 
     /// Whether counters must be asked before the statements can be sent.
     pub(in crate::engine) fn needs_numbers(&self) -> bool {
-        !self.demands.is_empty()
+        !self.numbers.demands.is_empty()
     }
 
     /// Whether a rule assigns or observes numbers; false for nearly all batches.
@@ -108,44 +172,27 @@ impl<'f> BatchJob<'f> {
 
     /// Returns an access of the client that a lookup requires and that docward does not know.
     fn unknown_access(&self, privileges: &Privileges) -> Option<CollectionAccess> {
+        let in_transaction = self.in_transaction();
         let mut known = None;
-        for index in self.sendable() {
-            let Some(evaluated) = self.evaluated.get(index) else { continue };
-            let namespace = evaluated.statement.namespace;
+        for (_, evaluated) in self.sendable() {
+            let namespace = self.batch.namespace(&evaluated.statement);
             let kind = WriteKind::from_statement(&evaluated.statement);
             // Most statements need the same access as the previous one.
-            if known == Some((namespace, kind)) || !self.looks_up(evaluated) {
+            if known == Some((evaluated.statement.namespace, kind)) || !evaluated.looks_up(in_transaction) {
                 continue;
             }
-            let access = self.batch.namespace(&evaluated.statement);
-            if !privileges.covers(access, kind) {
-                return Some(CollectionAccess::new(access, kind));
+            if !privileges.covers(namespace, kind) {
+                return Some(CollectionAccess::new(namespace, kind));
             }
-            known = Some((namespace, kind));
+            known = Some((evaluated.statement.namespace, kind));
         }
         None
-    }
-
-    /// Whether the statement needs a lookup under docward's own user.
-    fn looks_up(&self, evaluated: &Evaluated<'f, 'f>) -> bool {
-        // Inside a transaction the client's own session finds the maximum.
-        let finds_maximum = || evaluated.prerequisites.assigns_number() && !self.command.session().in_transaction;
-        finds_maximum() || asks_counter(evaluated)
-    }
-
-    /// Requests the numbers of all statements and assigns them.
-    pub(super) async fn request_numbers(&mut self, port: &Port) -> Flow {
-        while let Some(request) = self.next_request() {
-            let found = port.numbers(request).await;
-            port.outcomes(|outcomes| self.take_numbers(found, outcomes))?;
-        }
-        Flow::Continue(())
     }
 
     /// Returns the next request of numbers that must come before the statements are sent. [`Self::take_numbers`] must
     /// follow it.
     pub(in crate::engine) fn next_request(&mut self) -> Option<NumberRequest> {
-        let demand = self.demands.last_mut()?;
+        let demand = self.numbers.demands.last_mut()?;
         let namespace = self.batch.namespace_at(demand.namespace);
         let count = u32::try_from(demand.statements.len()).unwrap_or(u32::MAX);
         Some(demand.rule.numbers.request(namespace, count, std::mem::take(&mut demand.provided)))
@@ -157,7 +204,7 @@ impl<'f> BatchJob<'f> {
         found: Result<LookupResult, LookupError>,
         outcomes: &mut RuleOutcomes,
     ) -> Flow {
-        let Some(NumberDemand { rule, namespace, statements, .. }) = self.demands.pop() else {
+        let Some(NumberDemand { rule, namespace, statements, .. }) = self.numbers.demands.pop() else {
             return Flow::Continue(());
         };
         match found.and_then(|found| found.into_numbers(statements.len())) {
@@ -182,35 +229,14 @@ impl<'f> BatchJob<'f> {
         let Some(evaluated) = self.evaluated.get_mut(index) else { return };
         let reason = format!("no number could be reserved for it: {text}");
         let hint = "Ask the DBA to correct this: docward reserves numbers as its own user (--service).";
-        let rejection = Rejection::new(reason, hint);
+        let rejected = RejectedBy::new(rule, Rejection::new(reason, hint));
         let namespace = self.batch.namespace(&evaluated.statement);
-        let text = (rejection.reason.as_str(), rejection.hint.as_str());
-        outcomes.settle(rule, namespace, OutcomeKind::Reject, text, (1, true));
-        evaluated.rejected = Some(RejectedBy::new(rule, rejection));
-    }
-
-    pub(super) fn optimistic_rules(&self, index: usize) -> impl Iterator<Item = NumberRule<'f>> + use<'_, 'f> {
-        let numbers = self.evaluated.get(index).map(|evaluated| evaluated.prerequisites.numbers());
-        numbers.into_iter().flatten().filter(|rule| !is_counted(rule))
-    }
-
-    /// The optimistic sequences whose numbers a statement contains when this group sends it.
-    pub(super) fn optimistic_rules_of(
-        &self,
-        group: &Group,
-        index: usize,
-    ) -> impl Iterator<Item = NumberRule<'f>> + use<'_, 'f> {
-        let evaluated = self.evaluated.get(index);
-        let updates = group.stage == UpsertStage::Update;
-        self.optimistic_rules(index).filter(move |rule| {
-            let inserts_apart = |one: &Evaluated<'_, '_>| rule.numbers.inserts_apart(&one.statement.operation);
-            !(updates && evaluated.is_some_and(inserts_apart))
-        })
+        evaluated.reject(rejected, (OutcomeKind::Reject, true), namespace, outcomes);
     }
 
     /// Finds the next numbers of a group's optimistic sequences. Returns false if its statements are rejected instead.
     pub(super) async fn find_maxima(&mut self, group: &mut Group, port: &Port) -> Flow<bool> {
-        while let Some((index, rule)) = self.missing_maximum(group) {
+        while let Some((index, rule)) = group.missing_maximum(&self.evaluated) {
             let maximum = self.find_maximum(index, rule, port).await?;
             let next = maximum.and_then(|maximum| {
                 let next = rule.numbers.after(maximum.max(group.taken_of(rule.rule)));
@@ -234,82 +260,36 @@ impl<'f> BatchJob<'f> {
         Flow::Continue(true)
     }
 
-    /// Returns the optimistic numbers that a statement contains when this group sends it. Takes them from `numbers`.
-    pub(super) fn optimistic_numbers(
-        &self,
-        group: &Group,
-        index: usize,
-        numbers: &mut [(RuleId, i64)],
-    ) -> SmallVec<[(NumberRule<'f>, i64); 1]> {
-        let mut taken = SmallVec::new();
-        let Some(evaluated) = self.evaluated.get(index) else { return taken };
-        for rule in self.optimistic_rules_of(group, index) {
-            if let Some((_, next)) = numbers.iter_mut().find(|(known, _)| *known == rule.rule.id) {
-                let number = self.free_number(rule.rule, evaluated.statement.namespace, *next);
-                taken.push((rule, number));
-                // After the largest number there is one more attempt, which reports that no number is left.
-                *next = number.saturating_add(1);
-            }
-        }
-        taken
-    }
-
     /// Checks the statements of a group with their optimistic numbers against the rules that they satisfy without.
     /// Rejects those that break one, and removes them from the group. Returns false if there is nothing left to send.
     pub(super) fn check_numbers(&mut self, group: &mut Group, port: &Port) -> bool {
+        let stops_on_error = self.stops_on_error();
         let mut numbers = group.next_numbers.clone();
         let mut kept = Vec::with_capacity(group.statements.len());
         for (position, index) in group.statements.iter().copied().enumerate() {
+            let Some(evaluated) = self.evaluated.get_mut(index) else { continue };
             let before = numbers.clone();
-            let Some(broken) = self.broken_by_number(index, group, &mut numbers) else {
+            let assigned = self.numbers.take_optimistic(evaluated, group.stage, &mut numbers);
+            let Some((rule, broken)) = evaluated.broken_by(&with_numbers(evaluated.inserting(), assigned)) else {
                 kept.push(index);
                 continue;
             };
-            if self.stops_on_error() && !kept.is_empty() {
+            if stops_on_error && !kept.is_empty() {
                 // The statements before it are executed first. One of them may fail, or their numbers may change.
                 let rest = group.statements.get(position..).unwrap_or_default();
                 self.continue_with(Group { stage: group.stage, ..Group::new(rest.to_vec()) });
                 break;
             }
             numbers = before;
-            self.reject_broken_by(index, broken, port);
-            if self.stops_on_error() {
+            let namespace = self.batch.namespace(&evaluated.statement);
+            port.outcomes(|outcomes| evaluated.reject_broken(rule, broken, namespace, outcomes));
+            if stops_on_error {
                 self.stopped = true;
                 break;
             }
         }
         group.statements = kept;
         !group.statements.is_empty()
-    }
-
-    fn broken_by_number(
-        &self,
-        index: usize,
-        group: &Group,
-        numbers: &mut [(RuleId, i64)],
-    ) -> Option<(&'f Rule, Rejection)> {
-        let evaluated = self.evaluated.get(index)?;
-        let numbers = self.optimistic_numbers(group, index, numbers);
-        let assigned = |statement: Cow<'_, Statement<'f>>, (rule, number): (NumberRule<'f>, i64)| {
-            Cow::Owned(rule.with_number(&statement, number))
-        };
-        let numbered = numbers.into_iter().fold(evaluated.inserting(), assigned);
-        evaluated.broken_by(&numbered)
-    }
-
-    fn reject_broken_by(&mut self, index: usize, (rule, broken): (&'f Rule, Rejection), port: &Port) {
-        let Some(evaluated) = self.evaluated.get_mut(index) else { return };
-        let namespace = self.batch.namespace(&evaluated.statement);
-        port.outcomes(|outcomes| evaluated.reject_broken(rule, broken, namespace, outcomes));
-    }
-
-    /// Returns a rule whose next number a group needs and does not have yet, with a statement that needs it.
-    pub(super) fn missing_maximum(&self, group: &Group) -> Option<(usize, NumberRule<'f>)> {
-        let is_missing = |rule: &NumberRule<'f>| !group.next_numbers.iter().any(|(known, _)| *known == rule.rule.id);
-        group.statements.iter().find_map(|index| {
-            let rule = self.optimistic_rules_of(group, *index).find(is_missing)?;
-            Some((*index, rule))
-        })
     }
 
     /// Queries the maximum. Inside a transaction only the client's own session sees its inserts, so the query runs
@@ -322,7 +302,7 @@ impl<'f> BatchJob<'f> {
     ) -> Flow<Result<Option<i64>, LookupError>> {
         let Some(evaluated) = self.evaluated.get(index) else { return Flow::Continue(Ok(None)) };
         let maximum = optimistic_numbers::maximum(rule.numbers.field(), self.batch.namespace(&evaluated.statement));
-        if !self.command.session().in_transaction {
+        if !self.in_transaction() {
             return Flow::Continue(port.maximum(maximum).await);
         }
         let find = || optimistic_numbers::find_maximum(&self.command, &maximum, self.transaction_begun);
@@ -334,57 +314,24 @@ impl<'f> BatchJob<'f> {
         }
         Flow::Continue(Ok(optimistic_numbers::read_maximum(&reply, &maximum.field)))
     }
+}
 
+impl<'f> GroupReply<'_, '_, 'f> {
     /// Returns the position in the group of a statement whose optimistic number is a duplicate, and that number. Returns
     /// `None` for a duplicate of another value: no other number helps. Returns `None` inside a transaction too: the
     /// server has aborted it, and the client's driver repeats it.
-    pub(super) fn retry_of(&self, group: &Group, errors: &[(usize, Document<'_>)]) -> Option<(usize, DuplicateNumber)> {
-        let (position, error) = errors.first()?;
-        if self.command.session().in_transaction || group.attempts >= MAX_ATTEMPTS || !is_duplicate_key(*error) {
+    pub(super) fn duplicate_number(&self) -> Option<(usize, DuplicateNumber)> {
+        let Self { job, group, .. } = *self;
+        let (position, error) = *self.errors.first()?;
+        if job.in_transaction() || group.attempts >= MAX_ATTEMPTS || !is_duplicate_key(error) {
             return None;
         }
         let mut numbers = group.next_numbers.clone();
-        let sent = group.statements.iter().take(position + 1);
-        let own = sent.map(|index| self.optimistic_numbers(group, *index, &mut numbers)).last()?;
-        let (rule, number) = own
-            .into_iter()
-            .find(|(rule, number)| optimistic_numbers::is_taken(rule.numbers.field(), *number, *error))?;
-        Some((*position, (rule.rule.id, number)))
+        let sent = group.statements.iter().take(position + 1).filter_map(|index| job.evaluated.get(*index));
+        let own = sent.map(|one| job.numbers.take_optimistic(one, group.stage, &mut numbers)).last()?;
+        let is_taken =
+            |(rule, number): &(NumberRule<'f>, i64)| optimistic_numbers::is_taken(rule.numbers.field(), *number, error);
+        let (rule, number) = own.into_iter().find(is_taken)?;
+        Some((position, (rule.rule.id, number)))
     }
-}
-
-impl ProvidedNumbersOfRule {
-    fn is_of(&self, rule: &Rule, namespace: usize) -> bool {
-        self.rule == rule.id && self.namespace == namespace
-    }
-}
-
-impl Group {
-    fn taken_of(&self, rule: &Rule) -> Option<i64> {
-        self.taken.filter(|(of, _)| *of == rule.id).map(|(_, number)| number)
-    }
-}
-
-fn demand_of<'w, 'f>(
-    demands: &'w mut Vec<NumberDemand<'f>>,
-    rule: NumberRule<'f>,
-    namespace: usize,
-) -> &'w mut NumberDemand<'f> {
-    let same = |other: &NumberDemand<'f>| other.rule.rule.id == rule.rule.id && other.namespace == namespace;
-    let at = demands.iter().position(same).unwrap_or(demands.len());
-    if at == demands.len() {
-        demands.push(NumberDemand { rule, namespace, statements: SmallVec::new(), provided: Vec::new() });
-    }
-    &mut demands[at]
-}
-
-/// Whether a counter assigns the statement a number, or must not assign one that it contains.
-fn asks_counter(evaluated: &Evaluated<'_, '_>) -> bool {
-    let provides = |rule: NumberRule<'_>| !rule.numbers.provided_numbers(&evaluated.statement).is_empty();
-    evaluated.prerequisites.all_numbers().any(|rule| is_counted(&rule))
-        || evaluated.prerequisites.provided_numbers().filter(is_counted).any(provides)
-}
-
-fn is_counted(rule: &NumberRule<'_>) -> bool {
-    rule.numbers.strategy() == Strategy::Counter
 }

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 
 use smallvec::SmallVec;
 
-use super::super::evaluation::{Evaluated, after_changes_of};
+use super::super::evaluation::after_changes_of;
 use super::super::merge;
 use super::super::outcome::OutcomeKind;
 use super::super::port::{CommandPurpose, Flow, Port};
@@ -100,6 +100,10 @@ impl<'f> TransactionAttempt<'_, 'f> {
         self.procedure.rule
     }
 
+    fn is_checked(&self) -> bool {
+        self.job.is(self.index, |evaluated| !evaluated.checked.is_empty())
+    }
+
     fn next(&mut self, result: ActionResult<'_>) -> NextAction<'f> {
         self.procedure.run.next(&self.statement.operation, result)
     }
@@ -127,10 +131,6 @@ impl<'f> TransactionAttempt<'_, 'f> {
 }
 
 impl<'f> BatchJob<'f> {
-    pub(super) fn needs_transaction(&self, index: usize) -> bool {
-        self.evaluated.get(index).is_some_and(Evaluated::needs_transaction)
-    }
-
     /// Carries out the statement of a group in a transaction, as often as necessary. Returns the server's reply to it;
     /// `None` if it is rejected or has failed.
     pub(super) async fn transact(
@@ -180,9 +180,8 @@ impl<'f> BatchJob<'f> {
                 RunningProcedure { rule, run: Box::new(ApplyOnly) }
             }
         };
-        let in_client_transaction = self.command.session().in_transaction;
-        let own =
-            (!in_client_transaction).then(|| port.own_session(|own_session| self.own_transaction(index, own_session)));
+        let next = || port.own_session(|own_session| self.own_transaction(index, own_session));
+        let own = (!self.in_transaction()).then(next);
         Some(TransactionAttempt {
             job: self,
             port,
@@ -211,7 +210,7 @@ impl<'f> TransactionAttempt<'_, 'f> {
     /// Performs the actions of the procedures. Returns the server's reply to the client's statement.
     async fn run_procedures(&mut self) -> AttemptResult<Vec<u8>> {
         let mut statement_reply = Vec::new();
-        let is_checked = self.job.is_checked(self.index);
+        let is_checked = self.is_checked();
         let mut action = self.next(ActionResult::Start { is_checked });
         loop {
             let (commands, statement) = (self.commands(), &self.statement);
@@ -324,8 +323,8 @@ impl<'f> TransactionAttempt<'_, 'f> {
         }
         let own = self.own;
         let matches_nothing = self.piece.as_ref().is_some_and(|piece| piece.0.is_empty());
-        let forms = if matches_nothing { Vec::new() } else { self.job.forms_by_kind(self.index, statement) };
-        let mut forms = forms.into_iter();
+        let evaluated = self.job.evaluated.get(self.index).filter(|_| own.is_none() && !matches_nothing);
+        let mut forms = evaluated.map_or_else(Vec::new, |one| one.forms_by_kind(statement)).into_iter();
         let mut form = forms.next();
         let (frame, has_failed) = loop {
             let options = EncodeOptions { transaction_begun: self.job.has_begun_transaction(), ordered: false, own };
@@ -400,7 +399,7 @@ impl<'f> TransactionAttempt<'_, 'f> {
                 AttemptEnd::Again(RestartReason::WriteConflict)
             }
             Some(code)
-                if self.job.is_checked(self.index)
+                if self.is_checked()
                     && let Some(which) = server_errors::without_transactions(code) =>
             {
                 self.end_without_transaction(which).await
@@ -436,10 +435,10 @@ impl<'f> TransactionAttempt<'_, 'f> {
     /// Rejects the statement for this rule.
     pub(super) fn reject(&mut self, rule: &'f Rule, rejection: Rejection) -> AttemptEnd {
         let namespace = self.job.batch.namespace(&self.statement);
-        let text = (rejection.reason.as_str(), rejection.hint.as_str());
-        self.port.outcomes(|outcomes| outcomes.settle(rule, namespace, OutcomeKind::Reject, text, (1, true)));
+        let rejected = RejectedBy::new(rule, rejection);
         if let Some(evaluated) = self.job.evaluated.get_mut(self.index) {
-            evaluated.rejected = Some(RejectedBy::new(rule, rejection));
+            let outcome = (OutcomeKind::Reject, true);
+            self.port.outcomes(|outcomes| evaluated.reject(rejected, outcome, namespace, outcomes));
         }
         self.job.stopped |= self.job.stops_on_error();
         AttemptEnd::Settled

@@ -224,3 +224,13 @@ fn a_plain_update_is_sent_without_a_question_where_only_checked_ones_have_transa
     let bucket = ("d.c", "bucket: { array: items, count: count, limit: 10, opened: at }");
     assert!(asks(&[both[0], bucket], doc! {"q": {"_id": 1}, "u": {"$inc": {"a": 1}}}));
 }
+
+#[test]
+fn a_statement_that_was_carried_out_before_gets_no_number() {
+    let (numbered, tree) = (rules(&[("d.c", "sequence: { field: no, counter: c }")]), rules(&[TREE]));
+    let message = retryable(doc! {"insert": "c", "documents": [{"_id": "a"}]});
+    let committed = [("abortTransaction", FIRST, error(256)), ("commitTransaction", FIRST, doc! {"ok": 1.0})];
+    let step = carry_out(&in_doubt(&numbered, &tree), &message, &committed);
+    let Step::Reply(reply) = step else { panic!("{step:?}") };
+    assert_eq!(documents(&reply).0, doc! {"n": 1, "ok": 1.0});
+}
