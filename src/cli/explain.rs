@@ -321,7 +321,7 @@ impl Serialize for Explanation<'_> {
         let mut result = serializer.serialize_map(None)?;
         result.serialize_entry("verdict", &verdict)?;
         let outcomes = || commands.iter().flat_map(|one| &one.dry_run.outcomes);
-        result.serialize_entry("rules", &SerializedList(|| outcomes().map(|one| words::rule_json(one))))?;
+        result.serialize_entry("rules", &SerializedList(|| outcomes().map(words::rule_json)))?;
         let sent: Vec<CowDocument<'static>> = commands.iter().flat_map(|one| one.sent().iter().cloned()).collect();
         result.serialize_entry("shell", &(!sent.is_empty()).then(|| words::shell(&sent, database)))?;
         let differences: Vec<String> =
@@ -357,6 +357,6 @@ impl<T: Serialize, I: Iterator<Item = T>, F: Fn() -> I> Serialize for Serialized
 }
 
 fn statement_json(statement: &DryRun) -> serde_json::Value {
-    let rules: Vec<serde_json::Value> = statement.outcomes.iter().map(|one| words::rule_json(one)).collect();
+    let rules: Vec<serde_json::Value> = statement.outcomes.iter().map(words::rule_json).collect();
     json!({"verdict": words::verdict(&statement.outcome), "rules": rules})
 }

@@ -171,7 +171,9 @@ impl Timestamps {
     }
 
     fn inserted(&self, after: &Document, change: &Change<'_>) -> Option<String> {
-        let sources = Self::sources(change);
+        let mut sources = Self::sources(change);
+        // What a pipeline inserts may have its time by an expression.
+        sources.extend(as_date(after.get(SOURCE)).filter(|_| change.statements.iter().any(Statement::is_pipeline)));
         let untimed = self.passes_untimed(change);
         self.names([Some(after), None]).iter().find_map(|name| {
             let register = self.register(after, name);
