@@ -3,8 +3,9 @@
 use serde_json::error::Category;
 
 use super::ReplySummary;
-use crate::command::{CommandClass, Namespace, WriteForm, classify, is_internal};
+use crate::command::{CommandClass, Namespace, WriteForm, classify, is_internal, own};
 use crate::document::{CowDocument, Document, Element, Kind, Value};
+use crate::fnv::hash_of;
 use crate::shell;
 
 /// One recorded command, or the part of it that the source contains.
@@ -22,6 +23,31 @@ pub struct RecordedCommand {
     pub partial: bool,
     /// The server's reply; only captures have it.
     pub reply: Option<ReplySummary>,
+}
+
+impl RecordedCommand {
+    /// Returns the same for a command of the same connection with the same content; `None` if its content or time is not
+    /// known.
+    #[must_use]
+    pub fn fingerprint(&self) -> Option<u64> {
+        self.milliseconds?;
+        match &self.content {
+            RecordedContent::Command(command) => {
+                Some(hash_of(command.as_document().as_bytes()) ^ self.client.connection)
+            }
+            RecordedContent::UnknownStatements(_) => None,
+        }
+    }
+
+    /// Whether docward sent it for its own work.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        let command = match &self.content {
+            RecordedContent::Command(command) => command.as_document().as_bytes(),
+            RecordedContent::UnknownStatements(_) => &[],
+        };
+        own::is_own(self.client.app.as_deref(), command)
+    }
 }
 
 /// The sender.

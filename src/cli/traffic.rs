@@ -7,11 +7,11 @@
 pub(super) mod entries;
 
 use std::cell::Cell;
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use self::entries::{CaptureDamage, EntryKind, TrafficEntries};
@@ -25,6 +25,8 @@ use crate::command::{CommandClass, Namespace, own};
 const BATCH: usize = 256 * 1024;
 /// The most batches of one file that wait for the consumer.
 const QUEUE: usize = 4;
+
+const WITH_LOG: &str = "a log is given too: if it is of this server and time, the same commands count twice";
 
 /// Processes recorded commands.
 pub(super) trait TrafficConsumer: Send {
@@ -59,6 +61,8 @@ struct EntryCounts {
     first: Option<String>,
     /// What is wrong with their order.
     order: Option<String>,
+    /// Commands that an earlier file has too.
+    repeated: u64,
 }
 
 /// Reads the files with the consumer; returns the consumer and the files' properties.
@@ -81,33 +85,52 @@ pub(super) fn read_files<W: TrafficConsumer>(files: &[PathBuf], consumer: W) -> 
         let done = scope.spawn(move || work(consumer, unread)).join();
         let read =
             readers.into_iter().map(|reader| reader.join().ok().context("a reader failed; its error is above")?);
-        let sources = read.collect::<Result<Vec<TrafficFile>>>()?;
+        let sources = all(read)?;
         let (consumer, counts) = done.ok().context("the worker thread failed; its error is above")?;
         anyhow::Ok((consumer, counts, sources))
     })?;
     progress.finish_and_clear();
-    for (source, EntryCounts { readable, unreadable, own, first, order }) in sources.iter_mut().zip(counts) {
+    let has_log = sources.iter().any(|source| source.kind.contains("log"));
+    let counted = sources.iter_mut().zip(counts).map(|(source, counts)| {
+        let EntryCounts { readable, unreadable, own, first, order, repeated } = counts;
         if let (0, Some(first)) = (readable, &first) {
             bail!("{}: no entry can be read; {first}", source.name);
         }
         source.unreadable += unreadable;
         source.own += own;
-        source.note = order.or(source.note.take()).or(first);
-    }
+        let repeated = (repeated > 0).then(|| format!("{repeated} commands are in another file too, and count twice"));
+        let log = (has_log && source.kind.contains("profile")).then(|| WITH_LOG.to_owned());
+        source.note = order.or(repeated).or(source.note.take()).or(first).or(log);
+        Ok(())
+    });
+    all(counted)?;
     Ok((consumer, sources))
 }
 
 /// Checks that no file is given twice.
 ///
 /// # Errors
-/// One is, or does not exist.
+/// Some are, do not exist, or are folders.
 pub(super) fn check_distinct(files: &[PathBuf]) -> Result<()> {
     let mut known = HashSet::new();
-    for path in files {
-        let is_new = known.insert(path.canonicalize().with_context(|| path.display().to_string())?);
-        anyhow::ensure!(is_new, "{} is given twice, and its statements would count twice", path.display());
-    }
-    Ok(())
+    let checked = files.iter().map(|path| {
+        let real = path.canonicalize().with_context(|| path.display().to_string())?;
+        ensure!(!real.is_dir(), "{} is a folder: name the files in it", path.display());
+        ensure!(known.insert(real), "{} is given twice, and its statements would count twice", path.display());
+        Ok(())
+    });
+    all(checked).map(drop)
+}
+
+/// Returns all results.
+///
+/// # Errors
+/// All errors, one a line.
+fn all<T>(results: impl Iterator<Item = Result<T>>) -> Result<Vec<T>> {
+    let (found, errors): (Vec<_>, Vec<_>) = results.partition(Result::is_ok);
+    let errors: Vec<String> = errors.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
+    ensure!(errors.is_empty(), "{}", errors.join("\n"));
+    Ok(found.into_iter().flatten().collect())
 }
 
 /// A progress bar, visible only on a terminal.
@@ -214,32 +237,55 @@ impl TrafficSource {
                 }
             }
             counts.own += u64::from(is_own.get());
-            // A capture has them in the order of their replies.
-            match kind {
-                EntryKind::Capture => ready.extend(out.drain(..)),
-                EntryKind::Log | EntryKind::Profile => out.drain(..).for_each(|command| order.add(command, ready)),
-            }
+            add(kind, &mut out, (order, ready), counts);
         }
     }
 
     fn finish(&mut self) {
+        let Self { logs, captures, order, ready, counts, .. } = self;
         let mut out = Vec::new();
-        self.logs.finish(&mut out);
-        out.drain(..).for_each(|command| self.order.add(command, &mut self.ready));
-        self.order.finish(&mut self.ready);
-        self.captures.finish(&mut out);
-        self.ready.extend(out);
-        self.counts.order = self.order.flaw();
+        logs.finish(&mut out);
+        add(EntryKind::Log, &mut out, (order, ready), counts);
+        order.finish(ready);
+        captures.finish(&mut out);
+        add(EntryKind::Capture, &mut out, (order, ready), counts);
+        counts.order = order.flaw();
+    }
+}
+
+/// Adds the commands of applications.
+fn add(
+    kind: EntryKind,
+    commands: &mut Vec<RecordedCommand>,
+    (order, ready): (&mut TimeOrder, &mut VecDeque<RecordedCommand>),
+    counts: &mut EntryCounts,
+) {
+    for command in commands.drain(..) {
+        match kind {
+            _ if command.is_own() => counts.own += 1,
+            // A capture has them in the order of their replies.
+            EntryKind::Capture => ready.push_back(command),
+            EntryKind::Log | EntryKind::Profile => order.add(command, ready),
+        }
     }
 }
 
 /// Runs the consumer until the traffic ends.
 fn work<W: TrafficConsumer>(mut consumer: W, mut sources: Vec<TrafficSource>) -> (W, Vec<EntryCounts>) {
     let mut repeated = RepeatedStatements::default();
+    // The commands of the current millisecond, with the file.
+    let (mut now, mut known) = (i64::MIN, HashMap::new());
     loop {
-        let times = sources.iter_mut().filter_map(|source| Some((source.next_time(&consumer)?, source)));
-        let Some((_, earliest)) = times.min_by_key(|(time, _)| *time) else { break };
+        let times = sources.iter_mut().enumerate();
+        let times = times.filter_map(|(file, source)| Some((source.next_time(&consumer)?, file, source)));
+        let Some((time, file, earliest)) = times.min_by_key(|(time, ..)| *time) else { break };
         let Some(next) = earliest.ready.pop_front() else { continue };
+        if time > now {
+            known.clear();
+            now = time;
+        }
+        let first = next.fingerprint().map(|fingerprint| *known.entry(fingerprint).or_insert(file));
+        earliest.counts.repeated += u64::from(first.is_some_and(|first| first != file));
         repeated.add(next, &mut |recorded| consumer.add_command(&recorded));
     }
     repeated.finish(&mut |recorded| consumer.add_command(&recorded));

@@ -12,6 +12,18 @@ use crate::wire::op_msg;
 /// The database for docward's own work, besides that in the collections of rules.
 pub const DATABASE: &str = "docward";
 
+/// Begins a text in docward's own commands on the collections of rules, which distinguishes them from those of applications
+/// in the server's log and profile. Only `find` has it as its comment: older servers reject other commands with one.
+pub const MARK: &str = "by docward: ";
+/// The application name of docward's own connections, beside those of a pool.
+pub const APP: &str = "docward service";
+
+/// Whether a command is one of docward's own.
+#[must_use]
+pub fn is_own(app: Option<&str>, command: &[u8]) -> bool {
+    app == Some(APP) || memchr::memmem::find(command, MARK.as_bytes()).is_some()
+}
+
 /// The session and transaction of docward's own command.
 #[derive(Debug, Clone, Copy)]
 pub enum CommandSession {
@@ -100,6 +112,9 @@ fn beside(
 ) -> Vec<u8> {
     message(client.message.header.request_id, database, |w| {
         write(w);
+        if finds {
+            w.string("comment", "by docward: reads");
+        }
         session.write(client, finds, w);
         client.api_parameters().for_each(|element| w.element(element));
     })
@@ -170,7 +185,10 @@ pub fn privileges_probe(client: &Command<'_>, namespace: Namespace<'_>) -> Vec<u
             w.string("update", namespace.collection);
             w.array("updates", |updates| {
                 updates.nested(|w| {
-                    w.nested("q", |w| w.int32("_id", 0));
+                    w.nested("q", |w| {
+                        w.int32("_id", 0);
+                        w.string("$comment", "by docward: tests the privileges");
+                    });
                     w.nested("u", |w| w.nested("$setOnInsert", |w| w.int32("_id", 0)));
                     w.boolean("upsert", true);
                 });

@@ -39,7 +39,7 @@ impl NotSent {
             Self::Incomplete => "the recording does not contain the whole command with its values",
             Self::Unknown => "docward does not know the command, and records only its name",
             Self::Server => "it is about servers, users or connections, or a database of the server itself",
-            Self::Own => "docward sent it for its own work, in its database",
+            Self::Own => "docward sent it for its own work",
             Self::Cursor => "it names a cursor that was opened before the recording, or that is closed",
             Self::Session => "the recording does not contain its session",
             Self::Time => "the recording does not contain its time",
@@ -203,14 +203,15 @@ impl ReplayPlanner {
         if class == CommandClass::Unknown {
             return Err(if is_internal(first.key) { NotSent::Server } else { NotSent::Unknown });
         }
-        if database == own::DATABASE {
+        let in_transaction = command.get("autocommit").and_then(Value::as_bool) == Some(false);
+        // The rest of a transaction needs the command that begins it.
+        if database == own::DATABASE || !in_transaction && own::is_own(app, command.as_bytes()) {
             return Err(NotSent::Own);
         }
         if !is_played(first.key, class, database) {
             return Err(NotSent::Server);
         }
         let session = session_of(command);
-        let in_transaction = command.get("autocommit").and_then(Value::as_bool) == Some(false);
         let ends_transaction = matches!(first.key, b"commitTransaction" | b"abortTransaction");
         if ends_transaction && session.is_none() {
             return Err(NotSent::Session);

@@ -17,6 +17,7 @@ use super::client::ServiceClient;
 use super::connection::{self, ConnectionError, ConnectionString, TlsFiles};
 use super::worker::{WorkerStatus, WorkersShown};
 use super::{LookupReply, ReservationCounts, Service};
+use crate::command::own;
 use crate::document::{Document, Path, PathLookup};
 use crate::engine::lookup::{Lookup, LookupError, LookupResult, Maximum};
 
@@ -67,7 +68,7 @@ impl MongoService {
         options.server_selection_timeout.get_or_insert(SERVER_SELECTION);
         options.connect_timeout.get_or_insert(SERVER_SELECTION);
         options.max_pool_size.get_or_insert(CONNECTIONS);
-        options.app_name.get_or_insert_with(|| "docward".to_owned());
+        options.app_name.get_or_insert_with(|| own::APP.to_owned());
         // Options for applications may be in the connection string. docward's own operations state what they need.
         // `retryReads` and `retryWrites` stay: some servers need them off.
         options.read_concern = Some(ReadConcern::local());

@@ -435,3 +435,59 @@ async fn an_audit_finds_recorded_drops_and_their_shapes_can_be_denied() {
         assert_eq!(through.list_collection_names().await.unwrap(), ["kept"]);
     }
 }
+
+/// docward looks for documents, asks about earlier sends and settles in the client's name; tools must not take that for
+/// the application's statements.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_behind_docward_shows_which_commands_are_its_own() {
+    const RULES: &str = "\
+version: 1
+rules:
+  - { name: versions, namespace: shop.versions, replacement: { policy: check_version, version: v } }
+  - { name: fixed, namespace: shop.fixed, frozen: [a] }
+  - { name: stock, namespace: shop.stock, bounds: { field: n, min: 0, on_no_room: error } }
+  - { name: paths, namespace: shop.paths, tree: { path: path, parent: parent } }
+  - { name: schema, namespace: shop.schema, schema_version: { field: s, current: 3, minimum: 2 } }
+";
+    let mut mongod = Mongod::start_with(Kind::ReplicaSet, &["--slowms", "-1"]);
+    let docward = Docward::before(&mongod.uri()).rules(RULES);
+    let mut docward = docward.argument("--service").argument(mongod.uri()).start();
+    let shop = client(&docward.address(), "&appName=billing").await.database("shop");
+    let mut written = 0;
+    for name in ["versions", "fixed", "stock", "paths", "schema"] {
+        let collection = shop.collection::<Document>(name);
+        let document = doc! {"v": 1, "a": 1, "n": 1, "s": 3, "parent": null};
+        for id in 1..3 {
+            let stored = doc! {"_id": id}.into_iter().chain(document.clone());
+            collection.insert_one(stored.collect::<Document>()).await.unwrap();
+        }
+        _ = collection.replace_one(doc! {"_id": 1}, document.clone()).await;
+        _ = collection.replace_one(doc! {"_id": 7}, document).await;
+        _ = collection.update_one(doc! {"_id": 1}, doc! {"$set": {"a": 2, "n": 3}}).await;
+        _ = collection.update_one(doc! {"_id": 1}, doc! {"$inc": {"n": -9}}).await;
+        _ = collection.update_one(doc! {"_id": 8}, doc! {"$set": {"a": 2}}).upsert(true).await;
+        _ = collection.insert_one(doc! {"_id": 9, "s": 1, "parent": 7}).await;
+        _ = collection.delete_one(doc! {"_id": 1}).await;
+        written += 9;
+    }
+    assert!(docward.terminate().success());
+    mongod.command("shop", doc! {"insert": "paths", "documents": [{"_id": 20, "parent": null, "path": ",1,"}]});
+    let (_folder, rules) = folder_with("rules.yaml", RULES);
+    let [path, uri] = [rules.to_str().unwrap(), &mongod.uri()];
+    let filled = support::process::docward(&["backfill", "paths", "--rules", path, "--upstream", uri]);
+    assert!(String::from_utf8_lossy(&filled.stdout).contains("set 1"), "{filled:?}");
+    mongod.stop();
+    let log = mongod.log_file();
+    let report = audit(&rules, &[&log]);
+    // What is rejected is not sent.
+    assert!((35..=written + 1).contains(&report["commands"].as_u64().unwrap()), "{written} {report:#}");
+    assert!(report["sources"][0]["own"].as_u64().unwrap() > 30, "{report:#}");
+    for rule in report["rules"].as_array().unwrap() {
+        let apps: Vec<&Value> = rule["apps"].as_array().unwrap().iter().map(|app| &app["app"]).collect();
+        assert!(apps.iter().all(|app| matches!(app.as_str(), Some("billing" | "(no appName)"))), "{rule:#}");
+    }
+    let suggested = support::process::docward(&["suggest", log.to_str().unwrap()]);
+    for text in [report.to_string(), String::from_utf8(suggested.stdout).unwrap()] {
+        assert!(!text.contains("docward:") && !text.contains("docwardEnds"), "{text}");
+    }
+}

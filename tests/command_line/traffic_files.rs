@@ -49,7 +49,7 @@ fn docwards_own_work_is_omitted() {
     std::fs::write(&file, &lease).unwrap();
     let replayed = docward(&["replay", "--to", "mongodb://127.0.0.1:1/", path]);
     let shown = String::from_utf8(replayed.stderr).unwrap();
-    assert!(shown.contains("1 command: docward sent it for its own work, in its database"), "{shown}");
+    assert!(shown.contains("1 command: docward sent it for its own work"), "{shown}");
 }
 
 /// The lines of one update in a log of mongod 6.0: the statement, then the command, with or without its statements.
@@ -187,8 +187,12 @@ fn files_are_read_as_people_have_them() {
     let (expected, ..) = audit(folder.path(), log.as_bytes()).unwrap();
     let utf16 =
         |text: &str| [0xfeff].into_iter().chain(text.encode_utf16()).flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
-    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    gzip.write_all(format!("about to fork child process\n{log}").as_bytes()).unwrap();
+    let gzip = |text: &str| {
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(text.as_bytes()).unwrap();
+        gzip.finish().unwrap()
+    };
+    let (packed, halves) = (gzip(&format!("about to fork child process\n{log}")), log.split_at(log.len() / 2));
     let docker = |line: &str| serde_json::json!({"log": format!("{line}\n"), "stream": "stdout"}).to_string();
     let foreign = "foo { \"a\":";
     let parts = |text: &str| {
@@ -218,6 +222,12 @@ fn files_are_read_as_people_have_them() {
     };
     let coloured = |line: &str| pretty(line).replace('"', "\u{1b}[0;32m\"").replace('{', "\u{1b}[1;39m{\u{1b}[0m");
     let csv = |line: &str| format!("1795905120,\"{}\",mongo-0", line.replace('"', "\"\""));
+    let beside = |line: &str| {
+        let text = Value::from(line);
+        format!("{{\"log\":{text},\"log_processed\":{line},\"event\":{{\"original\":{text}}}}}")
+    };
+    let shortened = |line: &str| line.split(",\"truncated\":").next().unwrap().trim_end_matches('}').to_owned() + "}}";
+    let padded = |bytes: &[u8]| [&packed, bytes].concat();
     let unindented = |line: &str| pretty(line).lines().map(str::trim_start).collect::<Vec<_>>().join("\n");
     for (name, content, counts) in [
         ("as it is", log.clone().into_bytes(), [0, 0]),
@@ -264,7 +274,13 @@ fn files_are_read_as_people_have_them() {
         ("UTF-8 with BOM", format!("\u{feff}{log}").into(), [0, 0]),
         ("PowerShell", utf16(&log.replace('\n', "\r\n")), [0, 0]),
         ("PowerShell, an empty line first", utf16(&format!("\r\n{}", log.replace('\n', "\r\n"))), [0, 0]),
-        ("gzip after other output", gzip.finish().unwrap(), [0, 1]),
+        ("gzip after other output", packed.clone(), [0, 1]),
+        ("gzip with zeros behind it", padded(&[0; 512]), [0, 1]),
+        ("gzip with other bytes behind it", padded(b"x"), [0, 1]),
+        ("two gzip files in one", [gzip(halves.0), gzip(halves.1)].concat(), [0, 0]),
+        ("a collector that keeps the line too", each(&beside).into(), [0, 0]),
+        ("spaces before colons", each(&|line| pretty(line).replace("\": ", "\" : ")).into(), [0, 0]),
+        ("jq that keeps some fields", each(&shortened).into(), [0, 0]),
     ] {
         let (found, kind, flaws) = audit(folder.path(), &content).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!((&found, kind.as_str(), flaws), (&expected, "mongod log", counts), "{name}");
@@ -287,6 +303,94 @@ fn files_are_read_as_people_have_them() {
     assert_eq!(found["reject"], 6, "five of the log, one of the profile: {found}");
 }
 
+/// `cut -c1-200`
+#[test]
+fn cut_lines_are_not_taken_for_a_quiet_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = std::fs::read_to_string(repository("docs/examples/mongod.log")).unwrap();
+    let cut: Vec<&str> = log.lines().map(|line| &line[..200]).collect();
+    let (rules, file) = (folder.path().join("rules.yaml"), folder.path().join("traffic"));
+    std::fs::write(&rules, RULES).unwrap();
+    std::fs::write(&file, format!("{{\"ctx\":\"a\",\"msg\":\"b\"}}\n{}\n", cut.join("\n"))).unwrap();
+    let [rules, path] = [&rules, &file].map(|path| path.to_str().unwrap());
+    let audited = String::from_utf8(docward(&["audit", "--rules", rules, path]).stdout).unwrap();
+    assert!(audited.contains("note: no command on the rules' collections could be read"), "{audited}");
+    assert!(audited.contains("is cut off or not JSON"), "{audited}");
+    let suggested = String::from_utf8(docward(&["suggest", path]).stdout).unwrap();
+    assert!(suggested.contains("entries cannot be read"), "{suggested}");
+    assert!(suggested.contains("what can be read of the traffic gives no reason for one"), "{suggested}");
+}
+
+#[test]
+fn commands_that_reach_no_rule_do_not_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let [_, command] = logged(1, 0, r#""a":1"#, true);
+    let sent = |fields: &str| command.replace(r#""update":"devices""#, fields).replace("updates", "x");
+    let lines = [
+        sent(r#""aggregate":"devices","pipeline":[{"$out":"others"}]"#),
+        sent(r#""explain":{"update":"devices"}"#),
+        sent(r#""renameCollection":"iot.devices","to":"iot.others""#),
+        sent(r#""aggregate":"raw","pipeline":[{"$merge":{"into":"kept"}}]"#),
+        sent(r#""explain":{"update":"kept"}"#),
+    ];
+    let (rules, file) = (folder.path().join("rules.yaml"), folder.path().join("traffic"));
+    std::fs::write(&rules, RULES.replace("shop.orders", "iot.kept")).unwrap();
+    let [rules, path] = [&rules, &file].map(|path| path.to_str().unwrap());
+    for (lines, commands) in [(&lines[..], 2), (&lines[..3], 0)] {
+        std::fs::write(&file, lines.join("\n")).unwrap();
+        let shown = String::from_utf8(docward(&["audit", "--rules", rules, path]).stdout).unwrap();
+        assert!(shown.contains(&format!("{commands} commands on the rules' collections\n")), "{shown}");
+        assert_eq!(shown.contains("mongod logs only slow commands"), commands == 0, "{shown}");
+    }
+}
+
+/// A copy of a file, rotated files that overlap, the log and the profile of one server.
+#[test]
+fn commands_in_several_files_are_noted() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = std::fs::read_to_string(repository("docs/examples/mongod.log")).unwrap();
+    let (start, _) = log.split_at(log.match_indices('\n').nth(8).unwrap().0);
+    let rules = folder.path().join("rules.yaml");
+    std::fs::write(&rules, RULES).unwrap();
+    let notes = |second: &str| {
+        let files = [("first", log.as_str()), ("second", second)].map(|(name, content)| {
+            std::fs::write(folder.path().join(name), content).unwrap();
+            folder.path().join(name).to_str().unwrap().to_owned()
+        });
+        let rules = rules.to_str().unwrap();
+        let done = docward(&["audit", "--format", "json", "--rules", rules, &files[0], &files[1]]);
+        let report: Value = serde_json::from_slice(&done.stdout).unwrap();
+        [0, 1].map(|file| report["sources"][file]["note"].as_str().unwrap_or_default().to_owned()).concat()
+    };
+    assert!(notes(start).contains("commands are in another file too, and count twice"), "{}", notes(start));
+    assert_eq!(notes(&start.replace("127.0.0.1", "127.0.0.2").replace("shop.", "old.")), "");
+    assert!(notes(PROFILE[0]).contains("a log is given too"), "{}", notes(PROFILE[0]));
+}
+
+#[test]
+fn all_files_that_cannot_be_read_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = folder.path().join("rules.yaml");
+    std::fs::write(&rules, RULES).unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(path("text"), "text").unwrap();
+    std::fs::write(path("empty"), "").unwrap();
+    let packed = [0x1f, 0x8b, 8, 0];
+    std::fs::write(path("packed"), packed).unwrap();
+    let shown = |files: &[&str]| {
+        let files: Vec<String> = files.iter().map(|name| path(name)).collect();
+        let files = files.iter().map(String::as_str);
+        let done = docward(&["audit", "--rules", rules.to_str().unwrap()].into_iter().chain(files).collect::<Vec<_>>());
+        String::from_utf8(done.stderr).unwrap()
+    };
+    let error = shown(&["text", "empty", "packed"]);
+    for words in ["text: this is neither", "empty: the file is empty", "the gzip data is cut off or damaged"] {
+        assert!(error.contains(words), "{error}");
+    }
+    let error = shown(&["", "nowhere"]);
+    assert!(error.contains("is a folder: name the files in it") && error.contains("No such file"), "{error}");
+}
+
 #[test]
 fn what_cannot_be_read_shows_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
@@ -294,7 +398,7 @@ fn what_cannot_be_read_shows_what_to_do() {
         (&b"PK\x03\x04...."[..], "this is a zip archive: extract it first"),
         (b"\x28\xb5\x2f\xfd....", "this is compressed by zstd: decompress it first"),
         (b"{\0\"\0t\0\"\0:\0", "this is UTF-16 without a byte order mark: convert it to UTF-8"),
-        (b"\x16\x00\x00\x00\x02a\x00", "convert them with bsondump"),
+        (b"\x16\x00\x00\x00\x02a\x00", "convert it with bsondump"),
         (b"\x2a\0\0\0\x02docward\0\x08\0\0\0capture\0\x10version\0\x02", "a capture of another version of docward"),
         (b"\x6d\xe2\x99\x81....", "export system.profile with mongoexport"),
         (

@@ -15,6 +15,10 @@ use crate::wire::op_msg;
 /// The field with a command's time limit.
 pub(super) const MAX_TIME: &str = "maxTimeMS";
 
+// What the commands are for, for people who read them in a log or profile, see `own::MARK`.
+const ASKS: &str = "by docward: asks for an earlier send";
+const ENDS: &str = "by docward: ends the transaction";
+
 /// Builds the commands of one transaction.
 pub(super) struct TransactionCommands<'j, 'f> {
     job: &'j BatchJob<'f>,
@@ -180,7 +184,10 @@ impl TransactionCommands<'_, '_> {
             w.array(list, |a| {
                 ids.iter().for_each(|_| {
                     a.nested(|w| {
-                        w.nested("q", |w| w.nested("_id", |w| w.array("$in", |_| {})));
+                        w.nested("q", |w| {
+                            w.nested("_id", |w| w.array("$in", |_| {}));
+                            w.string("$comment", ASKS);
+                        });
                         write_change(w, deletes);
                     });
                 });
@@ -202,14 +209,14 @@ impl TransactionCommands<'_, '_> {
             Operation::Insert(_) => {
                 w.string("insert", collection);
                 // No `_id` is an array.
-                w.array("documents", |a| a.nested(|w| w.array("_id", |_| {})));
+                w.array("documents", |a| a.nested(|w| w.array("_id", |a| a.string(ENDS))));
             }
             Operation::Update(_) | Operation::Delete(_) => {
                 let (name, list) = if deletes { ("delete", "deletes") } else { ("update", "updates") };
                 w.string(name, collection);
                 w.array(list, |a| {
                     a.nested(|w| {
-                        w.nested("q", |w| w.boolean("$docwardEndsTheTransaction", true));
+                        w.nested("q", |w| w.string("$docwardEndsTheTransaction", ENDS));
                         write_change(w, deletes);
                     });
                 });
@@ -277,7 +284,7 @@ impl TransactionCommands<'_, '_> {
             w.string(name, collection);
             w.array(list, |a| {
                 for statement in statements {
-                    a.value(Value::document(statement.as_document()));
+                    a.nested(|w| statement.as_document().elements().for_each(|element| write_marked(w, element)));
                 }
             });
         })
@@ -325,12 +332,23 @@ impl TransactionCommands<'_, '_> {
     }
 }
 
-/// Writes the rest of a statement that matches nothing. The text is for people who read the command in a profile.
+/// Writes a field of a statement of docward's own.
+fn write_marked(w: &mut Writer<'_>, element: Element<'_>) {
+    match element.value.as_document().filter(|_| element.key == b"q") {
+        Some(filter) => w.nested("q", |w| {
+            w.elements(filter);
+            w.string("$comment", "by docward: belongs to a statement");
+        }),
+        None => w.element(element),
+    }
+}
+
+/// Writes the rest of a statement that matches nothing.
 fn write_change(w: &mut Writer<'_>, deletes: bool) {
     if deletes {
         w.int32("limit", 1);
     } else {
-        w.nested("u", |w| w.nested("$unset", |w| w.string("_id", "docward asks for an earlier send")));
+        w.nested("u", |w| w.nested("$unset", |w| w.string("_id", ASKS)));
     }
 }
 
@@ -338,8 +356,7 @@ fn write_change(w: &mut Writer<'_>, deletes: bool) {
 fn write_match(w: &mut Writer<'_>, statement: &Statement<'_>) {
     let Operation::Update(update) = &statement.operation else { return };
     w.value("q", Value::document(update.filter.as_document()));
-    // The text is for people who read the command in a profile.
-    w.nested("u", |w| w.nested("$unset", |w| w.string("_id", "docward looks for a match")));
+    w.nested("u", |w| w.nested("$unset", |w| w.string("_id", "by docward: looks for a match")));
     for name in ["hint", "collation"] {
         if let Some(value) = statement.option(name) {
             w.value(name, value);

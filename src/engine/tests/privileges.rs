@@ -54,7 +54,7 @@ fn the_server_is_queried_without_api_strict_and_then_probed() {
         r#"{ "connectionStatus": 1, "showPrivileges": true, "apiVersion": "1", "$db": "admin" }"#
     );
     let probe = result(&insert("c", 0), &mut client_state, &[status(1, &[])]);
-    assert!(probe.starts_with(r#"{ "explain": { "update": "c", "updates": [{ "q": { "_id": 0 }"#), "{probe}");
+    assert!(probe.starts_with(r#"{ "explain": { "update": "c", "updates": [{ "q": { "_id": 0,"#), "{probe}");
     assert!(probe.ends_with(r#""upsert": true }] }, "verbosity": "queryPlanner", "apiVersion": "1", "$db": "d" }"#));
 }
 

@@ -334,7 +334,10 @@ fn inside_a_client_transaction_all_commands_and_errors_belong_to_it() {
     let concat = doc! {"$concat": [{"$literal": ",Books,Go,"}, rest]};
     assert_eq!(
         rebase.get_document("q").unwrap(),
-        &doc! {"path": {"$gte": ",Go,", "$lt": ",Go-"}, "_id": {"$type": "string"}}
+        &doc! {
+            "path": {"$gte": ",Go,", "$lt": ",Go-"}, "_id": {"$type": "string"},
+            "$comment": "by docward: belongs to a statement",
+        }
     );
     assert_eq!(rebase.get_array("u").unwrap(), &[doc! {"$set": {"path": concat}}.into()]);
     let placed = doc! {"q": {"_id": "Go"}, "u": {"$set": {"parent": "Books", "path": ",Books,"}}};

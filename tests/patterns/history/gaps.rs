@@ -205,7 +205,7 @@ async fn only_an_invalid_position_is_given_up() {
     // Interrupted: somebody kills the operation that opens the stream.
     let fail = doc! {
         "configureFailPoint": "failCommand", "mode": {"times": 2},
-        "data": {"failCommands": ["aggregate"], "errorCode": 11601, "appName": "docward"},
+        "data": {"failCommands": ["aggregate"], "errorCode": 11601, "appName": docward::command::own::APP},
     };
     mongod.command("admin", fail);
     let mut docward = Docward::start(&mongod, &rule("d", "enforce", "100"));
