@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::known_documents::{KnownDocuments, key};
 use super::recorded::{Client, REST_UNKNOWN, RecordedCommand, RecordedContent, USER_UNKNOWN, UnknownStatements};
 use super::tally::{AuditTally, CountedOutcome, ExampleText, ReportedOutcome};
-use super::target::{CommandTarget, evaluates_statement, target};
+use super::target::{CommandTarget, collection, evaluates_statement, target};
 use super::write::{AuditedWrite, WriteAction};
 use super::{matching, shape};
 use crate::command::{CommandClass, Namespace, WriteForm, output_targets};
@@ -48,9 +48,12 @@ impl<'r> Audit<'r> {
 
     /// Counts one command.
     pub fn add_command(&mut self, recorded: &RecordedCommand) {
-        self.evaluation.count_command(recorded);
         let evaluation = &mut self.evaluation;
+        evaluation.applies = false;
         self.stored.evaluate_and_apply(recorded, |part, stored| evaluation.add_command(part, recorded, stored));
+        if evaluation.applies {
+            evaluation.count_command(recorded);
+        }
     }
 
     /// The counts.
@@ -139,6 +142,8 @@ pub(super) struct TrafficEvaluation<'r> {
     versions: HashMap<u64, u64>,
     /// The last ordered command of which a statement is rejected: `serve` evaluates none after it.
     stopped: Option<u64>,
+    /// A rule applies to a collection of the last command.
+    applies: bool,
 }
 
 /// What the traffic shows of the statements that one rule rewrites.
@@ -159,7 +164,7 @@ impl<'r> TrafficEvaluation<'r> {
         let any_shadow = rules.rules().iter().any(|rule| rule.mode == Mode::Shadow);
         let enforced = any_shadow.then(|| rules.with_shadow_enforced().ok()).flatten();
         let known = vec![RuleKnowledge::default(); rules.rules().len()];
-        Self { rules, enforced, tally, known, versions: HashMap::new(), stopped: None }
+        Self { rules, enforced, tally, known, versions: HashMap::new(), stopped: None, applies: false }
     }
 
     pub(super) fn is_relevant(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
@@ -201,6 +206,7 @@ impl<'r> TrafficEvaluation<'r> {
         let namespace = Namespace { database: &unknown.database, collection: &unknown.collection };
         let rules = self.rules;
         let Some(found) = rules.rules_for(unknown.database.as_str(), unknown.collection.as_str()) else { return };
+        self.applies = true;
         let form = WriteForm::for_class(unknown.class);
         let text = namespace.to_string();
         for rule in found.iter() {
@@ -262,6 +268,9 @@ impl<'r> TrafficEvaluation<'r> {
             unmatched: unmatched.as_ref(),
         };
         let outcomes = effective(&dry_run, enforced.as_ref());
+        let has_rules =
+            |namespace: Namespace<'_>| self.rules.rules_for(namespace.database, namespace.collection).is_some();
+        self.applies |= !outcomes.is_empty() || collection(document).is_some_and(has_rules);
         // Several rules can rewrite one statement; the first one counts what it would not have matched.
         let rewrites = |outcome: &RuleOutcome| ReportedOutcome::from_kind(outcome.kind) == ReportedOutcome::Rewrite;
         let first = outcomes.iter().find(|outcome| rewrites(outcome)).map(|outcome| outcome.rule);

@@ -82,6 +82,9 @@ struct Truncated {
     command: Option<IgnoredAny>,
 }
 
+/// The field that each logged command has, after those that the client's driver chose.
+const DATABASE: &str = "$db";
+
 /// Whether a line of a log has a command.
 #[must_use]
 pub fn is_command(line: &[u8]) -> bool {
@@ -91,7 +94,7 @@ pub fn is_command(line: &[u8]) -> bool {
 /// Whether a line looks like one of mongod's structured log.
 #[must_use]
 pub fn is_line(line: &[u8]) -> bool {
-    memmem::find(line, b"\"ctx\":").is_some() && memmem::find(line, b"\"msg\":").is_some()
+    memmem::find(line, b"\"ctx\"").is_some() && memmem::find(line, b"\"msg\"").is_some()
 }
 
 /// Reads lines of a log.
@@ -216,7 +219,8 @@ impl LogReader {
         let mut held = self.take(key, same);
         self.release_earlier(key, read.milliseconds, out);
         if wanted(read.namespace, class, read.json.as_bytes()) && !is_of_merge(read.json) {
-            let logged = match read.parse_command() {
+            // mongod writes them last, whatever the client sent.
+            let logged = match read.parse_command(if form == WriteForm::Delete { "limit" } else { "upsert" }) {
                 Ok(logged) => logged,
                 Err(error) => {
                     held.into_iter().for_each(|held| self.hold_again(key, held));
@@ -268,7 +272,7 @@ impl LogReader {
         let held = self.take(key, follows);
         self.release_earlier(key, read.milliseconds, out);
         if let Some(held) = held {
-            let command = read.parse_command();
+            let command = read.parse_command(DATABASE);
             if !command.as_ref().is_ok_and(|command| has_statements(class, command.as_ref().ok())) {
                 held.release(command.as_ref().ok().and_then(|command| command.as_ref().ok()), out);
                 return command.map(|_| ());
@@ -280,7 +284,7 @@ impl LogReader {
         if !wanted(namespace, class, read.json.as_bytes()) {
             return Ok(());
         }
-        let (content, rest) = match read.parse_command()? {
+        let (content, rest) = match read.parse_command(DATABASE)? {
             Err(reason) => (unknown_statements(namespace, class, inserted, reason), None),
             Ok(document) => (content_of(document.as_document(), namespace, class, inserted), Some(document)),
         };
@@ -352,13 +356,18 @@ struct LineContent<'l> {
 }
 
 impl LineContent<'_> {
-    /// The command; the inner error is the reason why the line does not contain it.
-    fn parse_command(&self) -> Result<Result<CowDocument<'static>, &'static str>, Unreadable> {
+    /// The command; the inner error is the reason why the line does not contain it. A whole one has the field `last`: what
+    /// formats a log may drop the mark of a truncated one.
+    fn parse_command(&self, last: &str) -> Result<Result<CowDocument<'static>, &'static str>, Unreadable> {
         if self.truncated {
             return Ok(Err(TRUNCATED));
         }
         let command = shell::document(self.json).map_err(|error| Unreadable(error.to_string()))?;
-        Ok(if is_masked(command.as_document()) { Err(MASKED) } else { Ok(command) })
+        Ok(match command.as_document() {
+            document if is_masked(document) => Err(MASKED),
+            document if document.get(last).is_none() => Err(TRUNCATED),
+            _ => Ok(command),
+        })
     }
 
     fn pending(&self, namespace: Namespace<'_>, form: WriteForm, command: Option<CommandLine>) -> PendingStatements {

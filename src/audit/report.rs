@@ -30,7 +30,7 @@ pub struct TrafficFile {
 }
 
 impl TrafficFile {
-    /// "2 entries cannot be read, 1 line with other content was skipped: the entry at byte 5 is cut off"; empty if
+    /// "2 entries cannot be read, 1 line with other content was skipped: the entry at byte 5 is too long"; empty if
     /// nothing is wrong.
     #[must_use]
     pub fn flaws(&self) -> String {
@@ -221,11 +221,14 @@ fn notes(tally: &AuditTally, rules: &RuleSet, sources: &[TrafficFile]) -> Vec<St
         );
     }
     if tally.commands == 0 && sources.iter().any(|source| source.kind != "capture") {
-        notes.push(
-            "there is no command on the rules' collections. mongod logs only slow commands; all are logged after \
-             db.setProfilingLevel(0, {slowms: -1})"
-                .to_owned(),
-        );
+        let note = match sources.iter().any(|source| source.unreadable > 0) {
+            true => "no command on the rules' collections could be read",
+            false => {
+                "there is no command on the rules' collections. mongod logs only slow commands; all are logged after \
+                 db.setProfilingLevel(0, {slowms: -1})"
+            }
+        };
+        notes.push(note.to_owned());
     }
     let incomplete = sources.iter().any(|source| source.kind != "capture");
     if incomplete && active(rules, tally).any(|(_, tally)| tally.counts.cannot_tell > 0) {

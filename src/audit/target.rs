@@ -31,6 +31,15 @@ pub(super) fn target(command: Document<'_>) -> Option<CommandTarget<'_>> {
     Some((namespace, class, AuditedWrite::from_command(command).map(|write| write.kind())))
 }
 
+/// The collection that a command with one statement names, or that the command names which it explains.
+pub(super) fn collection(command: Document<'_>) -> Option<Namespace<'_>> {
+    let explained = command.first()?.value.as_document();
+    let explained = explained.and_then(|explained| explained.first()?.value.as_str());
+    let explained = explained.zip(command.get("$db").and_then(|database| database.as_str()));
+    let explained = explained.map(|(collection, database)| Namespace { database, collection });
+    explained.or_else(|| target(command).map(|(namespace, ..)| namespace))
+}
+
 /// The namespace of a bulkWrite with one op.
 fn bulk_namespace(command: Document<'_>) -> Option<Namespace<'_>> {
     let op = command.get("ops")?.as_array()?.values().next()?.as_document()?;

@@ -32,7 +32,7 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
 fn proposal(files: &[PathBuf]) -> Result<String> {
     for file in files {
         // What cannot be opened is an error below.
-        if file.metadata().is_ok_and(|data| !data.is_file()) {
+        if file.metadata().is_ok_and(|data| !data.is_file() && !data.is_dir()) {
             bail!(
                 "{} is not a file; suggest reads its sources more than once, so write a stream to a file first",
                 file.display()
@@ -53,8 +53,7 @@ fn proposal(files: &[PathBuf]) -> Result<String> {
         let tally = traffic::read_files(files, Audit::new(rules))?.0.finish();
         proposal.remove_breaking(tally);
     }
-    let names: Vec<String> = sources.into_iter().map(|source| source.name).collect();
-    Ok(proposal.to_text(&names))
+    Ok(proposal.to_text(&sources))
 }
 
 impl TrafficConsumer for Habits {

@@ -15,6 +15,7 @@ use super::evaluation::{AuditedCommand, RuleKnowledge, TrafficEvaluation};
 use super::habits::Habits;
 use super::known_documents::KnownDocuments;
 use super::recorded::RecordedCommand;
+use super::report::TrafficFile;
 use super::tally::AuditTally;
 use super::target::target;
 use crate::command::{CommandClass, Namespace};
@@ -321,13 +322,23 @@ impl Proposal {
 
     /// A rule file that loads, or only comments if there is nothing to propose.
     #[must_use]
-    pub fn to_text(&self, sources: &[String]) -> String {
-        let mut out = format!("# Proposed by docward suggest from {}.\n", one_line(&sources.join(", ")));
+    pub fn to_text(&self, sources: &[TrafficFile]) -> String {
+        let names: Vec<&str> = sources.iter().map(|source| source.name.as_str()).collect();
+        let mut out = format!("# Proposed by docward suggest from {}.\n", one_line(&names.join(", ")));
+        for source in sources.iter().filter(|source| source.unreadable > 0) {
+            comment(&mut out, "", &format!("{}: {}.", source.name, source.flaws()));
+        }
         for (reason, count) in &self.unknown {
             comment(&mut out, "", &format!("{} could not be considered: {reason}.", counted(*count, "statement")));
         }
         if self.proposed.is_empty() {
-            let reason = if self.declined.is_empty() { "the traffic gives no reason for one" } else { "see below" };
+            let reason = match self.declined.is_empty() {
+                true if sources.iter().any(|source| source.unreadable > 0) => {
+                    "what can be read of the traffic gives no reason for one"
+                }
+                true => "the traffic gives no reason for one",
+                false => "see below",
+            };
             comment(&mut out, "", &format!("No rule proposed: {reason}."));
         } else {
             let mode = "All rules are in shadow mode: they count decisions and change nothing. Remove `mode` to enforce a rule.";

@@ -22,13 +22,16 @@ fn counts(pattern: &str, lines: &[String]) -> (u64, u64, u64, u64) {
 
 #[test]
 fn outcomes_are_counted_by_statement() {
-    let write = |q: &str| line("a", "update", "d.c", q, "");
+    let logged = |q: &str| line("a", "update", "d.c", q, "");
+    let write = |q: &str| logged(&q.replace("}}}", r#"}},"multi":false,"upsert":false}"#));
     let rest = line("a", "command", "d.$cmd", UPDATE, "");
     let set = r#"{"q":{"_id":1},"u":{"$set":{"a":1}}}"#;
     let insert = line("a", "command", "d.c", r#"{"insert":"c","$db":"d"}"#, "");
     let out = line("a", "command", "d.x", r#"{"aggregate":"x","pipeline":[{"$out":"c"}],"cursor":{},"$db":"d"}"#, "");
     let elsewhere = line("a", "update", "d.other", Q, "");
-    let commented = write(r#"{"q":{"_id":1},"u":{"$set":{"a":1}},"comment":{"at":{"$date":"2026-01-01T00:00:00Z"}}}"#);
+    let commented = logged(
+        r#"{"q":{"_id":1},"u":{"$set":{"a":1}},"upsert":false,"comment":{"at":{"$date":"2026-01-01T00:00:00Z"}}}"#,
+    );
     let both = [write(Q), write(set), rest.clone()];
     for (pattern, lines, expected) in [
         ("replacement: {}", &both[..], (1, 0, 0, 0)),

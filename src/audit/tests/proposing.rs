@@ -3,6 +3,7 @@
 use bson::doc;
 
 use super::*;
+use crate::audit::report::TrafficFile;
 
 /// The proposal for these commands, all from one connection. It is the same for bulkWrite.
 fn proposed(commands: &[&str]) -> String {
@@ -58,7 +59,7 @@ fn proposed_for(traffic: &[RecordedCommand]) -> String {
         let tally = audit.finish();
         proposal.remove_breaking(tally);
     }
-    let text = proposal.to_text(&["a.log".to_owned()]);
+    let text = proposal.to_text(&[TrafficFile { name: "a.log".to_owned(), ..TrafficFile::default() }]);
     let loaded = RuleSet::from_sources(vec![SourceFile { name: "s.yaml".to_owned(), text: text.clone() }]);
     assert!(loaded.is_ok() || text.contains("No rule proposed"), "{text}\n{}", loaded.unwrap_err());
     text

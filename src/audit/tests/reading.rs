@@ -147,7 +147,13 @@ fn missing_parts_of_a_log_entry_are_reported() {
     let insert = r#"{"insert":"c","ordered":true,"$db":"d"}"#;
     let inserted =
         line("a", "command", "d.c", insert, "").replace(r#""durationMillis""#, r#""ninserted":3,"durationMillis""#);
-    let hint = line("a", "update", "d.c", r#"{"q":{},"u":{"$inc":{"n":-1}},"hint":{"$hint":"_id_"},"multi":true}"#, "");
+    let hint = line(
+        "a",
+        "update",
+        "d.c",
+        r#"{"q":{},"u":{"$inc":{"n":-1}},"hint":{"$hint":"_id_"},"multi":true,"upsert":false}"#,
+        "",
+    );
     assert_eq!(
         read_commands(&[inserted]),
         ["Insert of 3 on c: the source does not contain its documents or statements"]

@@ -5,17 +5,19 @@
 //! allocated.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
-use std::io::{BufReader, Cursor, Read};
+use std::io::{BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 
 use anstream::adapter::StripBytes;
 use anyhow::{Context, Result, bail};
 use encoding_rs_io::DecodeReaderBytesBuilder;
-use flate2::read::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 
 use crate::audit::objects::{Found, ObjectScanner};
 use crate::audit::{capture, log, profile};
@@ -151,7 +153,8 @@ impl TrafficEntries {
         let start = first_bytes(&mut raw, GZIP.len())?;
         let is_packed = start == GZIP;
         let whole = Cursor::new(start).chain(raw);
-        let mut reader: Box<dyn Read> = if is_packed { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) };
+        let mut reader: Box<dyn Read> =
+            if is_packed { Box::new(GzipMembers(Some(GzDecoder::new(whole)))) } else { Box::new(whole) };
         let header = capture::header();
         let start = first_bytes(&mut reader, header.len()).context(Position(0))?;
         if start == header {
@@ -195,6 +198,27 @@ impl TrafficEntries {
     }
 }
 
+/// The members of a gzip file. As in gzip itself, other bytes may follow them.
+struct GzipMembers<R>(Option<GzDecoder<R>>);
+
+impl<R: BufRead> Read for GzipMembers<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let damaged = |error| std::io::Error::other(format!("the gzip data is cut off or damaged ({error})"));
+        while let Some(member) = &mut self.0 {
+            let length = member.read(buffer).map_err(damaged)?;
+            if length > 0 || buffer.is_empty() {
+                return Ok(length);
+            }
+            let mut rest = self.0.take().map(GzDecoder::into_inner);
+            let is_member = |rest: &mut R| Ok::<_, std::io::Error>(rest.fill_buf()?.first() == GZIP.first());
+            if rest.as_mut().map(is_member).transpose()? == Some(true) {
+                self.0 = rest.map(GzDecoder::new);
+            }
+        }
+        Ok(0)
+    }
+}
+
 /// The byte order mark of UTF-16 in little-endian order.
 const UTF_16: [u8; 2] = [0xff, 0xfe];
 
@@ -214,14 +238,18 @@ fn advice(start: &[u8]) -> Option<&'static str> {
     let is_bson = matches!(start, [_, _, _, 0, kind, ..] if (1..=0x13).contains(kind)) && !start.starts_with(&UTF_16);
     let bson = match memchr::memmem::find(start, b"docward") {
         Some(_) => "this is a capture of another version of docward",
-        None => "these are BSON documents, as mongodump writes them: convert them with bsondump",
+        None => {
+            "these are BSON documents without the header of a capture of docward record. Of a dump, only system.profile \
+             has commands: convert it with bsondump"
+        }
     };
     packed.or(is_bson.then_some(bson))
 }
 
 /// Reads the objects of a text; returns the length of the text.
 fn objects(reader: &mut impl Read, read: &mut FileRead, receive: &mut ReceiveEntry<'_>) -> Result<u64> {
-    let mut text = TextEntries { read, receive, has_entry: false, has_other: false, streams: Default::default() };
+    let streams = Default::default();
+    let mut text = TextEntries { read, receive, record: None, has_entry: false, has_other: false, streams };
     let mut scanner = ObjectScanner::default();
     let mut block = vec![0; BLOCK];
     let (mut colours, mut has_colours) = (StripBytes::new(), false);
@@ -252,6 +280,8 @@ fn objects(reader: &mut impl Read, read: &mut FileRead, receive: &mut ReceiveEnt
 struct TextEntries<'t> {
     read: &'t mut FileRead,
     receive: &'t mut ReceiveEntry<'t>,
+    /// The entries in a field of a record, which may hold the same in other fields.
+    record: Option<Vec<(EntryKind, Vec<u8>)>>,
     /// The line has an entry, or a part of one.
     has_entry: bool,
     /// The line has an object that is no entry.
@@ -276,14 +306,13 @@ impl TextEntries<'_> {
                 Some(kind) => {
                     self.has_entry = true;
                     self.read.kinds.add(kind);
-                    return (self.receive)(kind, position, object);
+                    return self.give(kind, position, object);
                 }
                 None => match serde_json::from_slice(object) {
                     Ok(ContainerOutput { log, stream }) => return self.output(position, &log, &stream),
                     Err(_) if has_entry(object) => {
                         self.has_other = true;
-                        let fields = object.get(1..object.len().saturating_sub(1));
-                        return self.text(position, fields.unwrap_or_default());
+                        return self.fields(position, object);
                     }
                     Err(_) => self.has_other = true,
                 },
@@ -302,7 +331,7 @@ impl TextEntries<'_> {
             Found::Cut | Found::TooLong => {
                 self.has_entry = true;
                 self.read.unreadable += 1;
-                let reason = if found == Found::Cut { "is cut off" } else { "is too long" };
+                let reason = if found == Found::Cut { "is cut off or not JSON" } else { "is too long" };
                 self.read.first.get_or_insert_with(|| format!("the entry at byte {position} {reason}"));
             }
             Found::Line { other } => {
@@ -312,6 +341,32 @@ impl TextEntries<'_> {
             }
         }
         Ok(())
+    }
+
+    fn give(&mut self, kind: EntryKind, position: u64, entry: &[u8]) -> Result<()> {
+        match &mut self.record {
+            Some(record) => record.push((kind, entry.to_vec())),
+            None => (self.receive)(kind, position, entry)?,
+        }
+        Ok(())
+    }
+
+    /// Reads the fields of a record. Collectors of logs keep a line beside what they parse of it; it counts once.
+    fn fields(&mut self, position: u64, object: &[u8]) -> Result<()> {
+        let Ok(fields) = serde_json::from_slice::<BTreeMap<String, &RawValue>>(object) else {
+            return self.text(position, object.get(1..object.len().saturating_sub(1)).unwrap_or_default());
+        };
+        let outer = self.record.take();
+        let mut entries: Vec<(EntryKind, Vec<u8>)> = Vec::new();
+        for value in fields.values() {
+            self.record = Some(Vec::new());
+            self.text(position, value.get().as_bytes())?;
+            let mut found = self.record.take().unwrap_or_default();
+            found.retain(|(_, entry)| !entries.iter().any(|(_, known)| is_same(known, entry)));
+            entries.append(&mut found);
+        }
+        self.record = outer;
+        entries.into_iter().try_for_each(|(kind, entry)| self.give(kind, position, &entry))
     }
 
     /// Reads a text around which there is another one, as a container runtime, a collector of logs or getLog puts it around
@@ -336,9 +391,17 @@ impl TextEntries<'_> {
     }
 }
 
+/// Whether two texts are one entry, of which a collector may have removed fields.
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    const FIELDS: [&str; 6] = ["t", "ts", "ctx", "ns", "attr", "command"];
+    let [one, other] = [one, other].map(|entry| serde_json::from_slice::<serde_json::Value>(entry).unwrap_or_default());
+    let is_equal = |field: &&str| one.get(field).zip(other.get(field)).is_none_or(|(one, other)| one == other);
+    one.is_object() && other.is_object() && FIELDS.iter().all(is_equal)
+}
+
 /// Whether a text, which is not an entry itself, can contain one: also as a string, as in `{"log":"{\"t\":…}\n"}`.
 fn has_entry(text: &[u8]) -> bool {
-    memchr::memmem::find(text, b"\\\"ctx\\\":").is_some() || log::is_line(text) || profile::is_line(text)
+    memchr::memmem::find(text, b"\\\"ctx\\\"").is_some() || log::is_line(text) || profile::is_line(text)
 }
 
 /// Returns what is wrong if the file is truncated or damaged.

@@ -33,13 +33,21 @@ pub fn to_text(report: &ReplayReport) -> String {
         );
         if tally.late > 0 {
             let latest = duration(tally.latest);
-            let _ = writeln!(out, "  {} commands were sent more than 100 ms late, at most {latest}", tally.late);
+            let _ = writeln!(out, "  sent more than 100 ms late: {}, at most {latest}", counted(tally.late, "command"));
         }
         if tally.without_reply > 0 {
-            let _ = writeln!(out, "  {} commands got no reply: the connection was lost", tally.without_reply);
+            let _ = writeln!(
+                out,
+                "  without a reply, because the connection was lost: {}",
+                counted(tally.without_reply, "command")
+            );
         }
         if tally.without_cursor > 0 {
-            let _ = writeln!(out, "  {} commands were not sent: their cursor was closed", tally.without_cursor);
+            let _ = writeln!(
+                out,
+                "  not sent, because their cursor was closed: {}",
+                counted(tally.without_cursor, "command")
+            );
         }
     }
     if let Some(stopped) = &report.stopped {
