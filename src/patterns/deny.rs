@@ -12,7 +12,7 @@ use super::{
     AnyPattern, Applicability, CommandVerdict, Context, Pattern, Properties, Rejection, RuleView, Verdict,
     WholeCommand, defaults,
 };
-use crate::command::shape::{shape, statement_shape};
+use crate::command::shape::{is_shape, shape, statement_shape};
 use crate::command::{
     CommandClass, InputStage, Modification, Namespace, Operation, Statement, StatementKind, WriteForm, classify,
 };
@@ -40,7 +40,7 @@ enum DenyCondition {
     Multi,
     /// One of these operators occurs anywhere.
     Uses(Vec<String>),
-    /// The command does not have this option.
+    /// The command, or the statement in it, does not have this option.
     Without(String),
     /// The statement or command has this shape.
     Shape(String),
@@ -116,7 +116,7 @@ impl Pattern for Deny {
     }
 
     fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {
-        let applies = self.operations.contains(&operation_of(kind)) && !matches!(self.when, DenyCondition::Without(_));
+        let applies = self.operations.contains(&operation_of(kind)) && !self.is_of_commands(kind);
         if applies { Applicability::Each } else { Applicability::None }
     }
 
@@ -124,11 +124,12 @@ impl Pattern for Deny {
         if self.applies_to(statement, context) { Verdict::Reject(self.rejection()) } else { Verdict::Forward }
     }
 
-    /// Writes by statements are evaluated as a command only for missing options: other conditions apply to each statement.
+    /// Writes by statements are evaluated as a command only for missing options of commands: other conditions apply to
+    /// each statement.
     fn evaluates_command(&self, class: CommandClass, kind: Option<StatementKind>, _: Namespace<'_>) -> bool {
         let denied = operation_of_command(class, kind);
         denied.is_some_and(|denied| self.operations.contains(&denied))
-            && (kind.is_none() || matches!(self.when, DenyCondition::Without(_)))
+            && kind.is_none_or(|kind| self.is_of_commands(kind))
     }
 
     fn properties(&self) -> Properties {
@@ -149,7 +150,7 @@ impl Pattern for Deny {
             DenyCondition::Uses(operators) if uses_any(stage.settings, operators) => {
                 format!("its {name} uses one of {}", operators.join(", "))
             }
-            DenyCondition::Without(option) if is_missing(command.body, option) => return Some(self.rejection()),
+            DenyCondition::Without(option) if lacks(command.body.get(option), option) => return Some(self.rejection()),
             _ => return None,
         };
         Some(Rejection::new(reason, self.rejection().hint))
@@ -157,7 +158,7 @@ impl Pattern for Deny {
 
     fn evaluate_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
         let applies = match &self.when {
-            DenyCondition::Without(option) => is_missing(command.body, option),
+            DenyCondition::Without(option) => lacks(command.body.get(option), option),
             DenyCondition::Always => true,
             DenyCondition::Multi => false,
             DenyCondition::Shape(denied) => shape(command.body) == *denied,
@@ -236,6 +237,12 @@ impl Deny {
         Some(Self { operations: operations.into_iter().map(|operation| operation.class).collect(), when })
     }
 
+    /// Returns whether the condition is about the command that carries statements of this kind.
+    fn is_of_commands(&self, kind: StatementKind) -> bool {
+        let DenyCondition::Without(option) = &self.when else { return false };
+        kind == StatementKind::Insert || !STATEMENT_OPTIONS.contains(&option.as_str())
+    }
+
     /// Returns whether the condition can hold for this operation.
     fn can_match(when: &DenyCondition, operation: CommandClass) -> bool {
         match when {
@@ -243,7 +250,8 @@ impl Deny {
             DenyCondition::FilterEmpty | DenyCondition::Uses(_) => {
                 operation != CommandClass::Insert && !changes_definitions(operation)
             }
-            DenyCondition::Shape(shape) => has_shape(operation, shape),
+            // A text that is no shape has its own warning.
+            DenyCondition::Shape(shape) => !is_shape(shape) || has_shape(operation, shape),
             DenyCondition::Multi => matches!(operation, CommandClass::Update | CommandClass::Delete),
         }
     }
@@ -251,8 +259,9 @@ impl Deny {
     fn applies_to(&self, statement: &Statement<'_>, context: &Context<'_>) -> bool {
         match (&self.when, &statement.operation) {
             (DenyCondition::Always, _) => true,
-            // `evaluate_command` checks it.
-            (DenyCondition::Without(_), _) => false,
+            // Every delete is limited to one document or not limited, in its form's own words.
+            (DenyCondition::Without(option), Operation::Delete(delete)) if option == "limit" => delete.multi,
+            (DenyCondition::Without(option), _) => lacks(statement.option(option), option),
             (DenyCondition::Shape(denied), _) => statement_shape(statement) == *denied,
             (DenyCondition::FilterEmpty, Operation::Update(update)) => has_no_condition(update.filter.as_document()),
             (DenyCondition::FilterEmpty, Operation::Delete(delete)) => has_no_condition(delete.filter.as_document()),
@@ -325,6 +334,9 @@ const EVALUATED: [&[u8]; 7] = [b"fields", b"filter", b"let", b"pipeline", b"proj
 /// `c` and `constants` are the variables of an update statement.
 const EVALUATED_OPTIONS: [&str; 5] = ["arrayFilters", "c", "constants", "fields", "sort"];
 
+/// Options that stand in an update or a delete, not in its command.
+const STATEMENT_OPTIONS: [&str; 6] = ["arrayFilters", "collation", "hint", "limit", "sort", "upsert"];
+
 /// Operators that run JavaScript.
 const SCRIPTS: [&str; 3] = ["$accumulator", "$function", "$where"];
 
@@ -332,10 +344,10 @@ fn forbids_scripts(operators: &[String]) -> bool {
     operators.iter().any(|operator| SCRIPTS.contains(&operator.as_str()))
 }
 
-/// Returns whether the command lacks the option, or has a value with which the server ignores it. It rounds a limit of
+/// Returns whether an option is missing, or has a value with which the server ignores it. It rounds a limit of
 /// documents (`BSONElement::safeNumberLong`), but not maxTimeMS.
-fn is_missing(body: Document<'_>, option: &str) -> bool {
-    body.get(option).is_none_or(|value| match option {
+fn lacks(value: Option<Value<'_>>, option: &str) -> bool {
+    value.is_none_or(|value| match option {
         "limit" => value.kind == Kind::Null || value.kind.is_number() && defaults::rounds_to_zero(value),
         defaults::OPTION => defaults::is_no_limit(value),
         _ => value.kind == Kind::Null,

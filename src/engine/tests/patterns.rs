@@ -112,6 +112,17 @@ fn bounds_are_added_to_the_filter() {
 }
 
 #[test]
+fn an_option_of_a_statement_is_looked_for_in_the_statement() {
+    const HINTED: &str = "deny: { operations: [update, delete], when: { without: hint } }";
+    let change = doc! {"$set": {"a": 1}};
+    check_unchanged(HINTED, doc! {"q": {}, "u": change.clone(), "hint": "_id_"});
+    check_rejected(HINTED, doc! {"q": {}, "u": change.clone()}, "it has no hint");
+    let filters = "deny: { operations: update, when: { without: arrayFilters } }";
+    check_unchanged(filters, doc! {"q": {}, "u": {"$set": {"a.$[x]": 1}}, "arrayFilters": [{"x": 1}]});
+    check_rejected(filters, doc! {"q": {}, "u": change}, "it has no arrayFilters");
+}
+
+#[test]
 fn fields_that_change_only_together() {
     const BOTH: &str = "together: [n, log]";
     check_unchanged(BOTH, doc! {"q": {}, "u": {"$inc": {"n": -1}, "$push": {"log": 1}}});
