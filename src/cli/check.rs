@@ -63,7 +63,7 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
     let mut findings = Findings::default();
     let settings = findings.settings(arguments.config.as_deref());
     let rules = findings.rules(&[&*arguments.paths, &*settings.rules].concat());
-    if let Some(notice) = skipped_rules(&arguments.paths) {
+    for notice in skipped_rules(&arguments.paths) {
         logging::print_progress(&format!("warning: {notice}"));
     }
     // Of a file with mistakes it is not known what it means.

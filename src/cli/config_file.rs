@@ -4,7 +4,7 @@
 //! the file, together with all others.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -103,6 +103,16 @@ pub(super) struct LimitKeys {
     pub(super) memory: Option<usize>,
 }
 
+/// Whether the address of a server is certainly that of a listener.
+fn is_here(host: &str, port: u16, listener: SocketAddr) -> bool {
+    let (own, is_any) = (listener.ip(), listener.ip().is_unspecified());
+    let is_own = match host.trim_matches(['[', ']']).parse::<IpAddr>() {
+        Ok(ip) => ip == own || is_any && ip.is_loopback(),
+        Err(_) => host.eq_ignore_ascii_case("localhost") && (is_any || own.is_loopback()),
+    };
+    port == listener.port() && is_own
+}
+
 impl ConfigFile {
     /// Reads the file at `path`. Paths in it are relative to its folder.
     ///
@@ -137,7 +147,7 @@ impl ConfigFile {
         }
     }
 
-    /// Reports each key whose listener has the address of an earlier one.
+    /// Reports each key with the address of a listener of another key.
     pub(super) fn check_addresses(&self, default: Option<SocketAddr>, reader: &mut MapReader<'_, '_, '_>) {
         for (key, message) in self.shared_addresses(default) {
             let span = reader.node(key).map_or(reader.span(), |node| node.span);
@@ -145,8 +155,8 @@ impl ConfigFile {
         }
     }
 
-    /// Each key whose listener has the address of an earlier one, with a message for the user. Port 0 is any free port.
-    /// `default`: the address without `listen` and `members`.
+    /// Each key whose listener has the address of an earlier one, and each that names such an address as a server, with a
+    /// message for the user. Port 0 is any free port. `default`: the address without `listen` and `members`.
     pub(super) fn shared_addresses(&self, default: Option<SocketAddr>) -> Vec<(&'static str, String)> {
         let of_members =
             self.members.iter().map(|(name, member)| ("members", format!("`members.{name}`"), member.listen));
@@ -165,7 +175,25 @@ impl ConfigFile {
             let (_, earlier, _) = all.iter().take(at).find(|(.., other)| is_shared(address, other))?;
             Some((*key, format!("{name} and {earlier} listen on one address, {address}; give each its own port")))
         });
-        shared.collect()
+        let here = self.servers().filter_map(|(key, host, port)| {
+            let (_, listener, address) = all.iter().find(|(.., address)| is_here(&host, port, *address))?;
+            let message = format!("`{key}` names docward itself: {listener} is {address}; name the servers of MongoDB");
+            Some((key, message))
+        });
+        shared.chain(here).collect()
+    }
+
+    /// The host and port of each server that a key names.
+    fn servers(&self) -> impl Iterator<Item = (&'static str, String, u16)> {
+        let of_key = |(key, uri): (&'static str, &Option<ConnectionString>)| {
+            let addresses = uri.as_ref().map(ConnectionString::addresses).unwrap_or_default();
+            addresses.into_iter().map(move |(host, port)| (key, host, port))
+        };
+        let members = self.members.keys().filter_map(|name| {
+            let (host, port) = name.rsplit_once(':')?;
+            Some(("members", host.to_owned(), port.parse().ok()?))
+        });
+        [("upstream", &self.upstream), ("service", &self.service)].into_iter().flat_map(of_key).chain(members)
     }
 
     pub(super) fn upstream(&self) -> ConnectionString {
@@ -384,7 +412,9 @@ fn read_rules(reader: &mut MapReader<'_, '_, '_>, folder: &Path) -> Vec<PathBuf>
         && let Some(rule) = items.iter().find(|item| matches!(item.value, NodeValue::Map(_)))
     {
         let mistake = Diagnostic::error(Code::WrongType, rule.span, "`rules` must list files or folders of rules");
-        reader.context().push(mistake.help("write the rules to a file of their own, and name it here"));
+        reader.context().push(
+            mistake.help("a rule file is named by --rules; to name it here, write the rules to a file of their own"),
+        );
         return Vec::new();
     }
     reader.texts("rules").into_iter().flatten().map(|path| folder.join(path.value)).collect()

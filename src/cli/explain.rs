@@ -106,7 +106,13 @@ impl ExplainInput<'_> {
     /// The diagnostics, if the command cannot be parsed.
     pub(super) fn explain<'r>(&'r self, rules: &'r RuleSet) -> Result<Explanation<'r>, Report> {
         let context = ShellContext { database: self.database, now: self.at };
-        let parsed = shell::parse(self.text, context).map_err(|error| words::report(&error, "command", self.text))?;
+        let parsed = shell::parse(self.text, context).map_err(|mut error| {
+            if is_recorded(self.text) {
+                error.message = "this is a line of a log or profile, not a command".to_owned();
+                error.help = Some("read it with `docward audit`, or write its command alone".to_owned());
+            }
+            words::report(&error, "command", self.text)
+        })?;
         let explained = |command| {
             let dry_run = self.dry_run(&command, rules);
             let depends = dry_run.depends_on_replies || words::depends_on_match(&dry_run);
@@ -128,6 +134,14 @@ impl ExplainInput<'_> {
         let mut client_state = words::client_state(self.app, self.user);
         dry_run_with(stored, command.as_document(), rules, Now { milliseconds: self.at }, &mut client_state)
     }
+}
+
+/// Whether the text is an entry of mongod's log, or a document of its profile.
+fn is_recorded(text: &str) -> bool {
+    shell::document(text).is_ok_and(|document| {
+        let has = |key| document.as_document().get(key).is_some();
+        has("attr") && has("c") || has("op") && has("ns")
+    })
 }
 
 fn rules(arguments: &Arguments) -> Result<Arc<RuleSet>, ExitCode> {

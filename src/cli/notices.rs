@@ -5,7 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::config_file::{ConfigFile, LimitKeys};
-use crate::rules::{Mode, RuleSet, skipped_rule_files};
+use crate::rules::reads::max_staleness;
+use crate::rules::{Mode, RuleSet, misnamed_rule_files, skipped_rule_files};
 
 /// The permission bit that lets every user read a file.
 const OTHERS_READ: u32 = 0o004;
@@ -22,6 +23,18 @@ pub(super) fn notices(settings: &ConfigFile, rules: &RuleSet, config: Option<&Pa
     } else if rules.rules().iter().all(|rule| rule.mode == Mode::Disabled) {
         found.push("every rule is disabled: docward forwards everything unchanged".to_owned());
     }
+    match (max_staleness(rules), settings.query_listen) {
+        (Some(_), None) => found.push(
+            "the `reads` rules have no effect: there is no query listener (--query-listen, or query_listen: in \
+             docward.yaml)"
+                .to_owned(),
+        ),
+        (None, Some(_)) => found.push(
+            "the query listener rejects every read: no enforced `reads` rule names a collection that it may read"
+                .to_owned(),
+        ),
+        _ => {}
+    }
     if settings.upstream.as_ref().is_some_and(|uri| uri.has_credentials()) {
         found.push(
             "the credentials in --upstream (upstream: in docward.yaml) are not used: clients log in themselves, and \
@@ -33,6 +46,9 @@ pub(super) fn notices(settings: &ConfigFile, rules: &RuleSet, config: Option<&Pa
     if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
         let folder = folder.display();
         found.push(format!("the folder of `hand_over`, {folder}, does not exist: it must exist when docward starts"));
+    }
+    if let Some(folder) = settings.hand_over.as_deref().filter(|path| path.is_dir()) {
+        found.push(format!("`hand_over`, {}, is a folder: name a socket in it", folder.display()));
     }
     for (flag, uri) in [("upstream", &settings.upstream), ("service", &settings.service)] {
         let without_effect = uri.iter().flat_map(|uri| uri.without_effect());
@@ -54,16 +70,22 @@ pub(super) fn notices(settings: &ConfigFile, rules: &RuleSet, config: Option<&Pa
     found
 }
 
-/// One sentence about files in these folders that look like rule or test files, and that docward does not read.
-pub(super) fn skipped_rules(paths: &[PathBuf]) -> Option<String> {
-    let skipped = skipped_rule_files(paths);
-    let names: Vec<String> = skipped.iter().map(|path| path.display().to_string()).collect();
-    (!names.is_empty()).then(|| {
-        let names = names.join(", ");
-        format!(
-            "not read: {names}: rule files end with .yaml or .yml and test files with .test.yaml or .test.yml, in small \
-             letters, and hidden files and folders are skipped"
-        )
+/// Sentences about files in these folders that look like rule files, and that docward does not read as such.
+pub(super) fn skipped_rules(paths: &[PathBuf]) -> impl Iterator<Item = String> {
+    let skipped = (
+        skipped_rule_files(paths),
+        "not read",
+        "rule files end with .yaml or .yml and test files with .test.yaml or .test.yml, in small letters, and hidden \
+         files and folders are skipped",
+    );
+    let misnamed = (
+        misnamed_rule_files(paths),
+        "not read as rules",
+        "*.test.yaml and *.test.yml are names of test files; give a rule file another name",
+    );
+    [skipped, misnamed].into_iter().filter(|(files, ..)| !files.is_empty()).map(|(files, what, why)| {
+        let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
+        format!("{what}: {}: {why}", names.join(", "))
     })
 }
 
@@ -136,6 +158,13 @@ mod tests {
         ] {
             assert!(printed.contains(expected), "{printed}");
         }
+        let reads = rules("version: 1\nrules: [{name: r, namespace: d.c, reads: {}}]\n");
+        assert!(found(&plain, &reads, None).starts_with("the `reads` rules have no effect"));
+        let queried = ConfigFile { query_listen: "127.0.0.1:1".parse().ok(), ..plain.clone() };
+        assert_eq!(found(&queried, &reads, None), "");
+        assert!(found(&queried, &one("enforce"), None).starts_with("the query listener rejects every read"));
+        let handed = ConfigFile { hand_over: Some("/tmp".into()), ..plain.clone() };
+        assert!(found(&handed, &one("enforce"), None).contains("`hand_over`, /tmp, is a folder"));
         let with_user = ConfigFile { upstream: uri("mongodb://u:p@h/"), ..ConfigFile::default() };
         assert!(found(&with_user, &one("enforce"), None).starts_with("the credentials in --upstream"));
     }

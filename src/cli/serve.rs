@@ -221,10 +221,10 @@ fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
 }
 
 pub(super) async fn configure(settings: ConfigFile) -> Result<(ProxyConfig, MongoService)> {
+    let settings = ConfigFile { upstream: Some(settings.upstream()), ..settings };
     if let Some((_, shared)) = settings.shared_addresses(Some(LISTEN)).first() {
         bail!("{shared}");
     }
-    let settings = ConfigFile { upstream: Some(settings.upstream()), ..settings };
     let upstream = Upstream::parse(&settings.upstream(), settings.resolver).await.context("--upstream")?;
     if let Some(other) = upstream.other_set().await {
         bail!("--upstream: {other}");

@@ -55,7 +55,7 @@ struct TestFailure {
 
 /// Exits with 0 if every test passes, else with 1.
 pub(super) fn run(arguments: &Arguments) -> ExitCode {
-    if let Some(notice) = skipped_rules(&arguments.paths) {
+    for notice in skipped_rules(&arguments.paths) {
         logging::print_progress(&format!("warning: {notice}"));
     }
     let ran = match run_all(&arguments.paths) {

@@ -1,7 +1,7 @@
 //! Parsers for the values of flags and configuration keys. Both use the same function, so that they report the same
 //! errors.
 
-use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -51,6 +51,9 @@ pub(super) fn token(text: &str) -> Result<Secret, String> {
 
 /// The host name for replies to hello.
 pub(super) fn host_name(text: &str) -> Result<String, String> {
+    if text == "*" || text.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified()) {
+        return Err("clients cannot connect to this; write the host name by which they reach docward".to_owned());
+    }
     let bare = text.parse::<Ipv6Addr>().is_ok();
     if bare || !(text.is_empty() || text.contains([':', '/', ',', '@', ' '])) {
         return Ok(text.to_owned());
@@ -160,7 +163,13 @@ mod tests {
         {
             assert_eq!(advertised(text), Ok(Advertised { host: host.into(), port }));
         }
-        for (text, expected) in [("a:b", "the port is not a number"), ("a/b", "write only the host name")] {
+        for (text, expected) in [
+            ("a:b", "the port is not a number"),
+            ("a/b", "write only the host name"),
+            ("0.0.0.0", "clients cannot connect"),
+            ("[::]:7", "clients cannot connect"),
+            ("*", "clients cannot connect"),
+        ] {
             assert!(advertised(text).unwrap_err().contains(expected));
         }
     }

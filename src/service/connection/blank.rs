@@ -114,6 +114,13 @@ impl<'u> ConnectionStringParts<'u> {
         if options.is_some_and(|options| options.contains('@')) {
             return Err(unreadable("its hosts"));
         }
+        if path.contains(['&', '=']) {
+            return Err("the options begin with `?`: mongodb://HOST/?replicaSet=NAME".to_owned());
+        }
+        let is_empty = |option: &str| option.eq_ignore_ascii_case("replicaSet=");
+        if options.is_some_and(|options| options.split('&').any(is_empty)) {
+            return Err("replicaSet has no value; write the name of the set, or remove the option".to_owned());
+        }
         match hosts.split(',').position(|host| !is_host(host)) {
             None => {}
             Some(0) if !hosts.contains(',') => return Err(unreadable("its host")),
