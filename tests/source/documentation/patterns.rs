@@ -76,6 +76,23 @@ fn every_page_of_a_pattern_has_the_same_sections() {
 }
 
 #[test]
+fn the_pages_name_the_releases_of_the_supported_servers() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
+    let supported = read("docs/supported.md");
+    let release = |name: &str| {
+        let start = format!("| `{name}`");
+        let row = supported.lines().find(|line| line.starts_with(&start));
+        row.and_then(|row| row.split('|').nth(3)).map_or("3.6", str::trim).to_owned()
+    };
+    // It needs no release, but other things.
+    for name in AnyPattern::NAMES.iter().filter(|name| **name != "reads") {
+        let (page, release) = (read(&format!("docs/patterns/{name}.md")), release(name));
+        let row = page.lines().find(|line| line.starts_with("| server |")).unwrap();
+        assert!(row.contains(&format!("MongoDB {release} or later")), "{name}: {release}, and the page has {row}");
+    }
+}
+
+#[test]
 fn a_page_with_other_sections_is_found() {
     let page = std::fs::read_to_string(root().join("docs/patterns/together.md")).unwrap();
     assert!(faults("together", &page).is_empty());
