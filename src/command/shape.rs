@@ -30,19 +30,57 @@ pub fn statement_shape(statement: &Statement<'_>) -> String {
     out
 }
 
-/// Whether [`shape`] can return this text, if the names of the fields are ordinary ones.
+/// The names of shapes with arguments, each with the most arguments; those of the others are commands.
+pub const CALLS: [(&str, usize); 12] = [
+    ("insertOne", 1),
+    ("updateOne", 3),
+    ("updateMany", 3),
+    ("replaceOne", 3),
+    ("deleteOne", 1),
+    ("deleteMany", 1),
+    ("findAndModify", 3),
+    ("findOneAndDelete", 1),
+    ("find", 1),
+    ("count", 1),
+    ("distinct", 1),
+    ("aggregate", 1),
+];
+
+/// Whether [`shape`] can return this text for a valid command, if the names of the fields are ordinary ones.
 #[must_use]
 pub fn is_shape(text: &str) -> bool {
     let is_name =
         |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    if text.len() > MAX_LENGTH + '…'.len_utf8() {
+    let most = |name: &str| CALLS.iter().find(|(call, _)| *call == name).map(|(_, most)| *most);
+    if text.len() > MAX_LENGTH + '…'.len_utf8() || text.contains('*') {
         return false;
     }
-    let Some((name, arguments)) = text.split_once('(') else { return is_name(text) };
-    let arguments = arguments
-        .strip_suffix(')')
-        .map(|arguments| arguments.is_empty() || after_list(arguments, after_value) == Some(""));
-    is_name(name) && (text.ends_with('…') || arguments == Some(true))
+    let Some((name, rest)) = text.split_once('(') else { return is_name(text) && most(text).is_none() };
+    let Some(most) = most(name) else { return false };
+    text.ends_with('…') || rest.strip_suffix(')').and_then(arguments).is_some_and(|list| may_be_sent(&list, most))
+}
+
+/// The arguments in this text, if it is a list of values.
+fn arguments(text: &str) -> Option<Vec<&str>> {
+    let (mut found, mut rest) = (Vec::new(), text);
+    while !rest.is_empty() {
+        let after = after_value(rest)?;
+        found.push(rest.strip_suffix(after)?);
+        rest = if after.is_empty() { after } else { after.strip_prefix(", ").filter(|next| !next.is_empty())? };
+    }
+    Some(found)
+}
+
+/// Whether a valid command can have these arguments: the last of three is the option, and an update operator has fields.
+fn may_be_sent(arguments: &[&str], most: usize) -> bool {
+    let has_fields = |change: &str| {
+        let operator =
+            change.strip_prefix("{$").and_then(|rest| rest.trim_start_matches(char::is_alphabetic).chars().next());
+        operator.is_none_or(|next| next == ':')
+    };
+    arguments.len() <= most
+        && arguments.get(1).is_none_or(|change| has_fields(change))
+        && arguments.get(2).is_none_or(|option| *option == "{upsert}")
 }
 
 /// The text after a list of elements, each of which `after` reads.

@@ -34,6 +34,8 @@ pub(crate) struct PatternSettings<'a> {
     pub(crate) key: &'a MappingKey,
     /// Correct settings.
     pub(crate) example: &'static str,
+    /// The keys beside it.
+    pub(crate) beside: &'a [&'static str],
 }
 
 impl<'a> ReadContext<'a> {
@@ -85,7 +87,7 @@ impl<'a> ReadContext<'a> {
         if node.value == NodeValue::Null && example.is_none() {
             mistake = mistake.help(match what {
                 ELEMENT => "write its keys after the `- `, or remove the line",
-                _ => "write `{}` for an empty mapping",
+                _ => "write its keys on the lines below it, indented more, or remove it",
             });
         }
         self.push(mistake);

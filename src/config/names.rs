@@ -52,9 +52,9 @@ impl NameKind {
     /// Other characters that are not expected in a name.
     fn is_unexpected(self, c: char) -> bool {
         let special = match self {
-            Self::Namespace => "?{}[]^",
-            Self::Field => "?{}[]*",
-            Self::App => "?{}^",
+            Self::Namespace => "?{}[]^#\\+<>`'\"",
+            Self::Field => "?{}[]*/<>:",
+            Self::App => "?{}^\\",
             Self::User => "?{}",
         };
         special.contains(c) || is_invisible(c)
@@ -65,6 +65,24 @@ impl NameKind {
 pub(super) fn is_invisible(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{a0}' | '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202f}' | '\u{2060}' | '\u{feff}')
+}
+
+/// A Greek or Cyrillic letter beside Latin ones: it looks like one of them (`stоck` with a Cyrillic `о`).
+fn foreign_letter(text: &str) -> Option<char> {
+    let is_foreign = |c: char| matches!(c, '\u{370}'..='\u{52f}') && c.is_alphabetic();
+    let mut words = text.split(|c: char| !c.is_alphabetic());
+    words
+        .find(|word| word.contains(|c: char| c.is_ascii_alphabetic()) && word.contains(is_foreign))?
+        .chars()
+        .find(|c| is_foreign(*c))
+}
+
+/// Whether the text has a variable that some other program replaces: `%DB%.orders`.
+fn has_variable(text: &str) -> bool {
+    text.split('%')
+        .nth(1)
+        .is_some_and(|name| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'))
+        && text.matches('%').count() > 1
 }
 
 /// The text with its invisible characters as escapes, such as `\u{a0}`.
@@ -99,14 +117,26 @@ pub(crate) fn doubt(text: &str, kind: NameKind) -> Option<NameDoubt> {
             "no rule uses the collections `system.*`, which belong to the server; write another one".to_owned(),
         ),
         [one] if one == text => {
+            let is_namespace = kind == NameKind::Namespace;
+            let foreign = foreign_letter(text);
             let unexpected = text
                 .chars()
                 .find(|c| kind.is_unexpected(*c))
+                .or(foreign)
                 .or_else(|| text.starts_with('!').then_some('!'))
-                .or_else(|| (kind == NameKind::Namespace && text.ends_with('%')).then_some('%'))?;
-            let message = format!("`{shown}` is read as a name that contains `{}`", visible(&unexpected.to_string()));
+                .or_else(|| (is_namespace && text.contains("()")).then_some('('))
+                .or_else(|| (has_variable(text) || is_namespace && text.ends_with('%')).then_some('%'))?;
+            let character =
+                if foreign.is_some() { unexpected.escape_default().to_string() } else { unexpected.to_string() };
+            let message = format!("`{shown}` is read as a name that contains `{}`", visible(&character));
             let help = match (kind, unexpected) {
-                _ if text.contains("${") => "docward does not replace variables in rule files".to_owned(),
+                _ if text.contains("${") || has_variable(text) => {
+                    "docward does not replace variables in rule files".to_owned()
+                }
+                _ if foreign.is_some() => {
+                    "it looks like a Latin letter, and is another one; type the name again".to_owned()
+                }
+                (NameKind::Field, '*') if text == "*" => "no wildcard stands for fields; name each field".to_owned(),
                 (_, '!') => format!("no {noun} is excluded by `!`; list those that are meant"),
                 (NameKind::Field, _) => {
                     "write the path of one field, with dots and without positions in arrays: `items.qty`".to_owned()
@@ -130,6 +160,11 @@ fn meant(text: &str, kind: NameKind) -> Vec<String> {
     // A list in which a dash is indented too far, so that YAML joins the lines.
     let joined = (kind != NameKind::App && text.contains(" - ")).then(|| text.replace(" - ", "\n"));
     let text = joined.as_deref().unwrap_or(text);
+    // `shop.orders and shop.carts`
+    let both = text.replace(" and ", "\n");
+    let is_both =
+        kind == NameKind::Namespace && both.lines().count() > 1 && both.lines().all(|name| name.contains('.'));
+    let text = if is_both { both.as_str() } else { text };
     let separates = |c: char| kind.separates(c);
     let alternatives = [('{', '}'), ('[', ']'), ('(', ')')].into_iter().find_map(|(open, close)| {
         let (before, rest) = text.split_once(open)?;
@@ -199,6 +234,24 @@ mod tests {
             (Namespace, "${DB}.orders", "docward does not replace variables"),
             (Namespace, "!shop.logs", "no namespace is excluded"),
             (Namespace, "shop.or\u{200b}ders", "`*` is the only wildcard"),
+            (Namespace, "shop.orders#prod", "`*` is the only wildcard"),
+            (Namespace, "shop.\\w+", "`*` is the only wildcard"),
+            (Namespace, "shop.+", "`*` is the only wildcard"),
+            (Namespace, "shop.orders()", "`*` is the only wildcard"),
+            (Namespace, "db.getSiblingDB('shop').orders", "`*` is the only wildcard"),
+            (Namespace, "`shop`.orders", "`*` is the only wildcard"),
+            (Namespace, "<db>.orders", "`*` is the only wildcard"),
+            (Namespace, "%DB%.orders", "docward does not replace variables"),
+            (Namespace, "shop.orders and shop.carts", "write a list: [shop.orders, shop.carts]"),
+            (Namespace, "shop.\u{43e}rders", "it looks like a Latin letter"),
+            (Field, "st\u{43e}ck", "it looks like a Latin letter"),
+            (Field, "items/qty", "write the path of one field"),
+            (Field, "items->qty", "write the path of one field"),
+            (Field, "items:qty", "write the path of one field"),
+            (Field, "<field>", "write the path of one field"),
+            (Field, "%FIELD%", "docward does not replace variables"),
+            (Field, "*", "no wildcard stands for fields"),
+            (App, "migrator\\d+", "`*` is the only wildcard"),
             (Field, "qty, note", "write a list if the key takes several fields, else a rule for each: [qty, note]"),
             (Field, "qty - note", "write a list if the key takes several fields, else a rule for each: [qty, note]"),
             (Field, "items[].qty", "write the path of one field"),
@@ -222,6 +275,10 @@ mod tests {
             (Namespace, "shop.*"),
             (Namespace, "shop.copy of orders (2)"),
             (Namespace, "shop._Join:users:_Role"),
+            (Namespace, "shop.fish and chips"),
+            (Namespace, "shop.\u{437}\u{430}\u{43a}\u{430}\u{437}"),
+            (Field, "100% cotton"),
+            (Field, "orders_\u{437}\u{430}\u{43a}\u{430}\u{437}"),
             (Field, "Unit Price"),
             (Field, "Price (EUR)"),
             (Field, "a.b-c"),

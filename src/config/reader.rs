@@ -245,8 +245,13 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
 
     /// Reports every key that was not read as unknown.
     pub fn finish(self) {
+        let settings = self.context.settings();
         for key in unknown(self.entries, &self.allowed) {
-            self.context.push(unknown_key(key, &self.allowed));
+            let mut mistake = unknown_key(key, &self.allowed);
+            if let Some(settings) = settings.filter(|settings| settings.beside.contains(&key.text.as_str())) {
+                mistake = mistake.note(format!("a key of the rule: move it beside `{}`", settings.key.text));
+            }
+            self.context.push(mistake);
         }
     }
 

@@ -151,6 +151,16 @@ impl Converter<'_> {
         let mut span = span_of(self.file, self.text, Some(raw.referenced));
         let value = match raw.value {
             RawValue::Leaf(value) => {
+                let digits = self.slice(span).trim_start_matches(['+', '-']);
+                let has_zero = |digits: &str| {
+                    digits.len() > 1 && digits.starts_with('0') && digits.bytes().all(|b| b.is_ascii_digit())
+                };
+                if matches!(value, NodeValue::Float(_) | NodeValue::Integer(_)) && has_zero(digits) {
+                    let message =
+                        format!("`{}` begins with a zero: some programs read it as an octal number", self.slice(span));
+                    let mistake = Diagnostic::error(Code::InvalidValue, span, message);
+                    self.found.push(mistake.help("remove the zero, or put it in quotes to make it text"));
+                }
                 if matches!(value, NodeValue::Float(number) if !number.is_finite()) {
                     let message = format!("`{}` is not a finite number", self.slice(span));
                     let mistake = Diagnostic::error(Code::InvalidValue, span, message);

@@ -8,7 +8,8 @@ use super::outcome::OutcomeKind;
 use super::{ClientState, Now};
 use crate::command::Namespace;
 use crate::config::{Code, Diagnostic};
-use crate::document::CowDocument;
+use crate::document::{CowDocument, Path};
+use crate::patterns::FieldContent;
 use crate::rules::{Mode, Rule, RuleSet};
 
 /// Returns a warning for each pair, located at the violated rule.
@@ -43,9 +44,23 @@ fn undone<'r>(
     namespace: Namespace<'_>,
 ) -> impl Iterator<Item = (&'r Rule, &'r Rule, &'static str)> {
     let enforced = |rule: &Rule| rule.mode == Mode::Enforce;
-    others
-        .filter(move |other| enforced(rule) && enforced(other))
-        .filter_map(move |other| Some((rule, other, rule.pattern.conflict_with(other.view(), namespace)?)))
+    others.filter(move |other| enforced(rule) && enforced(other)).filter_map(move |other| {
+        let how = rule.pattern.conflict_with(other.view(), namespace).or_else(|| other_content(rule, other));
+        Some((rule, other, how?))
+    })
+}
+
+/// Why a field cannot be what both rules expect.
+fn other_content(rule: &Rule, other: &Rule) -> Option<&'static str> {
+    let fields = |rule: &'_ Rule, wanted| {
+        let contents = rule.properties.contents.clone().into_iter();
+        contents.filter(move |(_, content)| *content == wanted).map(|(field, _)| field)
+    };
+    let is_array = |number: Path| {
+        fields(other, FieldContent::Array).any(|array| array == number || array.is_below(number.as_str().as_bytes()))
+    };
+    let clashes = fields(rule, FieldContent::Number).any(is_array);
+    clashes.then_some("it expects a number in a field that is an array for the other rule")
 }
 
 fn undoing(violated: &Rule, other: &Rule, how: &str) -> Diagnostic {
@@ -170,6 +185,28 @@ mod tests {
     }
 
     #[test]
+    fn fields_with_two_contents_are_reported() {
+        let reports = |one: &str, other: &str| {
+            let warnings = found(&[one, other]);
+            warnings.iter().any(|text| text.contains("it expects a number in") || text.contains("in one of the frozen"))
+        };
+        const BUCKET: &str = "bucket: { array: tags, count: n, limit: 3 }";
+        for number in [
+            "bounds: { field: tags, min: 0 }",
+            "sequence: { field: tags, counter: c }",
+            "schema_version: { field: tags, current: 3, minimum: 2 }",
+        ] {
+            assert!(reports(number, BUCKET) && reports("limits: { items: { tags: 3 } }", number), "{number}");
+            assert!(!reports(number, "limits: { items: { others: 3 } }"), "{number}");
+        }
+        assert!(reports("bounds: { field: a, min: 0 }", "limits: { items: { a.b: 3 } }"));
+        assert!(!reports("bounds: { field: a.b, min: 0 }", "limits: { items: { a: 3 } }"), "one in each element");
+        assert!(reports("limits: { items: { n: 3 } }", BUCKET));
+        assert!(reports("frozen: at", "timestamps: { source: at }"));
+        assert!(!reports("frozen: at", "timestamps: { source: updated }"));
+    }
+
+    #[test]
     fn deletes_of_other_workers_jobs_are_reported() {
         let reports = |tree: &str| found(&["queue: { lease: 5m }", tree]).len() == 1;
         assert!(reports("tree: { on_delete: cascade }") && !reports("tree: {}"));
@@ -219,6 +256,18 @@ mod tests {
             let rules = RuleSet::from_sources(vec![SourceFile { name: "test.yaml".into(), text }]);
             incompatible_rules(&rules.unwrap_or_else(|report| panic!("{report}"))).len() == 1
         };
+        for kept in [
+            "frozen: m",
+            "bounds: { field: m, min: 0 }",
+            "limits: { items: { m: 3 } }",
+            "together: [m, other]",
+            "frozen: m.inner",
+        ] {
+            assert!(
+                reports(kept, of_others("k", "m", "keep")) && !reports(kept, of_others("k", "p", "keep")),
+                "{kept}"
+            );
+        }
         const BUCKET: &str = "bucket: { array: ms, count: count, limit: 4 }";
         assert!(reports("queue: { lease: 5m }", of_others("k", "locked", "keep")));
         assert!(!reports("queue: { lease: 5m }", of_others("k", "m", "keep")));

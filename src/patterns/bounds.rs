@@ -24,8 +24,8 @@ use super::plain::{self, Form, NotPlain, PlainWrite};
 use super::promise::{BeforeAndAfter, Broken, Facts, held, shown};
 use super::stored_data::{DataCheck, all, any, is_missing, is_number, not, value};
 use super::{
-    Applicability, Context, ExclusiveField, NoEffect, NoEffectCause, NoEffectKind, Pattern, Procedures, Properties,
-    Rejection, Requirement, RuleView, Unmatched, Verdict, applicability_for_content,
+    Applicability, Context, ExclusiveField, FieldContent, NoEffect, NoEffectCause, NoEffectKind, Pattern, Procedures,
+    Properties, Rejection, Requirement, RuleView, Unmatched, Verdict, applicability_for_content,
 };
 use crate::command::{Namespace, Operation, Statement, StatementKind, Update, code};
 use crate::config::keys::{AnyNumber, Constraint, Declaration, DeclaredScalar, Keys, Keywords, Setting};
@@ -102,6 +102,7 @@ impl Pattern for Bounds {
             exclusive_fields: vec![ExclusiveField::new("bounds", &self.field)],
             procedures: Procedures::NotPlain(vec![(self.field.value.clone(), &["$set", "$inc", "$unset"])]),
             checked_fields: vec![self.field.value.clone()],
+            contents: vec![(self.field.value.clone(), FieldContent::Number)],
             requirements: vec![Requirement::Operator("$isNumber")],
             ..Properties::default()
         }

@@ -21,8 +21,8 @@ use super::plain::{self, NotPlain, PlainWrite};
 use super::promise::BeforeAndAfter;
 use super::stored_data::{DataCheck, all, any, is_absent, is_missing, is_one_array, not, value};
 use super::{
-    Applicability, Broken, Context, CountedArray, Facts, IndexPurpose, NeededIndex, NoEffectCause, NoEffectKind,
-    Pattern, Procedures, Properties, Rejection, Settled, Unmatched, Verdict, applicability_for_content,
+    Applicability, Broken, Context, CountedArray, Facts, FieldContent, IndexPurpose, NeededIndex, NoEffectCause,
+    NoEffectKind, Pattern, Procedures, Properties, Rejection, Settled, Unmatched, Verdict, applicability_for_content,
 };
 use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update, code};
 use crate::config::keys::{Declaration, Keys, Setting, WholeNumber};
@@ -82,6 +82,7 @@ impl Pattern for Bucket {
             procedures: Procedures::NotPlain(fields.map(|field| (field.clone(), &[][..])).collect()),
             incremented_field: Some(self.count.clone()),
             needed_number: Some((self.count.clone(), self.limit)),
+            contents: vec![(self.count.clone(), FieldContent::Number), (self.array.clone(), FieldContent::Array)],
             counted_array: Some(CountedArray { array: self.array.clone(), limit: self.limit }),
             ..Properties::default()
         }

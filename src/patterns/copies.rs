@@ -28,8 +28,8 @@ pub use settings::{CopiedField, Copies, CopiesEntry, OnOriginalDelete};
 use super::promise::{BeforeAndAfter, Broken, Facts};
 use super::stored_data::{Backfill, DataCheck, Search};
 use super::{
-    Applicability, Collection, Context, IndexPurpose, NeededIndex, Pattern, Privilege, Procedures, Properties,
-    Requirement, RuleView, Verdict, applicability_for_content,
+    AnyPattern, Applicability, Collection, Context, IndexPurpose, NeededIndex, Pattern, Privilege, Procedures,
+    Properties, Requirement, RuleView, Verdict, applicability_for_content,
 };
 use crate::command::{Delete, Namespace, Operation, Statement, StatementKind};
 use crate::config::keys::Declaration;
@@ -52,6 +52,7 @@ impl Pattern for Copies {
     }
 
     fn conflict_with(&self, other: RuleView<'_>, namespace: Namespace<'_>) -> Option<&'static str> {
+        let is_of_copies = matches!(other.pattern, AnyPattern::Copies(_));
         let other = other.properties;
         let rejects = self.originals.is(namespace) && self.rejects_deletes();
         if rejects && other.cascades {
@@ -61,9 +62,19 @@ impl Pattern for Copies {
         let is_counted = |path: &Path| {
             other.counted_array.as_ref().is_some_and(|counted| path.overlaps(counted.array.as_str().as_bytes()))
         };
+        // What docward writes itself is not evaluated.
+        let is_kept = |copied: &Path| match &other.procedures {
+            Procedures::NotPlain(fields) if !is_of_copies => {
+                fields.iter().any(|(field, _)| field == copied || field.is_below(copied.as_str().as_bytes()))
+            }
+            _ => false,
+        };
         self.entries.iter().filter(|entry| entry.into.is(namespace)).find_map(|entry| {
             if entry.fields.iter().any(|field| is_own(&field.copied)) {
                 return Some("docward writes copies into a field that belongs to the other rule");
+            }
+            if entry.fields.iter().any(|field| is_kept(&field.copied)) {
+                return Some("docward writes copies into a field that the other rule checks, and does not check them");
             }
             let unset = entry.on_delete == OnOriginalDelete::Unset;
             if unset && entry.paths().any(is_own) {

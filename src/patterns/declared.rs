@@ -59,6 +59,8 @@ pub struct Properties {
     pub incremented_field: Option<Path>,
     /// A field, and the largest number that it must be able to have so that the rule works.
     pub needed_number: Option<(Path, i64)>,
+    /// The fields that contain nothing else for the rule.
+    pub contents: Vec<(Path, FieldContent)>,
     /// The top-level field in which it stores timestamps.
     pub timestamp_field: Option<Path>,
     /// docward's form of a replacement can leave the matched document unchanged.
@@ -86,6 +88,13 @@ impl ExclusiveField {
     pub(super) fn new(kind: &'static str, field: &Located<Path>) -> Self {
         Self { kind, field: field.clone().map(|path| path.as_str().to_owned()) }
     }
+}
+
+/// What a rule expects in a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FieldContent {
+    Array,
+    Number,
 }
 
 /// A setting that makes a rule weaker than it could be.

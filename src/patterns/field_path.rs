@@ -41,6 +41,11 @@ impl ReadText for FieldPath {
                 return None;
             }
         };
+        if let Some((namespace, field)) = below_namespace(context, &text.value) {
+            let message = format!("`{}` begins with the name of the collection `{namespace}`", text.value);
+            let help = format!("paths begin in the document; write `{field}`");
+            context.push(Diagnostic::warning(Code::DoubtfulName, text.span, message).help(help));
+        }
         if let Some(doubt) = doubt {
             context.push(Diagnostic::warning(Code::DoubtfulName, text.span, doubt.message).help(doubt.help));
         }
@@ -70,6 +75,16 @@ impl ReadText for ChangingField {
         }
         Some(path)
     }
+}
+
+/// The namespace of the rule with which a path begins, or its collection alone, and the rest of the path.
+fn below_namespace<'t>(context: &ReadContext<'_>, text: &'t str) -> Option<(String, &'t str)> {
+    context.namespaces().iter().find_map(|namespace| {
+        let (database, collection) = namespace.exact()?;
+        let rest = text.strip_prefix(database).and_then(|rest| rest.strip_prefix('.')).unwrap_or(text);
+        let field = rest.strip_prefix(collection)?.strip_prefix('.')?;
+        Some((namespace.value.to_string(), field))
+    })
 }
 
 /// Returns the first field that is an earlier one, inside it or around it, and the earlier one.

@@ -11,7 +11,7 @@ use super::field_path::{ChangingField, overlap};
 use super::plain::{self, PlainWrite};
 use super::promise::{BeforeAndAfter, Broken, Facts, held, shown};
 use super::stored_data::{DataCheck, is_missing};
-use super::{Applicability, Context, Pattern, Procedures, Properties, Rejection, RuleView, Verdict};
+use super::{AnyPattern, Applicability, Context, Pattern, Procedures, Properties, Rejection, RuleView, Verdict};
 use crate::command::{Namespace, Operation, Statement, StatementKind};
 use crate::config::keys::{Declaration, DescribeSchema, ReadValue, TextOrList};
 use crate::config::{Code, Node, ReadContext};
@@ -86,6 +86,11 @@ impl Pattern for Frozen {
     }
 
     fn conflict_with(&self, other: RuleView<'_>, _: Namespace<'_>) -> Option<&'static str> {
+        if let AnyPattern::Timestamps(timestamps) = other.pattern
+            && timestamps.source_field().is_some_and(|source| self.fields.contains(source))
+        {
+            return Some("each write has its own time in one of the frozen fields");
+        }
         let other = other.properties;
         let is_own = |field: &Path| other.own_fields.iter().any(|own| field.overlaps(own.as_str().as_bytes()));
         // A stored number of a sequence stays.

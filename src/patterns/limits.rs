@@ -22,8 +22,8 @@ use super::plain::{self, NotPlain};
 use super::promise::{BeforeAndAfter, Broken, Facts};
 use super::stored_data::{DataCheck, is_one_of, value};
 use super::{
-    AnyPattern, Applicability, Context, ExclusiveField, Measured, NoEffect, NoEffectCause, NoEffectKind, Pattern,
-    Procedures, Properties, Rejection, Requirement, RuleView, Unmatched, Verdict, applicability_for_content,
+    AnyPattern, Applicability, Context, ExclusiveField, FieldContent, Measured, NoEffect, NoEffectCause, NoEffectKind,
+    Pattern, Procedures, Properties, Rejection, Requirement, RuleView, Unmatched, Verdict, applicability_for_content,
 };
 use crate::command::{Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
@@ -62,6 +62,7 @@ impl Pattern for Limits {
                 Some(_) => Procedures::Updates,
                 None => Procedures::NotPlain(self.items.iter().map(plain).collect()),
             },
+            contents: self.items.iter().map(|limit| (limit.array.value.clone(), FieldContent::Array)).collect(),
             requirements: self.document.iter().map(|_| Requirement::Operator("$bsonSize")).collect(),
             ..Properties::default()
         }

@@ -48,13 +48,13 @@ mod verdict;
 use std::sync::Arc;
 
 use crate::command::{CommandClass, InputStage, Namespace, Statement, StatementKind, WriteForm};
-use crate::config::keys::Declaration;
+use crate::config::keys::{Declaration, ValueSchema};
 use crate::config::{Diagnostic, Located, NamespaceGlob, Node, ReadContext};
 use crate::document::{CowDocument, Document, Path};
 pub use collection::Collection;
 pub use declared::{
-    Applicability, CountedArray, ExclusiveField, ExpectedVersion, IndexPurpose, Measured, NeededIndex, NoEffectCause,
-    Privilege, Properties, WeakerSetting,
+    Applicability, CountedArray, ExclusiveField, ExpectedVersion, FieldContent, IndexPurpose, Measured, NeededIndex,
+    NoEffectCause, Privilege, Properties, WeakerSetting,
 };
 pub use incrementing::Incrementing;
 pub use input::{ALL_COLLECTIONS, Context, WholeCommand};
@@ -89,6 +89,16 @@ macro_rules! patterns {
             /// Returns the name and the settings of each pattern.
             pub fn declarations() -> Vec<(&'static str, Declaration)> {
                 vec![$((stringify!($key), $key::$Type::declaration())),*]
+            }
+
+            /// The keys of the settings of the pattern of this name, if these are a mapping.
+            pub(crate) fn keys(name: &str) -> impl Iterator<Item = &'static str> {
+                let declared = Self::declarations().into_iter().filter(move |(pattern, _)| *pattern == name);
+                let keys = declared.filter_map(|(_, one)| match one.schema {
+                    ValueSchema::Mapping(keys) => Some(keys),
+                    _ => None,
+                });
+                keys.flat_map(|keys| keys.settings.iter().map(|setting| setting.name()))
             }
 
             /// Correct settings for the pattern of this name, one of [`Self::NAMES`].

@@ -26,8 +26,9 @@ use super::plain::{self, NotPlain, PlainWrite};
 use super::promise::{BeforeAndAfter, shown};
 use super::stored_data::{DataCheck, all, any, is_absent, not, value};
 use super::{
-    Applicability, Broken, Context, Facts, NoEffect, NoEffectCause, NoEffectKind, Pattern, Procedures, Properties,
-    Rejection, Requirement, RuleView, Settled, Unmatched, Verdict, WeakerSetting, applicability_for_content,
+    Applicability, Broken, Context, Facts, FieldContent, NoEffect, NoEffectCause, NoEffectKind, Pattern, Procedures,
+    Properties, Rejection, Requirement, RuleView, Settled, Unmatched, Verdict, WeakerSetting,
+    applicability_for_content,
 };
 use crate::command::{Conditions, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{self, Declaration, DeclaredScalar, Keys, Mapping, Setting, WholeNumber};
@@ -109,6 +110,7 @@ impl Pattern for Queue {
             requirements: vec![Requirement::ServerTime, Requirement::Operator("$toLong")],
             incremented_field: Some(self.attempts.clone()),
             needed_number: Some((self.attempts.clone(), self.max_attempts.unwrap_or(1))),
+            contents: vec![(self.attempts.clone(), FieldContent::Number)],
             ..Properties::default()
         }
     }

@@ -21,8 +21,8 @@ use super::plain::{self, Form, NotPlain, PlainWrite};
 use super::promise::{BeforeAndAfter, Broken, Facts, held, shown};
 use super::stored_data::{DataCheck, all, any, is_missing, is_number, not, value};
 use super::{
-    Applicability, Context, ExclusiveField, ExpectedVersion, NoEffect, NoEffectCause, NoEffectKind, Pattern,
-    Procedures, Properties, Rejection, Unmatched, Verdict, applicability_for_content,
+    Applicability, Context, ExclusiveField, ExpectedVersion, FieldContent, NoEffect, NoEffectCause, NoEffectKind,
+    Pattern, Procedures, Properties, Rejection, Unmatched, Verdict, applicability_for_content,
 };
 use crate::command::{Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{Declaration, DeclaredScalar, Keys, Keywords, Setting, WholeNumber};
@@ -95,6 +95,7 @@ impl Pattern for SchemaVersion {
             procedures: Procedures::NotPlain(vec![(field.clone(), &["$set", "$max"])]),
             checked_fields: vec![field.clone()],
             needed_number: Some((field.clone(), self.current)),
+            contents: vec![(field.clone(), FieldContent::Number)],
             ..Properties::default()
         }
     }

@@ -21,8 +21,9 @@ use super::plain::{self, NotPlain, PlainWrite};
 use super::promise::{BeforeAndAfter, held, shown};
 use super::stored_data::{Backfill, DataCheck, Search, any, is_absent, is_number, not};
 use super::{
-    Applicability, Broken, Context, ExclusiveField, Facts, IndexPurpose, NeededIndex, Pattern, Prerequisite, Privilege,
-    Procedures, Properties, Rejection, Requirement, RuleView, Settled, Unmatched, Verdict, applicability_for_content,
+    Applicability, Broken, Context, ExclusiveField, Facts, FieldContent, IndexPurpose, NeededIndex, Pattern,
+    Prerequisite, Privilege, Procedures, Properties, Rejection, Requirement, RuleView, Settled, Unmatched, Verdict,
+    applicability_for_content,
 };
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
@@ -68,6 +69,7 @@ impl Pattern for Sequence {
             own_fields: vec![field.clone()],
             procedures: Procedures::NotPlain(vec![(field.clone(), &[])]),
             numbered_field: Some((field.clone(), first)),
+            contents: vec![(field.clone(), FieldContent::Number)],
             requirements: vec![Requirement::OwnConnection, Requirement::PipelineUpdates],
             ..Properties::default()
         }

@@ -37,15 +37,42 @@ fn rules_without_effect_cause_warnings() {
         ("deny: { operations: [find, delete], when: { multi: true } }", "R0027 the condition under `when` never"),
         ("deny: { operations: drop, when: { filter: empty } }", "R0027 the condition under `when` never"),
         ("deny: { operations: update, when: { shape: 'deleteMany({})' } }", "R0027 the condition under `when` never"),
-        ("deny: { operations: drop, when: { shape: 'drop()' } }", "R0027 the condition under `when` never"),
-        ("deny: { operations: delete, when: { shape: deleteMany } }", "R0027 the condition under `when` never"),
-        ("deny: { operations: delete, when: { shape: 'delteMany({})' } }", "R0027 the condition under `when` never"),
+        ("deny: { operations: drop, when: { shape: 'drop()' } }", "R0039 `drop()` is not written"),
+        ("deny: { operations: delete, when: { shape: deleteMany } }", "R0039 `deleteMany` is not written"),
+        ("deny: { operations: delete, when: { shape: 'db.c.deleteMany({})' } }", "R0039 `db.c.deleteMany({})` is not"),
+        (
+            "deny: { operations: find, when: { shape: 'find({a}, {sort})' } }",
+            "R0039 `find({a}, {sort})` is not written",
+        ),
+        (
+            "deny: { operations: update, when: { shape: 'replaceOne({_id}, {*})' } }",
+            "R0039 `replaceOne({_id}, {*})` is",
+        ),
+        (
+            "deny: { operations: update, when: { shape: 'updateOne({_id}, {$set})' } }",
+            "R0039 `updateOne({_id}, {$set})`",
+        ),
+        ("sequence: { field: _id, counter: c }", "R0027 drivers send an `_id` with every insert, so the rule assigns"),
+        ("sequence: { field: _id, counter: c, provided: reject }", "R0027 drivers send an `_id` with every insert"),
         ("deny: { operations: insert, when: { uses: $where } }", "R0027 the condition under `when` never"),
     ] {
         check(pattern, &[expected]);
     }
     check("replacement: { on_conflict: ignore }", &["R0027 `on_conflict` has no effect without `version`"]);
     check("deny: { operations: [insert, find], when: { without: maxTimeMS } }", &[]);
+    for option in ["capped", "timeseries", "changeStreamPreAndPostImages"] {
+        check(&format!("deny: {{ operations: create, when: {{ without: {option} }} }}"), &[]);
+    }
+    check("sequence: { field: _id, counter: c, replace_generated: true }", &[]);
+    check("sequence: { field: _id, counter: c, provided: replace }", &[]);
+    check("deny: { operations: update, when: { shape: 'updateOne({_id}, {$set: {a}}, {upsert})' } }", &[]);
+    const NAMESPACE: &str = "R0039 `d.c.stock` begins with the name of the collection `d.c`";
+    check("bounds: { field: d.c.stock, min: 0 }", &[NAMESPACE]);
+    check("bounds: { field: c.stock, min: 0 }", &["R0039 `c.stock` begins with the name of the collection"]);
+    check(
+        "namespace: 'acc.seq*', sequence: { field: n, counter: c, collection: seqcounters }",
+        &["R0025 `r0` has its counter in acc.seqcounters"],
+    );
     let no_effect =
         ["R0027 `counter` has", "R0027 `collection` has", "R0027 `block` has no effect with `strategy: opt"];
     check("sequence: { field: n, strategy: optimistic, counter: c, collection: k, block: 5, start: 7 }", &no_effect);

@@ -153,6 +153,14 @@ impl Pattern for Timestamps {
 }
 
 impl Timestamps {
+    /// Returns the field of a write that has its time.
+    pub(super) fn source_field(&self) -> Option<&Path> {
+        match &self.source {
+            TimeSource::Field(field) => Some(field),
+            TimeSource::Comment(_) | TimeSource::Clock => None,
+        }
+    }
+
     /// Returns whether a client's pipeline changes no protected field and no timestamp.
     fn is_apart(&self, update: &Update<'_>) -> bool {
         let is_listed = matches!(self.fields, TimestampedFields::Listed(_));

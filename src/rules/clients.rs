@@ -80,6 +80,7 @@ impl ReadText for TestUser {
 
     fn read_text(&self, context: &mut ReadContext<'_>, _: &str, text: Located<String>) -> Option<String> {
         read_user(context, &text, Code::InvalidTest)?;
+        check_one(context, &text);
         Some(text.value)
     }
 }
@@ -98,8 +99,18 @@ fn read_user<'t>(context: &mut ReadContext<'_>, text: &'t Located<String>, code:
         _ => format!("`{}` has no authentication database", text.value),
     };
     let mistake = Diagnostic::error(code, text.span, problem);
-    context.push(mistake.help("write \"authDb.user\", for example \"admin.root\" or \"*.root\""));
+    let glob = if code == Code::InvalidTest { "" } else { " or \"*.root\"" };
+    context.push(mistake.help(format!("write \"authDb.user\", for example \"admin.root\"{glob}")));
     None
+}
+
+/// Reports a glob as the client of a test.
+pub(super) fn check_one(context: &mut ReadContext<'_>, text: &Located<String>) {
+    if text.contains('*') {
+        let message = format!("`{}` is not the name of one client", text.value);
+        let mistake = Diagnostic::error(Code::InvalidTest, text.span, message);
+        context.push(mistake.help("a test has one client; only `except` and `only` of rules have globs"));
+    }
 }
 
 /// Reports a text that is probably not the intended name.

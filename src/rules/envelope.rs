@@ -159,7 +159,12 @@ fn read_file<'t>(tree: &'t Node, found: &mut Vec<Diagnostic>) -> &'t [Node] {
         found.push(mistake.help("write `version: 1` and `rules:` above the list"));
         return &[];
     }
-    if let Some(key) = tests_key(tree) {
+    if let Some(key) = key_among(tree, &["upstream", "listen", "query_listen", "members"]) {
+        let mistake = Diagnostic::error(Code::UnknownKey, key.span, "this is a configuration file, not a rule file");
+        found.push(mistake.help("name it with --config"));
+        return &[];
+    }
+    if let Some(key) = key_among(tree, &["tests"]) {
         let mistake = Diagnostic::error(Code::UnknownKey, key.span, "this is a test file; run `docward test`");
         found.push(mistake.help("a rule's own tests are under its `tests` key; name test files `*.test.yaml`"));
         return &[];
@@ -175,10 +180,10 @@ fn read_file<'t>(tree: &'t Node, found: &mut Vec<Diagnostic>) -> &'t [Node] {
     rules.unwrap_or_default()
 }
 
-/// The key `tests` of a file: only test files have it.
-fn tests_key(tree: &Node) -> Option<&MappingKey> {
+/// The first key of a file that only files of another kind have.
+fn key_among<'t>(tree: &'t Node, names: &[&str]) -> Option<&'t MappingKey> {
     let NodeValue::Map(entries) = &tree.value else { return None };
-    entries.iter().map(|(key, _)| key).find(|key| key.text == "tests")
+    entries.iter().map(|(key, _)| key).find(|key| names.contains(&key.text.as_str()))
 }
 
 /// The version of the rule language.
@@ -234,7 +239,9 @@ fn read_rule(id: RuleId, node: &Node, sources: &SourceFiles, found: &mut Vec<Dia
     // The settings are checked even if something else in the rule is wrong.
     let pattern = pattern.and_then(|(name, key, settings)| {
         let known = namespaces.as_deref().unwrap_or_default();
-        let settings_of = PatternSettings { span: settings.span, key, example: AnyPattern::example(name) };
+        let beside: Vec<_> = RULE_KEYS.settings.iter().map(|setting| setting.name()).collect();
+        let settings_of =
+            PatternSettings { span: settings.span, key, example: AnyPattern::example(name), beside: &beside };
         let mut context = ReadContext::for_settings(found, known, settings_of);
         AnyPattern::read_settings(name, settings, &mut context)
     });
@@ -353,7 +360,14 @@ fn find_pattern<'n>(mut rule: MapReader<'n, '_, '_>) -> Option<PatternEntry<'n>>
             .help("split it into two rules with different names");
         rule.context().push(mistake);
     }
-    rule.finish();
+    let (context, unknown, allowed) = rule.finish_quietly();
+    for key in unknown {
+        let mut mistake = unknown_key(key, &allowed);
+        if AnyPattern::keys(first).any(|setting| setting == key.text) {
+            mistake = mistake.note(format!("a key of `{first}`: move it into that mapping"));
+        }
+        context.push(mistake);
+    }
     (present.len() == 1).then(|| present.remove(0))
 }
 

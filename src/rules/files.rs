@@ -10,7 +10,7 @@ use super::hash::RuleSetHash;
 use super::mode_override::ModeOverrides;
 use super::set::RuleSet;
 use super::test_file::TestFiles;
-use crate::config::{Diagnostic, FileReader, Report, SourceFiles, skipped_files};
+use crate::config::{self, Diagnostic, FileId, FileReader, Node, NodeValue, Report, SourceFiles, skipped_files};
 
 impl RuleSet {
     /// Reads and checks the rule files at `paths`: files, and the files in folders. A file reached
@@ -59,9 +59,29 @@ pub fn skipped_rule_files(paths: &[PathBuf]) -> Vec<PathBuf> {
     folders.flat_map(|folder| skipped_files(folder, is_like_yaml, |path| yaml_stem(path).is_some())).collect()
 }
 
+/// Whether the file is, by its name, a YAML file, a copy of one (`rules.yaml.bak`), or one with swapped letters.
 fn is_like_yaml(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_ascii_lowercase();
-    yaml_stem(Path::new(&name)).is_some()
+    let is_ending = |part: &str| ["yaml", "yml", "ymal", "ylm"].contains(&part.trim_end_matches('~'));
+    name.to_str().is_some_and(|name| name.split('.').skip(1).any(is_ending))
+}
+
+/// The files in these folders that have the name of a test file and contain rules.
+#[must_use]
+pub fn misnamed_rule_files(paths: &[PathBuf]) -> Vec<PathBuf> {
+    let mut reader = FileReader::default();
+    paths.iter().filter(|path| path.is_dir()).for_each(|path| reader.add(path, is_test_file, None));
+    let (sources, _) = reader.finish();
+    let has_rules = |file: &FileId| {
+        let tree = config::parse(*file, sources.text(*file), &mut Vec::new());
+        let Some(NodeValue::Map(entries)) = tree.map(|tree| tree.value) else { return false };
+        // The `rules` of a test file are paths.
+        let is_rule = |node: &Node| matches!(node.value, NodeValue::Map(_));
+        entries.iter().any(|(key, node)| {
+            key.text == "rules" && matches!(&node.value, NodeValue::List(rules) if rules.iter().any(is_rule))
+        })
+    };
+    sources.files().filter(has_rules).map(|file| sources.name(file).into()).collect()
 }
 
 fn read_rules(paths: &[PathBuf]) -> (SourceFiles, Vec<Diagnostic>) {
@@ -92,7 +112,7 @@ mod tests {
     use std::fs;
     use std::path::PathBuf;
 
-    use super::{RuleSet, skipped_rule_files};
+    use super::{RuleSet, misnamed_rule_files, skipped_rule_files};
     use crate::config::MAX_FILE_BYTES;
 
     fn rule(name: &str) -> String {
@@ -127,6 +147,14 @@ mod tests {
         write("G.Test.yaml", "read as a rule file, because of its name".to_owned());
         let skipped = skipped_rule_files(std::slice::from_ref(&whole));
         assert_eq!(skipped, [".hidden.yaml", ".old/f.yml", "F.test.YML", "c/E.YAML"].map(|name| whole.join(name)));
+        let similar = ["a.ymal", "a.yaml.bak", "a.yml~"];
+        similar.iter().for_each(|name| write(name, rule("similar")));
+        let skipped = skipped_rule_files(std::slice::from_ref(&whole));
+        assert!(similar.iter().all(|name| skipped.contains(&whole.join(name))), "{skipped:?}");
+        write("paths.test.yaml", "version: 1\nrules: [a.yaml]\ntests: []\n".to_owned());
+        assert!(misnamed_rule_files(std::slice::from_ref(&whole)).is_empty());
+        write("c/prod.test.yaml", rule("misnamed"));
+        assert_eq!(misnamed_rule_files(std::slice::from_ref(&whole)), [whole.join("c/prod.test.yaml")]);
         let only = RuleSet::load(&[whole.join("a.test.yaml")]).unwrap_err();
         assert!(only.has_errors(), "an explicitly given file is read whatever its name");
     }

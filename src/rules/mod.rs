@@ -30,7 +30,7 @@ mod tests;
 
 pub use doubt::{Doubt, ProcedureScope};
 pub use envelope::{RULE, RULE_FILE};
-pub use files::{is_test_file, skipped_rule_files};
+pub use files::{is_test_file, misnamed_rule_files, skipped_rule_files};
 pub use hash::RuleSetHash;
 pub use mode_override::{ModeOverride, ModeOverrides};
 pub use rule::{AppGlob, ClientGlobs, Expectation, Mode, Rule, RuleId, RuleTest, Unsupported, UserGlob};

@@ -2,7 +2,7 @@
 //!
 //! It checks their form and the syntax of their commands. `docward test` runs them.
 
-use super::clients::TestUser;
+use super::clients::{TestUser, check_one};
 use super::rule::{Expectation, RuleTest};
 use crate::config::keys::{
     Constraint, Keys, Keywords, Mapping, NamedSchema, Setting, TEXT, Text, TextSchema, ValueList, ValueSchema,
@@ -161,10 +161,11 @@ fn read_client(test: &mut MapReader<'_, '_, '_>) -> (Option<String>, Option<Stri
     let Some(mut client) = test.nested(&AS) else {
         return (None, None);
     };
-    let app = client.get(&APP).map(|app| app.value);
+    let app = client.get(&APP);
+    app.iter().for_each(|app| check_one(client.context(), app));
     let user = client.get(&USER);
     client.finish();
-    (app, user)
+    (app.map(|app| app.value), user)
 }
 
 fn read_time(text: &Located<String>, context: &mut ReadContext<'_>) -> Option<bson::DateTime> {

@@ -27,7 +27,7 @@ const RULES: Setting<TextOrList<Text>> = Setting::optional(
 );
 const TESTS: Setting<ValueList> = Setting::required(
     "tests",
-    ValueList { items: &rule_test::TEST, at_least: 0 },
+    ValueList { items: &rule_test::TEST, at_least: 1 },
     "Commands and the expected results.",
 );
 const KEYS: Keys = Keys::new("", &[&VERSION_KEY, &DATABASE, &RULES, &TESTS]);
@@ -91,6 +91,11 @@ fn read_test_file(file: FileId, tree: &Node, sources: &SourceFiles, found: &mut 
     }
     let database = database.map(|database| database.value);
     let tests = rule_test::read_all(&mut settings, &TESTS, database.as_deref(), sources);
+    if let Some((_, Node { value: NodeValue::List(list), span })) = settings.entry(TESTS.name)
+        && list.is_empty()
+    {
+        settings.context().error(Code::InvalidTest, *span, "this file has no tests");
+    }
     settings.finish();
     Some(TestFile { file, rules, tests })
 }
@@ -112,13 +117,13 @@ mod tests {
         let rules: Vec<&str> = file.rules.iter().map(|path| path.value.as_str()).collect();
         assert_eq!(rules, ["a.yaml", "more"]);
         assert_eq!(file.tests[0].database, "shop");
-        assert_eq!(load("version: 1\ntests: []").unwrap().files[0].tests, []);
     }
 
     #[test]
     fn diagnostics_point_at_the_mistake() {
         for (text, span, message) in [
             ("", "shop.test.yaml:1:1", "this file has no content"),
+            ("version: 1\ntests: []", "shop.test.yaml:2:8", "this file has no tests"),
             ("version: 1", "shop.test.yaml:1:1", "`tests` is missing"),
             ("version: 2\ntests: []", "shop.test.yaml:1:10", "version 2 of the rule language is not supported"),
             (

@@ -11,11 +11,12 @@ use mongodb::error::{Error, ErrorKind};
 
 use super::client::ServiceClient;
 use super::history::prepare::{self, PreImages, pre_images};
-use super::listing::{CollectionName, collections, first_batch, listing_error};
+use super::listing::{CollectionName, collections, first_batch, listed, listing_error};
 use super::own_reads;
 use super::pattern_work::PatternWork;
 use super::requirements::lacking;
 use super::{MongoService, access};
+use crate::command::{CommandClass, Namespace, StatementKind};
 use crate::config::{Code, Diagnostic, Located, NamespaceGlob};
 use crate::patterns::history::History;
 use crate::patterns::{Collection, ExpectedVersion, IndexPurpose, NeededIndex, Privilege};
@@ -48,7 +49,9 @@ pub async fn inspect(service: &MongoService, rules: &RuleSet) -> Result<Vec<Diag
     });
     let namespaces = enabled().flat_map(|rule| &rule.namespaces);
     let absent = namespaces.filter_map(|namespace| no_collection(namespace, &present));
-    let mut found: Vec<Diagnostic> = lacking.chain(absent).collect();
+    let views = listed(&server, &named, doc! { "type": "view" }).await?;
+    let on_views = enabled().filter_map(|rule| writes_to_view(rule, &views));
+    let mut found: Vec<Diagnostic> = lacking.chain(absent).chain(on_views).collect();
     for (rule, index) in &needed {
         found.extend(missing(&server, rules, rule, index, &present).await?);
     }
@@ -95,6 +98,23 @@ async fn no_history(client: &Client, rule: &Rule, history: &History) -> Result<O
     let missing = access::missing(client, Privilege::new(database, collection, action)).await?;
     let help = format!("grant {} on {}, or run {}", action.join(", "), history.of, prepare::command(&history.of));
     Ok(if missing.is_empty() { None } else { warning(why, &help) })
+}
+
+/// Returns a warning if the rule evaluates only writes, and one of its namespaces is a view.
+fn writes_to_view(rule: &Rule, views: &BTreeSet<CollectionName>) -> Option<Diagnostic> {
+    let is_idle = |namespace: &&Located<NamespaceGlob>| {
+        let Some((database, collection)) = namespace.exact() else { return false };
+        let name = Namespace { database, collection };
+        let reads = |class: &CommandClass| class.reads() && rule.pattern.evaluates_command(*class, None, name);
+        views.contains(&(database.to_owned(), collection.to_owned()))
+            && rule.pattern.analyses_writes(&StatementKind::ALL, name)
+            && !CommandClass::REACHING.iter().any(reads)
+    };
+    let namespace = rule.namespaces.iter().find(is_idle)?;
+    let message =
+        format!("`{}` has no effect on the view `{}`: no write changes a view", rule.name.value, namespace.value);
+    let warning = Diagnostic::warning(Code::NeverActs, namespace.span, message);
+    Some(warning.help("name the collection that the view is on"))
 }
 
 fn no_collection(namespace: &Located<NamespaceGlob>, present: &BTreeSet<CollectionName>) -> Option<Diagnostic> {

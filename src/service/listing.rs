@@ -31,7 +31,7 @@ pub(super) async fn collections(
 }
 
 /// The same for collections that match a filter of `listCollections`.
-async fn listed(
+pub(super) async fn listed(
     server: &ServiceClient,
     namespaces: &[&NamespaceGlob],
     filter: Document,

@@ -106,11 +106,17 @@ fn missing_indexes_and_collections_are_warnings() {
         ("namespace: ['DB.x*', DB.orders], together: [a, b]", &["R0030 `DB.x*` matches no collection"]),
         ("namespace: DB.none, mode: disabled, together: [a, b]", &[]),
         ("namespace: DB.orders, sequence: { field: no, counter: c }", &[]),
-        ("namespace: DB.seen, sequence: { field: no, counter: c }", &[]),
-        ("namespace: DB.plain, sequence: { field: _id, counter: c }", &[]),
+        ("namespace: DB.seen, sequence: { field: no, counter: c }", &["R0027 `r` has no effect on the view `DB.seen`"]),
+        ("namespace: [DB.orders, DB.seen], frozen: a", &["R0027 `r` has no effect on the view `DB.seen`"]),
+        ("namespace: 'DB.s*', frozen: a", &[]),
+        ("namespace: DB.seen, deny: { operations: [find, update] }", &[]),
+        ("namespace: DB.plain, sequence: { field: _id, counter: c, replace_generated: true }", &[]),
         (
             "namespace: 'DB.*s', sequence: { field: no, counter: c }",
-            &["R0031 `r` needs a unique index on `no`, and DB.cards, as 2 more collections, has none: a number"],
+            &[
+                "R0025 `r` has its counter in DB.counters, whose documents get numbers",
+                "R0031 `r` needs a unique index on `no`, and DB.cards, as 2 more collections, has none: a number",
+            ],
         ),
         (
             "namespace: DB.invoices, sequence: { field: no, strategy: optimistic }",

@@ -163,6 +163,8 @@ fn explain_reads_stdin_extended_json_and_the_time() {
 
 #[test]
 fn explain_reports_errors_in_its_arguments() {
+    const LOGGED: &str =
+        r#"{"t": {"$date": "2026-01-31T12:00:00Z"}, "s": "I", "c": "COMMAND", "id": 51803, "attr": {}}"#;
     let (_folder, rules) = folder(&[("rules.yaml", RULES), ("docward.yaml", "rules: [rules.yaml]\n")]);
     let config = rules.with_file_name("docward.yaml");
     let rules = rules.to_str().unwrap();
@@ -178,6 +180,8 @@ fn explain_reports_errors_in_its_arguments() {
         (vec!["--rules", rules, "use a/b\ndb.orders.find()"], 1, "'a/b' cannot be the name of a database"),
         (vec!["--rules", rules, "db.getSiblingDB('a.b').orders.find()"], 1, "the name of a database"),
         (vec!["--rules", rules, "{find: 'orders', $db: 'a.b'}"], 1, "the name of a database"),
+        (vec!["--rules", rules, LOGGED], 1, "read it with `docward audit`"),
+        (vec!["--rules", rules, r#"{"op": "query", "ns": "a.b", "command": {"find": "b"}}"#], 1, "docward audit"),
         (vec!["--config", config.to_str().unwrap(), "db.orders.find()"], 0, ""),
     ] {
         let done = docward(&[&["explain"][..], &arguments].concat(), "");
@@ -221,16 +225,16 @@ fn a_failed_test_reports_the_difference_and_its_position() {
     for part in [
         &format!("FAILED {rules}:10:9 (rule 'no-replace')"),
         "expected no change, but it is rejected: docward rule 'no-replace'",
-        &format!("FAILED {rules}:17:9 (rule 'inbox')"),
+        &format!("FAILED {rules}:24:9 (rule 'inbox')"),
         "    -   {o: 1, n: {$lt: 3, $not: {$type: \"array\"}}},\n    +   {o: 1, n: {$lte: 2, $not: {$type: \"array\"}}},\n",
-        "4 tests: 2 passed, 2 failed",
+        "6 tests: 4 passed, 2 failed",
     ] {
         assert!(printed.contains(part), "{part} is not in: {printed}");
     }
     let done = docward(&["test", rules, "--format", "json"], "");
     let results: Value = serde_json::from_slice(&done.stdout).unwrap();
     let passed: Vec<_> = results.as_array().unwrap().iter().map(|one| one["passed"].as_bool().unwrap()).collect();
-    assert_eq!(passed, [true, false, true, false]);
+    assert_eq!(passed, [true, false, true, true, true, false]);
 }
 
 #[test]
@@ -306,7 +310,11 @@ fn test_files_use_all_rules_of_their_folder() {
         let done = docward(&["test", path.to_str().unwrap()], "");
         assert!(done.status.success(), "{}{}", text(&done.stdout), text(&done.stderr));
     }
-    std::fs::write(folder.path().join("none.test.yaml"), "version: 1\nrules: [other.yaml]\ntests: []\n").unwrap();
+    std::fs::write(
+        folder.path().join("none.test.yaml"),
+        "version: 1\nrules: [other.yaml]\ntests: [{given: db.c.drop(), expect: unchanged}]\n",
+    )
+    .unwrap();
     let done = docward(&["test", folder.path().to_str().unwrap()], "");
     assert_eq!(done.status.code(), Some(64));
     let error = text(&done.stderr);

@@ -1,6 +1,6 @@
 //! Reads the words of `deny`: operations, operators, options of commands, shapes.
 
-use crate::command::shape::{is_shape, shape};
+use crate::command::shape::{CALLS, is_shape, shape};
 use crate::command::{CommandClass, operators};
 use crate::config::keys::{DescribeSchema, NamedSchema, ReadText, TextSchema, ValueSchema};
 use crate::config::{Code, Diagnostic, Located, ReadContext, Span};
@@ -102,10 +102,12 @@ const OPTION: NamedSchema = NamedSchema {
 /// The options of commands that a rule can deny.
 const OPTIONS: &str = "\
     $readPreference allowDiskUse allowPartialResults apiDeprecationErrors apiStrict apiVersion arrayFilters \
-    autocommit awaitData batchSize bypassDocumentValidation collation comment commitQuorum cursor explain fields \
-    filter hint index indexes key let limit lsid max maxTimeMS min new noCursorTimeout ordered pipeline projection \
-    query querySettings readConcern remove returnKey showRecordId singleBatch skip sort tailable txnNumber update \
-    upsert validator writeConcern";
+    autocommit awaitData batchSize bypassDocumentValidation capped cappedMax cappedSize changeStreamPreAndPostImages \
+    clusteredIndex collation comment commitQuorum cursor dropTarget dryRun encryptedFields expireAfterSeconds explain \
+    fields filter finalize hint index indexOptionDefaults indexes key let limit lsid map max maxTimeMS min new \
+    noCursorTimeout ordered out pipeline projection query querySettings readConcern recordPreImages reduce remove \
+    returnKey scope showRecordId singleBatch size skip sort startTransaction storageEngine tailable timeseries \
+    txnNumber update upsert validationAction validationLevel validator viewOn writeConcern";
 
 impl DescribeSchema for OptionName {
     fn schema(&self) -> ValueSchema {
@@ -150,6 +152,7 @@ impl ReadText for Shape {
             context.push(
                 warning.help(match shape_of_command(&text) {
                     Some(shape) => format!("write `{shape}`"),
+                    None if text.contains('*') => "a shape has no wildcards; write a rule for each shape".to_owned(),
                     None => {
                         "copy the shape from `docward audit` or the decision log: `updateOne({_id}, {$set: {status}})`"
                             .to_owned()
@@ -161,8 +164,24 @@ impl ReadText for Shape {
     }
 }
 
-/// The shape of a text that is a command in mongosh syntax.
+/// Methods of drivers, and the names that shapes have for their commands.
+const METHODS: [(&str, &str); 4] = [
+    ("findOne", "find"),
+    ("findOneAndReplace", "findAndModify"),
+    ("findOneAndUpdate", "findAndModify"),
+    ("insertMany", "insertOne"),
+];
+
+/// The shape that is probably meant by a text: another name, or a command in mongosh syntax.
 fn shape_of_command(text: &str) -> Option<String> {
+    let (name, arguments) = text.split_once('(').unwrap_or((text, ""));
+    let calls = || CALLS.iter().map(|(call, _)| *call);
+    if let Some((_, call)) = METHODS.iter().find(|(method, _)| *method == name) {
+        return Some(format!("{call}({arguments}")).filter(|shape| is_shape(shape));
+    }
+    if let Some(call) = suggest::nearest(name, calls()).filter(|call| *call != name) {
+        return Some(format!("{call}({arguments}")).filter(|shape| is_shape(shape));
+    }
     let with_collection = format!("db.c.{text}");
     let parsed = [text, &with_collection].into_iter().find_map(|text| shell::parse(text, "test").ok())?;
     parsed.commands.first().map(|command| shape(command.as_document()))

@@ -9,6 +9,7 @@ use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, Value, comp
 use crate::effect::{Change, change, equality, is_equal};
 use crate::patterns::number::sign;
 use crate::patterns::{Rejection, Verdict};
+use crate::shell::value_text;
 
 impl Replacement {
     /// Evaluates an update by operators. An application that writes all fields in each save (TypeORM, Beanie) also sets
@@ -174,7 +175,11 @@ fn not_increased(version_field: &Path, stored: Value<'_>, set: Value<'_>) -> Rej
 
 /// Returns the conflict of a statement that was made for another version than the stored one.
 pub(super) fn other_version(version_field: &Path, stored: Value<'_>, sent: Value<'_>) -> Rejection {
-    let (stored, sent) = (described(version_field, stored), sent_version(sent));
+    let (stored, sent) = if stored.kind == sent.kind && number_or_text(stored).is_none() {
+        (format!("'{version_field}' {}", value_text(stored)), value_text(sent))
+    } else {
+        (described(version_field, stored), sent_version(sent))
+    };
     Rejection {
         code: code::WRITE_CONFLICT,
         reason: format!("the stored document has {stored}, the one you sent has {sent}"),
@@ -237,5 +242,22 @@ fn number_or_text(version: Value<'_>) -> Option<String> {
     match version.as_integer() {
         Some(number) => Some(number.to_string()),
         None => version.as_str().map(|text| format!("{text:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{OwnedValue, Path, other_version};
+
+    #[test]
+    fn values_of_one_type_are_shown_and_others_by_their_type() {
+        let field = Path::parse("at").unwrap();
+        let reason = |stored: &OwnedValue, sent: &OwnedValue| {
+            other_version(&field, stored.as_value(), sent.as_value()).reason.replace("the stored document has ", "")
+        };
+        let (one, other) = (OwnedValue::date(1000), OwnedValue::date(2000));
+        let both = "'at' ISODate(\"1970-01-01T00:00:01Z\"), the one you sent has ISODate(\"1970-01-01T00:00:02Z\")";
+        assert_eq!(reason(&one, &other), both);
+        assert_eq!(reason(&one, &OwnedValue::integer(3)), "a 'at' of type date, the one you sent has 3");
     }
 }

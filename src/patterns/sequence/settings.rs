@@ -10,7 +10,7 @@ use crate::config::keys::{
     Boolean, Constraint, DeclaredScalar, DescribeSchema, Keys, Keywords, ReadValue, Setting, TEXT, Text, ValueSchema,
     WholeNumber,
 };
-use crate::config::{Code, Located, MapReader, Node, NodeValue, ReadContext};
+use crate::config::{Code, Diagnostic, Located, MapReader, Node, NodeValue, ReadContext};
 use crate::document::Path;
 
 /// Settings of the pattern.
@@ -139,6 +139,18 @@ impl Sequence {
         {
             let message = "`replace_generated` is only allowed for the field _id";
             reader.context().error(Code::ConflictingSettings, replace.span, message);
+        }
+        if field.value.as_str() == "_id"
+            && replace_generated.as_ref().is_some_and(|replace| !replace.value)
+            && let Some(provided) = provided.as_ref().filter(|provided| provided.value != Provided::Replace)
+        {
+            let effect = match provided.value {
+                Provided::Reject => "rejects each of them",
+                _ => "assigns no number to them",
+            };
+            let message = format!("drivers send an `_id` with every insert, so the rule {effect}");
+            let warning = Diagnostic::warning(Code::NeverActs, field.span, message);
+            reader.context().push(warning.help("add `replace_generated: true`"));
         }
         if is_counted && counter.is_none() {
             return None;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::start::{Origin, SharedStart};
 use super::{Sequence, Strategy};
-use crate::config::{Code, Diagnostic};
+use crate::config::{Code, Diagnostic, Glob, Located, NamespaceGlob, Span};
 use crate::patterns::{AnyPattern, Mode, RuleView};
 
 /// Returns the sequences with a counter, each with the rules that it shares its counter with.
@@ -24,23 +24,35 @@ pub(super) fn share_counters(rules: &[RuleView<'_>]) -> Vec<(usize, Sequence)> {
     rules.iter().filter_map(linked).collect()
 }
 
+/// [`Diagnostic::error`] or [`Diagnostic::warning`].
+type Report = fn(Code, Span, String) -> Diagnostic;
+
 /// Reports counters in a collection whose documents get numbers: who deletes the documents deletes the counter, and the numbers
 /// begin again.
 pub(super) fn counters_among_documents(rules: &[RuleView<'_>]) -> Vec<Diagnostic> {
     let numbering = rules.iter().filter(|rule| matches!(rule.pattern, AnyPattern::Sequence(_)));
-    let names = numbering.flat_map(|rule| rule.namespaces);
-    let numbered: HashMap<_, _> = names.filter_map(|name| Some((name.exact()?, name.span))).collect();
+    let names = || numbering.clone().flat_map(|rule| rule.namespaces);
+    let numbered: HashMap<_, _> = names().filter_map(|name| Some((name.exact()?, name.span))).collect();
+    let globs: Vec<_> = names().filter(|name| name.exact().is_none()).collect();
     let mistake = |rule: &RuleView<'_>| {
         let AnyPattern::Sequence(sequence) = rule.pattern else { return None };
         let databases = rule.namespaces.iter().map(|name| name.database().as_str());
         let mut counters = databases
             .filter(|_| sequence.strategy == Strategy::Counter)
             .map(|own| (sequence.database.as_deref().unwrap_or(own), &*sequence.collection));
-        let (counter, span) = counters.find_map(|counter| Some((counter, numbered.get(&counter)?)))?;
+        let exact = |counter: (&str, &str)| Some((Diagnostic::error as Report, *numbered.get(&counter)?));
+        let by_glob = |(database, collection): (&str, &str)| {
+            let is_in = |name: &&&Located<NamespaceGlob>| {
+                name.database().intersects(&Glob::new(database)) && name.collection().matches(collection.as_bytes())
+            };
+            Some((Diagnostic::warning as Report, globs.iter().find(is_in)?.span))
+        };
+        let (counter, (report, span)) =
+            counters.find_map(|counter| Some((counter, exact(counter).or_else(|| by_glob(counter))?)))?;
         let (name, (database, collection)) = (&rule.name.value, counter);
         let message = format!("`{name}` has its counter in {database}.{collection}, whose documents get numbers");
-        let mistake = Diagnostic::error(Code::ConflictingSettings, rule.name.span, message);
-        Some(mistake.label(*span, "they get numbers here").help("name another `collection` for the counter"))
+        let mistake = report(Code::ConflictingSettings, rule.name.span, message);
+        Some(mistake.label(span, "they get numbers here").help("name another `collection` for the counter"))
     };
     rules.iter().filter_map(mistake).collect()
 }
