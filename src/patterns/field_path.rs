@@ -77,13 +77,12 @@ impl ReadText for ChangingField {
     }
 }
 
-/// The namespace of the rule with which a path begins, or its collection alone, and the rest of the path.
+/// The namespace of the rule with which a path begins, and the rest of the path. The collection alone can be a field.
 fn below_namespace<'t>(context: &ReadContext<'_>, text: &'t str) -> Option<(String, &'t str)> {
     context.namespaces().iter().find_map(|namespace| {
-        let (database, collection) = namespace.exact()?;
-        let rest = text.strip_prefix(database).and_then(|rest| rest.strip_prefix('.')).unwrap_or(text);
-        let field = rest.strip_prefix(collection)?.strip_prefix('.')?;
-        Some((namespace.value.to_string(), field))
+        let (name, _) = (namespace.value.to_string(), namespace.exact()?);
+        let field = text.strip_prefix(&name)?.strip_prefix('.')?;
+        Some((name, field))
     })
 }
 

@@ -25,7 +25,7 @@ pub(super) fn share_counters(rules: &[RuleView<'_>]) -> Vec<(usize, Sequence)> {
 }
 
 /// [`Diagnostic::error`] or [`Diagnostic::warning`].
-type Report = fn(Code, Span, String) -> Diagnostic;
+type MakeDiagnostic = fn(Code, Span, String) -> Diagnostic;
 
 /// Reports counters in a collection whose documents get numbers: who deletes the documents deletes the counter, and the numbers
 /// begin again.
@@ -40,18 +40,18 @@ pub(super) fn counters_among_documents(rules: &[RuleView<'_>]) -> Vec<Diagnostic
         let mut counters = databases
             .filter(|_| sequence.strategy == Strategy::Counter)
             .map(|own| (sequence.database.as_deref().unwrap_or(own), &*sequence.collection));
-        let exact = |counter: (&str, &str)| Some((Diagnostic::error as Report, *numbered.get(&counter)?));
+        let exact = |counter: (&str, &str)| Some((Diagnostic::error as MakeDiagnostic, *numbered.get(&counter)?));
         let by_glob = |(database, collection): (&str, &str)| {
             let is_in = |name: &&&Located<NamespaceGlob>| {
                 name.database().intersects(&Glob::new(database)) && name.collection().matches(collection.as_bytes())
             };
-            Some((Diagnostic::warning as Report, globs.iter().find(is_in)?.span))
+            Some((Diagnostic::warning as MakeDiagnostic, globs.iter().find(is_in)?.span))
         };
-        let (counter, (report, span)) =
+        let (counter, (make, span)) =
             counters.find_map(|counter| Some((counter, exact(counter).or_else(|| by_glob(counter))?)))?;
         let (name, (database, collection)) = (&rule.name.value, counter);
         let message = format!("`{name}` has its counter in {database}.{collection}, whose documents get numbers");
-        let mistake = report(Code::ConflictingSettings, rule.name.span, message);
+        let mistake = make(Code::ConflictingSettings, rule.name.span, message);
         Some(mistake.label(span, "they get numbers here").help("name another `collection` for the counter"))
     };
     rules.iter().filter_map(mistake).collect()
