@@ -155,9 +155,9 @@ fn rules(arguments: &Arguments) -> Result<Arc<RuleSet>, ExitCode> {
 }
 
 fn read_stdin() -> std::io::Result<String> {
-    let mut text = String::new();
-    std::io::stdin().take(shell::MAX_TEXT_BYTES as u64 + 1).read_to_string(&mut text)?;
-    Ok(text)
+    let mut text = Vec::new();
+    std::io::stdin().take(shell::MAX_TEXT_BYTES as u64 + 1).read_to_end(&mut text)?;
+    String::from_utf8(text).map_err(|_| std::io::Error::other("it is not UTF-8; convert it first"))
 }
 
 pub(super) fn milliseconds_now() -> i64 {

@@ -162,6 +162,18 @@ fn explain_reads_stdin_extended_json_and_the_time() {
 }
 
 #[test]
+fn a_command_that_is_not_utf_8_is_refused() {
+    let (_folder, rules) = folder(&[("rules.yaml", RULES)]);
+    let latin = rules.with_file_name("latin");
+    std::fs::write(&latin, b"db.orders.find({a: '\xe9'})").unwrap();
+    let mut explain = Command::new(docward_executable());
+    explain.args(["explain", "--rules", rules.to_str().unwrap()]).stdin(std::fs::File::open(latin).unwrap());
+    let done = explain.output().unwrap();
+    assert_eq!((done.status.code(), text(&done.stdout)), (Some(1), String::new()));
+    assert!(text(&done.stderr).contains("from stdin: it is not UTF-8; convert it first"), "{}", text(&done.stderr));
+}
+
+#[test]
 fn explain_reports_errors_in_its_arguments() {
     const LOGGED: &str =
         r#"{"t": {"$date": "2026-01-31T12:00:00Z"}, "s": "I", "c": "COMMAND", "id": 51803, "attr": {}}"#;
