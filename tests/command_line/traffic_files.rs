@@ -36,20 +36,22 @@ fn docwards_own_work_is_omitted() {
     let folder = tempfile::tempdir().unwrap();
     let [shop, ..] = PROFILE;
     let lease = shop.replace("shop.orders", "docward.leases");
+    let marked = shop.replace(r#""_id":1"#, r#""_id":1,"$comment":"by docward: asks""#);
+    let own = [lease, marked, shop.replace(r#""appName":"shop""#, r#""appName":"docward service""#)].join("\n");
     let (rules, file) = (folder.path().join("rules.yaml"), folder.path().join("traffic"));
     std::fs::write(&rules, RULES.replace("shop.orders", "'*.*'")).unwrap();
-    std::fs::write(&file, format!("{shop}\n{lease}\n{lease}\n")).unwrap();
+    std::fs::write(&file, format!("{shop}\n{own}\n")).unwrap();
     let [rules, path] = [&rules, &file].map(|path| path.to_str().unwrap());
     let done = docward(&["audit", "--format", "json", "--rules", rules, path]);
     let report: Value = serde_json::from_slice(&done.stdout).unwrap();
-    assert_eq!((&report["commands"], &report["sources"][0]["own"]), (&1.into(), &2.into()), "{report}");
+    assert_eq!((&report["commands"], &report["sources"][0]["own"]), (&1.into(), &3.into()), "{report}");
     let shown = docward(&["audit", "--rules", rules, path]);
     let shown = String::from_utf8(shown.stdout).unwrap();
-    assert!(shown.contains("2 entries of docward's or the server's own work were omitted"), "{shown}");
-    std::fs::write(&file, &lease).unwrap();
+    assert!(shown.contains("3 entries of docward's or the server's own work were omitted"), "{shown}");
+    std::fs::write(&file, &own).unwrap();
     let replayed = docward(&["replay", "--to", "mongodb://127.0.0.1:1/", path]);
     let shown = String::from_utf8(replayed.stderr).unwrap();
-    assert!(shown.contains("1 command: docward sent it for its own work"), "{shown}");
+    assert!(shown.contains("3 commands: docward sent it for its own work"), "{shown}");
 }
 
 /// The lines of one update in a log of mongod 6.0: the statement, then the command, with or without its statements.
