@@ -75,7 +75,8 @@ fn the_json_has_the_documented_shape() {
     let entries = list(&output);
     assert_eq!(entries.len(), 6, "copies and history have two kinds of collections");
     for entry in &entries {
-        assert_eq!(keys(entry), ["rule", "pattern", "namespaces", "mode", "unsupported", "except", "accesses"]);
+        let expected = ["rule", "pattern", "namespaces", "mode", "unsupported", "except", "only", "accesses"];
+        assert_eq!(keys(entry), expected);
         for access in entry["accesses"].as_array().unwrap() {
             assert_eq!(keys(access), ["access", "commands", "outcome"]);
             assert!(["evaluate", "reject", "allow", "forward"].contains(&access["outcome"].as_str().unwrap()));
