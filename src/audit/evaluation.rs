@@ -16,6 +16,7 @@ use crate::engine::{
     statements,
 };
 use crate::fnv::hash_of;
+use crate::patterns::Applicability;
 use crate::rules::{Mode, Rule, RuleSet};
 use crate::shell::render_unbroken;
 
@@ -75,6 +76,8 @@ pub(super) enum AuditedCommand<'c> {
 pub(super) struct StatementPlace {
     /// The number of the command.
     command: u64,
+    /// It is the first one.
+    is_first: bool,
     /// What the reply shows: whether the filters of the command's statements matched nothing.
     stored: AssumedDocuments,
 }
@@ -99,13 +102,14 @@ impl KnownDocuments {
         let count = statements(command.as_document()).count().max(1);
         let matched_nothing = recorded.reply.as_ref().is_some_and(|reply| reply.shows_no_match(count));
         let stored = if matched_nothing { AssumedDocuments::Nothing } else { AssumedDocuments::Matching };
-        let place = StatementPlace { command: self.next_command(), stored };
+        let mut place = StatementPlace { command: self.next_command(), is_first: true, stored };
         if count == 1 {
             evaluate(AuditedCommand::Command(command, place), self);
             return self.carry_out(command.as_document(), recorded, true);
         }
         for one in statements(command.as_document()) {
             evaluate(AuditedCommand::Command(&one, place), self);
+            place.is_first = false;
             self.carry_out(one.as_document(), recorded, false);
         }
     }
@@ -291,10 +295,12 @@ impl<'r> TrafficEvaluation<'r> {
             }
         });
         let matched: Vec<Matched> = matched.collect();
-        for (outcome, matched) in outcomes.iter().zip(matched) {
+        let counts = |outcome: &RuleOutcome| place.is_first || !seen.is_of_command(self.rules.rule(outcome.rule));
+        let counted: Vec<bool> = outcomes.iter().map(counts).collect();
+        for ((outcome, matched), _) in outcomes.iter().zip(matched).zip(counted).filter(|(_, counted)| *counted) {
             self.count_outcome(outcome, &dry_run, matched, &seen);
         }
-        self.count_forwarded(&dry_run, &outcomes, &seen, stored);
+        self.count_forwarded(&dry_run, &outcomes, (&seen, place), stored);
         self.note_versions(&seen, stored);
         let ordered = !recorded.partial && document.get("ordered").and_then(Value::as_flag) != Some(false);
         if ordered && matches!(dry_run.outcome, DryRunOutcome::Rejected { .. }) {
@@ -385,7 +391,7 @@ impl<'r> TrafficEvaluation<'r> {
         &mut self,
         dry_run: &DryRun,
         outcomes: &[RuleOutcome],
-        seen: &EvaluatedCommand<'_>,
+        (seen, statement): (&EvaluatedCommand<'_>, StatementPlace),
         stored: &KnownDocuments,
     ) {
         let Some((namespace, class, kind)) = seen.target else { return };
@@ -400,6 +406,7 @@ impl<'r> TrafficEvaluation<'r> {
         let forwarded_by = |rule: &&Rule| {
             evaluates_statement(rule, namespace, class, kind)
                 && seen.client.may_have(rule)
+                && (statement.is_first || !seen.is_of_command(rule))
                 && is_evaluated(rule)
                 && !has_outcome(rule)
         };
@@ -471,6 +478,14 @@ impl EvaluatedCommand<'_> {
             |(namespace, class, kind): CommandTarget<'_>| rule.pattern.evaluates_command(class, kind, namespace);
         let comment = rule.properties.looks_at_comment && self.command.get("comment").is_none();
         self.partial && (comment || self.target.is_some_and(whole))
+    }
+
+    /// Whether the rule evaluates the command, and not each of its statements.
+    fn is_of_command(&self, rule: &Rule) -> bool {
+        self.target.is_some_and(|(namespace, class, kind)| {
+            let each = kind.map(|kind| rule.pattern.applicability(kind, namespace));
+            each == Some(Applicability::None) && rule.pattern.evaluates_command(class, kind, namespace)
+        })
     }
 
     /// Whether the rule has another outcome if nothing matches, or nothing with the rules' conditions.

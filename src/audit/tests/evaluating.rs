@@ -185,3 +185,14 @@ fn an_audit_counts_what_is_rejected_because_the_condition_is_not_satisfied() {
         }
     }
 }
+
+#[test]
+fn an_audit_counts_a_missing_option_once_for_a_command() {
+    for (without, expected) in [("maxTimeMS", 1), ("hint", 3)] {
+        let rules = rules(&format!("mode: shadow\n    deny: {{ operations: update, when: {{ without: {without} }} }}"));
+        let mut audit = Audit::new(&rules);
+        let each = "{updateOne: {filter: {a: 1}, update: {$set: {b: 1}}}}";
+        audit.add_command(&recorded(&format!("db.c.bulkWrite([{each}, {each}, {each}])"), 1, None));
+        assert_eq!(audit.finish().rules[0].counts.reject, expected, "{without}");
+    }
+}
