@@ -74,6 +74,24 @@ async fn pushes_by_many_clients_stay_within_the_limit() {
     }
 }
 
+/// An element leaves between the conditional write and the look-up that explains why it matched nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_push_that_finds_room_late_is_not_lost() {
+    let views = views().await;
+    for (round, upsert) in (0..60).flat_map(|round| [(round, false), (round, true)]) {
+        let id = format!("late {round} {upsert}");
+        views.store("items", [doc! { "_id": &id, "i": [1, 2, 3] }]).await;
+        let send = |change: Document, upsert| {
+            let (database, id) = (views.through.clone(), id.clone());
+            async move { database.run_command(update("items", doc! { "_id": id }, change, upsert)).await.unwrap() }
+        };
+        let push = send(doc! { "$push": { "i": 9 } }, upsert);
+        let (pushed, _) = tokio::join!(push, send(doc! { "$pop": { "i": 1 } }, false));
+        let is_done = pushed.get_i32("n").unwrap() == 1;
+        assert!(is_done || write_errors(&pushed) == [(0, 121)], "{pushed}");
+    }
+}
+
 #[tokio::test]
 async fn no_statement_makes_an_array_longer() {
     let views = views().await;

@@ -13,9 +13,7 @@ use super::meaning::{GroupReply, RECORDED_INSERT};
 use super::{BatchJob, Group, UpsertStage};
 use crate::command::{Operation, Reply, WriteForm};
 use crate::document::{CowDocument, Document};
-
-/// Maximum attempts of an insert that collides with documents which are deleted before the match check.
-const MAX_INSERTS: u32 = 4;
+use crate::patterns::NoEffectKind;
 
 /// Maximum attempts of a statement while others insert or delete the document between two steps.
 const MAX_ATTEMPTS: u32 = 16;
@@ -39,6 +37,15 @@ impl<'r> Evaluated<'r, '_> {
     /// Whether a rule decides the result if the statement matches nothing.
     fn checks_match(&self) -> bool {
         !self.unmatched.is_empty() || self.prerequisites.is_only_new() || self.uncounted.is_some()
+    }
+
+    /// Whether all rules whose conditions may exclude a document say so by an error.
+    fn explains_every_condition(&self) -> bool {
+        let is_explained = |watched: &WatchedRule<'_>| self.unmatched.iter().any(|rule| rule.id == watched.rule.id);
+        let excludes = |watched: &&WatchedRule<'_>| {
+            watched.no_effect.is_some_and(|no_effect| no_effect.kind == NoEffectKind::NoMatch)
+        };
+        !self.unmatched.is_empty() && self.watched.iter().filter(excludes).all(is_explained)
     }
 
     /// Whether the result, or how the statement is sent, depends on what its filter matches.
@@ -116,7 +123,7 @@ impl<'f> BatchJob<'f> {
             }
             // The document that it collided with was deleted before the match check, or does not match another condition of
             // the filter.
-            (None, UpsertStage::Insert, _) if group.attempts < MAX_INSERTS && self.matches_by_key(index, &reply) => {
+            (None, UpsertStage::Insert, _) if group.attempts < MAX_ATTEMPTS && self.matches_by_key(index, &reply) => {
                 self.continue_with(Group { attempts, ..group })
             }
             (None, UpsertStage::Insert, _) => return self.pass_on_reply(group, &reply),
@@ -125,6 +132,14 @@ impl<'f> BatchJob<'f> {
             }
             _ => match self.evaluated.get(index).and_then(|one| one.rejection_of_no_match(stored)) {
                 Some(rejected) => self.reject_unmatched(index, rejected, port),
+                // Another client has changed the document since.
+                None if stored.is_some()
+                    && group.attempts < MAX_ATTEMPTS
+                    && !self.in_transaction()
+                    && self.is(index, Evaluated::explains_every_condition) =>
+                {
+                    self.continue_with(Group { attempts, ..group });
+                }
                 None => return self.pass_on_reply(group, &reply),
             },
         }
