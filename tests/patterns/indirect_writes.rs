@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 
 use bson::{Document, doc};
 use support::frame::{Frame, Message};
-use support::mongod::Mongod;
+use support::mongod::{Kind, Mongod};
 use support::process::TIMEOUT;
 use support::proxy::Docward;
 use support::raw::Client;
@@ -46,10 +46,18 @@ rules:
   - { name: kept, namespace: recorded.orders, history: { into: kept, keep: 10 } }
 "#;
 
+/// A mongod of these tests' own: applyOps waits for the global lock, and so for every transaction of other tests. A transaction
+/// whose owner reads outside of it meanwhile, as a checked statement for many documents does, waits for applyOps, until it
+/// expires.
+fn mongod() -> &'static Mongod {
+    static MONGOD: OnceLock<Mongod> = OnceLock::new();
+    const EXPIRES: [&str; 2] = ["--setParameter", "transactionLifetimeLimitSeconds=5"];
+    MONGOD.get_or_init(|| Mongod::start_with(Kind::ReplicaSet, &EXPIRES))
+}
+
 fn docward() -> &'static Docward {
     static DOCWARD: OnceLock<Docward> = OnceLock::new();
-    DOCWARD
-        .get_or_init(|| Docward::before(&Mongod::shared().uri()).rules(RULES).environment("RUST_LOG", "error").start())
+    DOCWARD.get_or_init(|| Docward::before(&mongod().uri()).rules(RULES).environment("RUST_LOG", "error").start())
 }
 
 /// A fresh database, and connections to it through docward and directly.
@@ -62,8 +70,8 @@ struct Setting {
 impl Setting {
     fn new() -> Setting {
         Setting {
-            database: Mongod::shared().fresh_database(),
-            direct: Client::connect(&Mongod::shared().address()),
+            database: mongod().fresh_database(),
+            direct: Client::connect(&mongod().address()),
             through: Client::connect(&docward().address()),
         }
     }

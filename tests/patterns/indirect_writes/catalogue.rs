@@ -4,7 +4,7 @@
 use bson::{Document, doc};
 use docward::command::{CommandClass, classify, operators};
 
-use support::mongod::Mongod;
+use super::mongod;
 
 /// Commands that docward lists as harmless although their name or the server's description suggests writes, each with
 /// the result of a review.
@@ -115,7 +115,7 @@ fn names(reply: &Document) -> Vec<String> {
 }
 
 fn every_name() -> Vec<String> {
-    let names = names(&Mongod::shared().command("admin", doc! { "listCommands": 1 }));
+    let names = names(&mongod().command("admin", doc! { "listCommands": 1 }));
     assert!(names.len() > 250 && names.iter().any(|name| name == "godinsert"), "{}", names.len());
     names
 }
@@ -193,7 +193,7 @@ const OTHERS: [&str; 26] = [
 /// A rule may name any operator or stage that the server counts, without a warning.
 #[test]
 fn docward_knows_the_operators_of_the_server() {
-    let status = Mongod::shared().command("admin", doc! {"serverStatus": 1});
+    let status = mongod().command("admin", doc! {"serverStatus": 1});
     let metrics = status.get_document("metrics").unwrap();
     let groups = metrics.get_document("operatorCounters").unwrap().values().map(|group| group.as_document().unwrap());
     let counted = groups.chain([metrics.get_document("aggStageCounters").unwrap()]).flat_map(Document::keys);

@@ -7,10 +7,9 @@ use bson::{Bson, Document, doc};
 
 use super::invariants::{first_seed, restore_sources, uuid_of};
 use super::random::{COLLECTIONS, Generator, seeds};
-use super::{Link, Setting, is_ok};
+use super::{Link, Setting, is_ok, mongod};
 use support::driver::scaled;
 use support::frame::{Frame, Message, OP_MSG, OP_REPLY};
-use support::mongod::Mongod;
 use support::proxy::Docward;
 
 const LENGTH: usize = 300;
@@ -37,7 +36,7 @@ fn docwards() -> &'static [Docward; 2] {
     static DOCWARDS: OnceLock<[Docward; 2]> = OnceLock::new();
     DOCWARDS.get_or_init(|| {
         let elsewhere = "version: 1\nrules:\n  - { name: far, namespace: absent.collection, replacement: {} }\n";
-        [Docward::start(Mongod::shared(), ""), Docward::start(Mongod::shared(), elsewhere)]
+        [Docward::start(mongod(), ""), Docward::start(mongod(), elsewhere)]
     })
 }
 
@@ -115,7 +114,7 @@ fn compare(docward: &Docward, seed: u64) {
         plain.seed(collection, seeds(collection));
         passed.seed(collection, seeds(collection));
     }
-    let mut directly = Link::new(Mongod::shared().address());
+    let mut directly = Link::new(mongod().address());
     let mut through = Link::new(docward.address());
     let mut generators = [Generator::new(seed, &plain.database), Generator::new(seed, &passed.database)];
     for index in 0..LENGTH {

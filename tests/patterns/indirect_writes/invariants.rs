@@ -8,9 +8,8 @@ use bson::{Bson, Document, doc};
 
 use super::random::{COLLECTIONS, Generator, seeds, time};
 use super::table::elsewhere;
-use super::{Link, Setting, docward};
+use super::{Link, Setting, docward, mongod};
 use support::driver::scaled;
-use support::mongod::Mongod;
 
 /// Commands of one sequence.
 const LENGTH: usize = 400;
@@ -201,7 +200,7 @@ fn without_docward_the_same_sequences_break_every_invariant() {
     let mut broken = BTreeMap::new();
     for seed in 0..u64::from(SEQUENCES) {
         let mut setting = Setting::new();
-        for (collection, count) in run(&mut setting, &mut Link::new(Mongod::shared().address()), 1 + seed, true) {
+        for (collection, count) in run(&mut setting, &mut Link::new(mongod().address()), 1 + seed, true) {
             *broken.entry(collection).or_insert(0) += count;
         }
     }

@@ -4,9 +4,8 @@
 
 use bson::{Binary, Bson, Document, doc, spec::BinarySubtype};
 
-use super::{Setting, docward, errors};
+use super::{Setting, docward, errors, mongod};
 use support::frame::{Frame, MORE_TO_COME, Message};
-use support::mongod::Mongod;
 use support::process::{SOON, TIMEOUT, poll};
 use support::raw::Client;
 
@@ -476,7 +475,7 @@ fn send_all(
     for index in 0..if directly { count } else { 0 } {
         prepare(setting, collection);
         let indirect_write = indirect_writes(&target(uuid_of(setting, collection))).swap_remove(index);
-        let reply = send_indirect_write(&mut setting.direct, &Mongod::shared().address(), &indirect_write);
+        let reply = send_indirect_write(&mut setting.direct, &mongod().address(), &indirect_write);
         let changed = setting.stored(collection) != stored();
         assert_eq!(
             changed, indirect_write.works_directly,
