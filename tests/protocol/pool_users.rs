@@ -84,7 +84,9 @@ fn clients_of_an_unidentified_user_log_in_again_after_max_lifetime() {
     let ended = loop {
         // Other logins give the pool young connections.
         let mut other = log_in(&docward.address());
-        assert_eq!(other.command("shop", doc! {"count": "c"}).get_i32("n").unwrap(), 1);
+        // On a slow machine its connection is too old, too.
+        let counted = other.try_command("shop", doc! {"count": "c"}, SOON);
+        assert!(counted.is_none_or(|reply| reply.get_i32("n").unwrap() == 1));
         if former.try_command("shop", doc! {"count": "c"}, SOON).is_none() {
             break began.elapsed();
         }
