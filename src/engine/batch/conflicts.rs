@@ -39,7 +39,7 @@ impl<'r> Evaluated<'r, '_> {
         !self.unmatched.is_empty() || self.prerequisites.is_only_new() || self.uncounted.is_some()
     }
 
-    /// Whether all rules whose conditions may exclude a document say so by an error.
+    /// Whether all rules whose conditions may exclude a document report it by an error.
     fn explains_every_condition(&self) -> bool {
         let is_explained = |watched: &WatchedRule<'_>| self.unmatched.iter().any(|rule| rule.id == watched.rule.id);
         let excludes = |watched: &&WatchedRule<'_>| {
