@@ -264,6 +264,7 @@ impl<'r> TrafficEvaluation<'r> {
             client: &recorded.client,
             at: recorded.milliseconds.and_then(|at| u64::try_from(at).ok()),
             partial: recorded.partial,
+            is_first: place.is_first,
             is_unmatched: recorded.reply.as_ref().is_some_and(|one| !one.is_ok() || one.n == Some(0)),
             sent: match &sent.outcome {
                 DryRunOutcome::Rewritten(sent) | DryRunOutcome::Checked(sent) => sent,
@@ -282,9 +283,10 @@ impl<'r> TrafficEvaluation<'r> {
             let excluded = run(enforcing.unwrap_or(self.rules), AssumedDocuments::Excluded);
             excluded.outcomes.iter().any(|one| one.rule == rule.id && one.kind == OutcomeKind::Reject)
         };
-        let matched = outcomes.iter().map(|outcome| {
+        let counted = outcomes.iter().filter(|outcome| seen.counts(self.rules.rule(outcome.rule)));
+        let matched = counted.map(|outcome| {
             let rule = self.rules.rule(outcome.rule);
-            match seen.matched(rule, stored) {
+            let matched = match seen.matched(rule, stored) {
                 _ if self.is_own_version(rule, &seen, stored) => Matched::Not(ReportedOutcome::NoMatch, OWN_VERSION),
                 Matched::Not(..) if first != Some(outcome.rule) => Matched::Unknown,
                 // docward then asks whether the client's filter matches, which it does.
@@ -292,15 +294,13 @@ impl<'r> TrafficEvaluation<'r> {
                     Matched::Not(ReportedOutcome::Reject, reason)
                 }
                 matched => matched,
-            }
+            };
+            (outcome, matched)
         });
-        let matched: Vec<Matched> = matched.collect();
-        let counts = |outcome: &RuleOutcome| place.is_first || !seen.is_of_command(self.rules.rule(outcome.rule));
-        let counted: Vec<bool> = outcomes.iter().map(counts).collect();
-        for ((outcome, matched), _) in outcomes.iter().zip(matched).zip(counted).filter(|(_, counted)| *counted) {
+        for (outcome, matched) in matched.collect::<Vec<_>>() {
             self.count_outcome(outcome, &dry_run, matched, &seen);
         }
-        self.count_forwarded(&dry_run, &outcomes, (&seen, place), stored);
+        self.count_forwarded(&dry_run, &outcomes, &seen, stored);
         self.note_versions(&seen, stored);
         let ordered = !recorded.partial && document.get("ordered").and_then(Value::as_flag) != Some(false);
         if ordered && matches!(dry_run.outcome, DryRunOutcome::Rejected { .. }) {
@@ -391,7 +391,7 @@ impl<'r> TrafficEvaluation<'r> {
         &mut self,
         dry_run: &DryRun,
         outcomes: &[RuleOutcome],
-        (seen, statement): (&EvaluatedCommand<'_>, StatementPlace),
+        seen: &EvaluatedCommand<'_>,
         stored: &KnownDocuments,
     ) {
         let Some((namespace, class, kind)) = seen.target else { return };
@@ -406,7 +406,7 @@ impl<'r> TrafficEvaluation<'r> {
         let forwarded_by = |rule: &&Rule| {
             evaluates_statement(rule, namespace, class, kind)
                 && seen.client.may_have(rule)
-                && (statement.is_first || !seen.is_of_command(rule))
+                && seen.counts(rule)
                 && is_evaluated(rule)
                 && !has_outcome(rule)
         };
@@ -414,7 +414,7 @@ impl<'r> TrafficEvaluation<'r> {
             let (outcome, reason) = match &dry_run.outcome {
                 _ if seen.hides_from(rule) => (ReportedOutcome::CannotTell, REST_UNKNOWN),
                 // It was evaluated without users.
-                _ if seen.client.users.is_none() && !rule.applies_to(seen.client.app.as_deref(), Some([])) => {
+                _ if seen.client.users.is_none() && !rule.applies_to(seen.client.app.as_deref(), Some(&[])) => {
                     (ReportedOutcome::CannotTell, USER_UNKNOWN)
                 }
                 // Rejected without a rule: the source changed the command, or docward cannot read it.
@@ -455,6 +455,8 @@ struct EvaluatedCommand<'s> {
     client: &'s Client,
     at: Option<u64>,
     partial: bool,
+    /// It is the first statement of its command.
+    is_first: bool,
     /// The reply shows that it failed or matched nothing.
     is_unmatched: bool,
     /// What is sent instead, if rules rewrite it.
@@ -466,8 +468,7 @@ struct EvaluatedCommand<'s> {
 impl Client {
     /// Whether the rule may apply to it.
     fn may_have(&self, rule: &Rule) -> bool {
-        let users = self.users.as_ref().map(|users| users.iter().map(|(database, name)| (&**database, &**name)));
-        rule.applies_to(self.app.as_deref(), users)
+        rule.applies_to(self.app.as_deref(), self.users.as_deref())
     }
 }
 
@@ -480,12 +481,13 @@ impl EvaluatedCommand<'_> {
         self.partial && (comment || self.target.is_some_and(whole))
     }
 
-    /// Whether the rule evaluates the command, and not each of its statements.
-    fn is_of_command(&self, rule: &Rule) -> bool {
-        self.target.is_some_and(|(namespace, class, kind)| {
+    /// Whether the rule evaluates it, and not only the whole command, of which it is a later statement.
+    fn counts(&self, rule: &Rule) -> bool {
+        let is_of_command = |(namespace, class, kind): CommandTarget<'_>| {
             let each = kind.map(|kind| rule.pattern.applicability(kind, namespace));
             each == Some(Applicability::None) && rule.pattern.evaluates_command(class, kind, namespace)
-        })
+        };
+        self.is_first || !self.target.is_some_and(is_of_command)
     }
 
     /// Whether the rule has another outcome if nothing matches, or nothing with the rules' conditions.

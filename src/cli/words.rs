@@ -201,7 +201,8 @@ pub(super) fn only_others(
 ) -> Option<String> {
     let (database, collection) = target(command)?;
     let found = rules.rules_for(database, collection)?;
-    let others = found.iter().filter(|rule| !rule.applies_to(app, Some(user.and_then(|user| user.split_once('.')))));
+    let users = client_state(app, user).users.unwrap_or_default();
+    let others = found.iter().filter(|rule| !rule.applies_to(app, Some(&users)));
     let names: Vec<String> = others.map(|rule| format!("'{}'", rule.name.value)).collect();
     let client = match (app, user) {
         (None, None) => "a client without appName and user".to_owned(),

@@ -12,9 +12,17 @@ use crate::wire::op_msg;
 /// The database for docward's own work, besides that in the collections of rules.
 pub const DATABASE: &str = "docward";
 
+/// A literal that begins with [`MARK`].
+macro_rules! marked {
+    ($purpose:literal) => {
+        concat!("by docward: ", $purpose)
+    };
+}
+pub(crate) use marked;
+
 /// Begins a text in docward's own commands on the collections of rules, which distinguishes them from those of applications
 /// in the server's log and profile. Only `find` has it as its comment: older servers reject other commands with one.
-pub const MARK: &str = "by docward: ";
+pub const MARK: &str = marked!("");
 /// The application name of docward's own connections, beside those of a pool.
 pub const APP: &str = "docward service";
 
@@ -113,7 +121,7 @@ fn beside(
     message(client.message.header.request_id, database, |w| {
         write(w);
         if finds {
-            w.string("comment", "by docward: reads");
+            w.string("comment", marked!("reads"));
         }
         session.write(client, finds, w);
         client.api_parameters().for_each(|element| w.element(element));
@@ -187,7 +195,7 @@ pub fn privileges_probe(client: &Command<'_>, namespace: Namespace<'_>) -> Vec<u
                 updates.nested(|w| {
                     w.nested("q", |w| {
                         w.int32("_id", 0);
-                        w.string("$comment", "by docward: tests the privileges");
+                        w.string("$comment", marked!("tests the privileges"));
                     });
                     w.nested("u", |w| w.nested("$setOnInsert", |w| w.int32("_id", 0)));
                     w.boolean("upsert", true);

@@ -75,14 +75,13 @@ pub(super) fn asks_for_users(applicable_rules: &ApplicableRules<'_>, client_stat
 
 /// Returns how a rule applies to a client; `None`: its `only` does not name the client.
 pub(super) fn enforcement(rule: &Rule, client_state: &ClientState) -> Option<Enforcement> {
-    let app = client_state.app_name();
-    let users = || client_state.users.as_ref().map(|users| users.iter().map(|(database, name)| (&**database, &**name)));
-    if !rule.applies_to(app, users()) {
+    let (app, users) = (client_state.app_name(), client_state.users.as_deref());
+    if !rule.applies_to(app, users) {
         return None;
     }
     Some(match rule.mode {
         Mode::Shadow => Enforcement::Shadow,
-        _ if rule.except.covers(app, users().into_iter().flatten()) => Enforcement::Except,
+        _ if rule.except.covers(app, users.unwrap_or_default()) => Enforcement::Except,
         _ => Enforcement::Enforce,
     })
 }

@@ -68,14 +68,11 @@ impl Rule {
         }
     }
 
-    /// Whether it applies to clients with this application name and these users; `None`: unknown.
-    pub fn applies_to<'u>(
-        &self,
-        app: Option<&str>,
-        users: Option<impl IntoIterator<Item = (&'u str, &'u str)>>,
-    ) -> bool {
+    /// Whether it applies to clients with this application name and these users (`(authDb, user)`); `None`: unknown.
+    #[must_use]
+    pub fn applies_to(&self, app: Option<&str>, users: Option<&[(String, String)]>) -> bool {
         let is_open = users.is_none() && !self.only.users.is_empty();
-        self.only.is_empty() || is_open || self.only.covers(app, users.into_iter().flatten())
+        self.only.is_empty() || is_open || self.only.covers(app, users.unwrap_or_default())
     }
 
     /// Whether it depends on the users of a client.
@@ -119,12 +116,10 @@ pub struct ClientGlobs {
 
 impl ClientGlobs {
     /// Whether a connection with this application name and these users (`(authDb, user)`) is one of them.
-    pub fn covers<'u>(&self, app: Option<&str>, users: impl IntoIterator<Item = (&'u str, &'u str)>) -> bool {
-        if self.is_empty() {
-            return false;
-        }
+    #[must_use]
+    pub fn covers(&self, app: Option<&str>, users: &[(String, String)]) -> bool {
         app.is_some_and(|app| self.apps.iter().any(|glob| glob.matches(app)))
-            || users.into_iter().any(|(database, user)| self.users.iter().any(|glob| glob.matches(database, user)))
+            || users.iter().any(|(database, user)| self.users.iter().any(|glob| glob.matches(database, user)))
     }
 
     /// Whether there are none.

@@ -106,10 +106,11 @@ rules:
     assert_eq!(rule.location.to_string(), "rules/a.yaml:4:5");
     assert_eq!(rule.tests.len(), 2);
     assert_eq!(rule.tests[0].at.unwrap().timestamp_millis(), 1_769_860_800_000);
-    assert!(rule.only.covers(Some("shop-7"), []) && !rule.only.covers(Some("migrator-7"), []));
-    assert!(rule.except.covers(Some("migrator-7"), []));
-    assert!(rule.except.covers(None, [("admin", "root")]));
-    assert!(!rule.except.covers(Some("shop"), [("shop", "root")]));
+    let user = |database: &str| [(database.to_owned(), "root".to_owned())];
+    assert!(rule.only.covers(Some("shop-7"), &[]) && !rule.only.covers(Some("migrator-7"), &[]));
+    assert!(rule.except.covers(Some("migrator-7"), &[]));
+    assert!(rule.except.covers(None, &user("admin")));
+    assert!(!rule.except.covers(Some("shop"), &user("shop")));
 }
 
 fn visit(node: &Node, see: &mut impl FnMut(&Node)) {

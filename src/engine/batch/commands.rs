@@ -15,9 +15,9 @@ use crate::wire::op_msg;
 /// The field with a command's time limit.
 pub(super) const MAX_TIME: &str = "maxTimeMS";
 
-// What the commands are for, for people who read them in a log or profile, see `own::MARK`.
-const ASKS: &str = "by docward: asks for an earlier send";
-const ENDS: &str = "by docward: ends the transaction";
+// What the commands are for, for people who read them in a log or profile.
+const ASKS: &str = own::marked!("asks for an earlier send");
+const ENDS: &str = own::marked!("ends the transaction");
 
 /// Builds the commands of one transaction.
 pub(super) struct TransactionCommands<'j, 'f> {
@@ -337,7 +337,7 @@ fn write_marked(w: &mut Writer<'_>, element: Element<'_>) {
     match element.value.as_document().filter(|_| element.key == b"q") {
         Some(filter) => w.nested("q", |w| {
             w.elements(filter);
-            w.string("$comment", "by docward: belongs to a statement");
+            w.string("$comment", own::marked!("belongs to a statement"));
         }),
         None => w.element(element),
     }
@@ -356,7 +356,7 @@ fn write_change(w: &mut Writer<'_>, deletes: bool) {
 fn write_match(w: &mut Writer<'_>, statement: &Statement<'_>) {
     let Operation::Update(update) = &statement.operation else { return };
     w.value("q", Value::document(update.filter.as_document()));
-    w.nested("u", |w| w.nested("$unset", |w| w.string("_id", "by docward: looks for a match")));
+    w.nested("u", |w| w.nested("$unset", |w| w.string("_id", own::marked!("looks for a match"))));
     for name in ["hint", "collation"] {
         if let Some(value) = statement.option(name) {
             w.value(name, value);

@@ -404,9 +404,10 @@ impl<P: Interceptor> Listeners<P> {
 
 impl<P> OpenListener<P> {
     fn address(&self) -> String {
-        let address = self.socket.as_ref().map(|socket| socket.local_addr());
-        address.map_or_else(String::new, |address| {
-            address.map_or_else(|error| error.to_string(), |address| address.to_string())
-        })
+        match self.socket.as_ref().map(|socket| socket.local_addr()) {
+            Some(Ok(address)) => address.to_string(),
+            Some(Err(error)) => error.to_string(),
+            None => String::new(),
+        }
     }
 }
