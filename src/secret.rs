@@ -2,7 +2,7 @@
 //! contain credentials by mistake.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::fmt::{self, Write};
 
 /// The text printed instead of a secret.
 pub(crate) const HIDDEN: &str = "***";
@@ -72,6 +72,19 @@ pub(crate) fn mask_credentials(line: &mut String) {
 /// Replaces each byte of `text[from..to]` by `*`. Both must be character boundaries.
 pub(crate) fn mask(text: &mut String, from: usize, to: usize) {
     text.replace_range(from..to, &"*".repeat(to - from));
+}
+
+/// `text` as a user or password in a URL: everything but letters, digits and `-._~` percent-encoded.
+pub(crate) fn percent_encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'-' | b'.' | b'_' | b'~' => out.push(byte.into()),
+            _ if byte.is_ascii_alphanumeric() => out.push(byte.into()),
+            _ => _ = write!(out, "%{byte:02X}"),
+        }
+    }
+    out
 }
 
 fn has_credentials(text: &str) -> bool {

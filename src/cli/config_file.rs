@@ -4,6 +4,7 @@
 //! the file, together with all others.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,14 +26,14 @@ use crate::secret::Secret;
 use crate::service::connection::ConnectionError;
 use crate::service::{ConnectionString, MongoService};
 
-/// The largest `admin_token_file`, in bytes.
-const MAX_TOKEN_FILE: usize = 4096;
+/// The largest file with a secret, in bytes.
+const MAX_SECRET_FILE: usize = 64 << 10;
 
 const LOG_FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", LogFormat::Json)];
 
 /// The keys whose values diagnostics may show. The value of any other key, including a misspelled one, may be a
 /// password.
-const PUBLIC_KEYS: [&str; 15] = [
+const PUBLIC_KEYS: [&str; 17] = [
     "listen",
     "advertise",
     "members",
@@ -44,6 +45,8 @@ const PUBLIC_KEYS: [&str; 15] = [
     "resolver",
     "admin",
     "admin_token_file",
+    "upstream_file",
+    "service_file",
     "tls",
     "limits",
     "pool",
@@ -73,6 +76,16 @@ pub(super) struct ConfigFile {
     pub(super) limits: LimitKeys,
     pub(super) pool: PoolKeys,
     pub(super) rules: Vec<PathBuf>,
+    pub(super) secrets: SecretPlaces,
+}
+
+/// Where the secrets of the file are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct SecretPlaces {
+    /// The file itself contains one.
+    pub(super) in_file: bool,
+    /// The files that `upstream_file`, `service_file` and `admin_token_file` name.
+    pub(super) files: Vec<PathBuf>,
 }
 
 /// `admin:`, `admin_token:`, `admin_token_file:`
@@ -80,6 +93,7 @@ pub(super) struct ConfigFile {
 pub(super) struct AdminKeys {
     pub(super) address: Option<AdminAddress>,
     pub(super) token: Option<Secret>,
+    /// Of the flag; that of the key has been read.
     pub(super) token_file: Option<PathBuf>,
 }
 
@@ -132,11 +146,16 @@ impl ConfigFile {
         check: impl FnOnce(&Self, &mut MapReader<'_, '_, '_>),
     ) -> Result<Self, SettingsErrors<Self>> {
         let folder = path.parent().unwrap_or(Path::new(""));
-        read_settings(path, &PUBLIC_KEYS, |reader| {
-            let file = Self::from_reader(reader, folder);
-            check(&file, reader);
-            file
-        })
+        read_settings(
+            path,
+            &PUBLIC_KEYS,
+            |name| std::env::var(name),
+            |reader| {
+                let file = Self::from_reader(reader, folder);
+                check(&file, reader);
+                file
+            },
+        )
     }
 
     /// Reads the log format in the file at `path`, whatever else is wrong in it.
@@ -251,6 +270,11 @@ impl ConfigFile {
     }
 
     fn from_reader(reader: &mut MapReader<'_, '_, '_>, folder: &Path) -> Self {
+        let mut secrets = SecretPlaces::default();
+        let has_user = ConnectionString::has_credentials;
+        let mut uri = |keys| secrets.read_secret(reader, keys, folder, values::connection_string, has_user);
+        let (upstream, service) = (uri(["upstream", "upstream_file"]), uri(["service", "service_file"]));
+        let token = secrets.read_secret(reader, ["admin_token", "admin_token_file"], folder, values::token, |_| true);
         Self {
             listen: checked(reader, "listen", values::address),
             advertise: checked(reader, "advertise", values::host_name),
@@ -261,19 +285,53 @@ impl ConfigFile {
             log_format: reader.choice("log_format", &LOG_FORMATS).map(|format| format.value),
             log_documents: reader.boolean("log_documents").is_some_and(|documents| documents.value),
             otlp: checked(reader, "otlp", Endpoint::parse),
-            upstream: checked(reader, "upstream", values::connection_string),
-            service: checked(reader, "service", values::connection_string),
+            upstream,
+            service,
             resolver: checked(reader, "resolver", values::address),
-            admin: AdminKeys {
-                address: checked(reader, "admin", values::admin_address),
-                token: checked(reader, "admin_token", values::token),
-                token_file: reader.text("admin_token_file").map(|path| folder.join(path.value)),
-            },
+            admin: AdminKeys { address: checked(reader, "admin", values::admin_address), token, token_file: None },
             tls: reader.map("tls").map(|tls| TlsKeys::from_reader(tls, folder)).unwrap_or_default(),
             limits: reader.map("limits").map(LimitKeys::from_reader).unwrap_or_default(),
             pool: reader.map("pool").map(PoolKeys::from_reader).unwrap_or_default(),
             rules: read_rules(reader, folder),
+            secrets,
         }
+    }
+}
+
+impl SecretPlaces {
+    /// The secret that is the value of the first key, or the content of the file that the second one names. `is_secret`:
+    /// whether a value is one.
+    fn read_secret<T>(
+        &mut self,
+        reader: &mut MapReader<'_, '_, '_>,
+        [key, file_key]: [&'static str; 2],
+        folder: &Path,
+        check: fn(&str) -> Result<T, String>,
+        is_secret: fn(&T) -> bool,
+    ) -> Option<T> {
+        let (node, named) = (reader.node(key), reader.text(file_key));
+        let Some(named) = named else {
+            let value = checked(reader, key, check)?;
+            self.in_file |= is_secret(&value) && node.is_some_and(|node| !reader.context().is_replaced(node.span));
+            return Some(value);
+        };
+        if let Some(node) = node {
+            let mistake = Diagnostic::error(
+                Code::ConflictingSettings,
+                named.span,
+                format!("`{file_key}` cannot be used with `{key}`; remove one of them"),
+            );
+            reader.context().push(mistake.label(node.span, "here is the value itself"));
+            return None;
+        }
+        let path = folder.join(&named.value);
+        let read = read_secret_file(&path, check);
+        self.files.push(path);
+        let mistake = |error: anyhow::Error| {
+            let code = if error.root_cause().is::<io::Error>() { Code::Unreadable } else { Code::InvalidValue };
+            reader.context().error(code, named.span, format!("`{file_key}`: {error:#}"));
+        };
+        read.map_err(mistake).ok()
     }
 }
 
@@ -286,7 +344,7 @@ impl AdminKeys {
         let token = match (&self.token, &self.token_file) {
             (Some(_), Some(_)) => bail!("set --admin-token or --admin-token-file, not both"),
             (Some(token), None) => Some(token.clone()),
-            (None, Some(path)) => Some(read_token(path)?),
+            (None, Some(path)) => Some(read_secret_file(path, values::token).context("--admin-token-file")?),
             (None, None) => None,
         };
         let Some(AdminAddress { address, name }) = self.address.clone() else {
@@ -301,14 +359,18 @@ impl AdminKeys {
     }
 }
 
-/// Reads the token of the admin address.
+/// Reads a file with one secret, which `check` parses. Line breaks at its end are no part of it.
 ///
 /// # Errors
 /// A message for the user.
-pub(super) fn read_token(path: &Path) -> Result<Secret> {
-    let flag = || format!("--admin-token-file {}", path.display());
-    let bytes = read_file(path, MAX_TOKEN_FILE).with_context(flag)?;
-    values::token(String::from_utf8_lossy(&bytes).trim()).map_err(anyhow::Error::msg).with_context(flag)
+fn read_secret_file<T>(path: &Path, check: fn(&str) -> Result<T, String>) -> Result<T> {
+    let read = || {
+        let bytes = read_file(path, MAX_SECRET_FILE)?;
+        let text = str::from_utf8(&bytes).ok().context("it is not UTF-8")?.trim_end_matches(['\r', '\n']);
+        ensure!(!text.is_empty(), "the file is empty");
+        check(text).map_err(anyhow::Error::msg)
+    };
+    read().with_context(|| path.display().to_string())
 }
 
 impl TlsKeys {
@@ -463,7 +525,7 @@ mod tests {
         let file = parse(
             "listen: 127.0.0.1:1\nupstream: mongodb://a\nrules: [rules/, more.yaml]\n\
              limits: {connections: 20000, idle_timeout: 30m}\ntls: {certificate: /a.pem}\n\
-             admin: localhost:9216\nadmin_token_file: token\nlog_format: json\nlog_documents: true\n",
+             admin: localhost:9216\nlog_format: json\nlog_documents: true\n",
         );
         let file = file.unwrap();
         assert_eq!(file.listen, "127.0.0.1:1".parse().ok());
@@ -472,9 +534,30 @@ mod tests {
         assert_eq!(file.limits.settings().idle_timeout, Some(Duration::from_secs(1800)));
         assert_eq!(file.tls.files().unwrap().unwrap().certificate, PathBuf::from("/a.pem"));
         assert_eq!(file.admin.address.unwrap().name.as_deref(), Some("localhost"));
-        assert!(file.admin.token_file.unwrap().is_absolute());
         assert_eq!((file.log_format, file.log_documents), (Some(LogFormat::Json), true));
         assert_eq!(parse("# nothing\n").unwrap(), ConfigFile::default());
+    }
+
+    #[test]
+    fn a_secret_is_a_value_a_variable_or_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("docward.yaml");
+        std::fs::write(folder.path().join("uri"), "mongodb://u:p@a/\r\n").unwrap();
+        let read = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            ConfigFile::read_file(&path)
+        };
+        for (text, in_file, files) in [
+            ("service: mongodb://u:p@a/\n", true, 0),
+            ("service: mongodb://a/\n", false, 0),
+            ("service: mongodb://u:${CARGO_PKG_NAME}@a/\n", false, 0),
+            ("service_file: uri\n", false, 1),
+            ("upstream_file: uri\nadmin_token: 0123456789abcdef\n", true, 1),
+        ] {
+            let file = read(text).unwrap();
+            assert!(file.service.or(file.upstream).unwrap().addresses() == [("a".to_owned(), 27017)], "{text}");
+            assert_eq!((file.secrets.in_file, file.secrets.files.len()), (in_file, files), "{text}");
+        }
     }
 
     #[test]

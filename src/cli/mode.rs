@@ -183,7 +183,7 @@ impl Arguments {
                 .map(|address| values::AdminAddress { address, name: None })
                 .or(file.admin.address.clone()),
             token: file.admin.token.clone().filter(|_| self.admin_token_file.is_none()),
-            token_file: self.admin_token_file.clone().or(file.admin.token_file.clone()),
+            token_file: self.admin_token_file.clone(),
         };
         let settings = keys.settings().map_err(|error| format!("{error:#}"))?;
         settings.map(Some).ok_or_else(|| {

@@ -92,12 +92,11 @@ pub(super) fn skipped_rules(paths: &[PathBuf]) -> impl Iterator<Item = String> {
 /// Secrets in files that every user of the machine can read.
 fn readable_secrets(settings: &ConfigFile, config: Option<&Path>) -> Vec<String> {
     let uris = [&settings.upstream, &settings.service];
-    let in_config = settings.admin.token.is_some() || uris.into_iter().flatten().any(|uri| uri.has_credentials());
     let [upstream_key, service_key] = uris.map(|uri| uri.as_ref()?.tls_files()?.certificate_key);
     // Without `key`, the private key is in the file of the certificate.
     let key = settings.tls.key.as_deref().or(settings.tls.certificate.as_deref());
     let files = [
-        (config.filter(|_| in_config), "a password or token"),
+        (config.filter(|_| settings.secrets.in_file), "a password or token"),
         (settings.admin.token_file.as_deref(), "the token of the admin address"),
         (key, "the private key of the listeners"),
         (upstream_key.as_deref(), "the private key of `upstream`"),
@@ -112,14 +111,15 @@ fn readable_secrets(settings: &ConfigFile, config: Option<&Path>) -> Vec<String>
             format!("every user of this machine can read {secret} in {name} (mode {mode:04o}): chmod o-rwx {name}")
         })
     };
-    files.into_iter().filter_map(warning).collect()
+    let secrets = settings.secrets.files.iter().map(|path| (Some(&**path), "the secret"));
+    files.into_iter().chain(secrets).filter_map(warning).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::config_file::SecretPlaces;
     use crate::config::SourceFile;
-    use crate::secret::Secret;
     use crate::service::ConnectionString;
 
     fn rules(text: &str) -> RuleSet {
@@ -182,9 +182,12 @@ mod tests {
             [(0o644, false, false), (0o644, true, true), (0o640, true, false), (0o604, true, true)]
         {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-            settings.admin.token = with_secret.then(|| Secret::new("x"));
+            settings.secrets = SecretPlaces { in_file: with_secret, files: Vec::new() };
             let printed = found(&settings, &rules, Some(&path));
             assert_eq!(printed.contains(&format!("(mode {mode:04o}): chmod o-rwx")), expected, "{mode:o} {printed}");
+            settings.secrets = SecretPlaces { in_file: false, files: vec![path.clone()] };
+            let printed = found(&settings, &rules, None);
+            assert_eq!(printed.contains("read the secret in"), mode & 0o4 != 0, "{mode:o} {printed}");
             let uri = format!("mongodb://h/?tls=true&tlsCertificateKeyFile={}", path.display());
             let keyed = ConfigFile { service: Some(ConnectionString::parse(&uri).unwrap()), ..ConfigFile::default() };
             let printed = found(&keyed, &rules, None);

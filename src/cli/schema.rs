@@ -32,6 +32,8 @@ mod tests {
         let path = folder.path().join("docward.yaml");
         // JSON is YAML.
         std::fs::write(&path, file.to_string()).unwrap();
+        std::fs::write(folder.path().join("uri"), "mongodb://u:p@a/\n").unwrap();
+        std::fs::write(folder.path().join("token"), "0123456789abcdef\n").unwrap();
         ConfigFile::read_file(&path).map(drop).map_err(|report| report.to_string())
     }
 
@@ -41,7 +43,7 @@ mod tests {
             "advertise": "proxy.example.com", "upstream": "mongodb://a/?replicaSet=rs", "service": "mongodb://u:p@a/",
             "resolver": "127.0.0.1:53", "rules": ["rules/"],
             "tls": { "certificate": "a.pem", "key": "a.key", "client_ca": "ca.pem" },
-            "admin": "127.0.0.1:9216", "admin_token": "0123456789abcdef", "admin_token_file": "token",
+            "admin": "127.0.0.1:9216", "admin_token": "0123456789abcdef",
             "log_format": "json", "log_documents": true, "otlp": "http://127.0.0.1:4318",
             "limits": {
                 "connections": 1, "connections_per_address": 1, "idle_timeout": "30m", "max_lifetime": "1h",
@@ -54,6 +56,27 @@ mod tests {
             "drain_timeout": "10s", "hand_over": "/run/hand-over.sock", "query_listen": "127.0.0.1:27118",
             "members": { "a:27017": { "listen": "0.0.0.0:1", "advertise": "p.example.com:2" } },
         })
+    }
+
+    /// Variables in texts of every form. Cargo sets this one.
+    fn variables() -> Value {
+        let name = "${CARGO_PKG_NAME}";
+        json!({
+            "advertise": name, "upstream": format!("mongodb://{name}:{name}@a/"), "otlp": format!("http://{name}"),
+            "admin_token": format!("0123456789{name}"), "rules": [name], "hand_over": format!("{name}.sock"),
+            "tls": { "certificate": name },
+            "members": { "a:27017": { "listen": "0.0.0.0:1", "advertise": format!("{name}:2") } },
+        })
+    }
+
+    /// Keys that cannot be used with others.
+    fn excluded() -> [(&'static str, Value, &'static str); 4] {
+        [
+            ("listen", json!("127.0.0.1:1"), "members"),
+            ("upstream_file", json!("uri"), "upstream"),
+            ("service_file", json!("uri"), "service"),
+            ("admin_token_file", json!("token"), "admin_token"),
+        ]
     }
 
     /// Files with one value or key of `file` changed, in mappings of any depth.
@@ -91,9 +114,11 @@ mod tests {
         let validator = jsonschema::validator_for(&schema).unwrap();
         let properties = schema["properties"].as_object().unwrap();
         let full = full();
-        let unused: Vec<_> = properties.keys().filter(|key| full.get(*key).is_none() && *key != "listen").collect();
+        let is_excluded = |key: &str| excluded().iter().any(|(one, ..)| *one == key);
+        let unused: Vec<_> = properties.keys().filter(|key| full.get(*key).is_none() && !is_excluded(key)).collect();
         assert!(unused.is_empty(), "{unused:?}");
-        let mut accepted = vec![full.clone(), json!({ "listen": "127.0.0.1:1", "rules": "rules/" }), json!({})];
+        let mut accepted = vec![full.clone(), json!({ "rules": "rules/" }), json!({}), variables()];
+        accepted.extend(excluded().map(|(key, value, _)| json!({ key: value })));
         accepted.extend(full.as_object().unwrap().iter().map(|(key, value)| json!({ key: value })));
         for file in &accepted {
             assert!(validator.is_valid(file), "the schema rejects {file}");
@@ -104,7 +129,9 @@ mod tests {
         let differs = |file: &&Value| reads(file).is_ok() != validator.is_valid(file);
         let differing: Vec<String> = all.iter().filter(differs).map(|file| difference(file, &full)).collect();
         assert!(differing.is_empty(), "the reader and the schema differ: {differing:?}");
-        let excluded = json!({ "listen": "127.0.0.1:1", "members": full["members"] });
-        assert!(!validator.is_valid(&excluded) && reads(&excluded).is_err());
+        for (key, value, other) in excluded() {
+            let both = json!({ key: value, other: full[other] });
+            assert!(!validator.is_valid(&both) && reads(&both).is_err(), "{both}");
+        }
     }
 }

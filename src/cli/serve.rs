@@ -199,8 +199,8 @@ fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
         members: if members.is_empty() { file.members } else { members.into_iter().collect() },
         admin: AdminKeys {
             address: admin.admin.or(file.admin.address),
-            token: admin.admin_token.or(file.admin.token),
-            token_file: admin.admin_token_file.or(file.admin.token_file),
+            token: admin.admin_token.or(file.admin.token.filter(|_| admin.admin_token_file.is_none())),
+            token_file: admin.admin_token_file,
         },
         limits: LimitKeys {
             connections: limits.connections.or(file.limits.connections),

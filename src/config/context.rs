@@ -22,6 +22,8 @@ pub struct ReadContext<'a> {
     namespaces: &'a [Located<NamespaceGlob>],
     /// The settings of the pattern being read. Missing keys are reported at that key.
     settings: Option<PatternSettings<'a>>,
+    /// Texts in which variables were replaced.
+    replaced: &'a [Span],
 }
 
 /// How messages call an element of a list.
@@ -41,7 +43,12 @@ pub(crate) struct PatternSettings<'a> {
 impl<'a> ReadContext<'a> {
     /// A context for everything except a pattern's settings.
     pub(crate) fn new(diagnostics: &'a mut Vec<Diagnostic>) -> Self {
-        Self { diagnostics, namespaces: &[], settings: None }
+        Self { diagnostics, namespaces: &[], settings: None, replaced: &[] }
+    }
+
+    /// A context for a settings file, in which the variables of the `replaced` texts were replaced.
+    pub(super) fn for_texts(diagnostics: &'a mut Vec<Diagnostic>, replaced: &'a [Span]) -> Self {
+        Self { replaced, ..Self::new(diagnostics) }
     }
 
     /// A context for the `settings` of a pattern, in a rule for `namespaces`.
@@ -50,7 +57,7 @@ impl<'a> ReadContext<'a> {
         namespaces: &'a [Located<NamespaceGlob>],
         settings: PatternSettings<'a>,
     ) -> Self {
-        Self { diagnostics, namespaces, settings: Some(settings) }
+        Self { namespaces, settings: Some(settings), ..Self::new(diagnostics) }
     }
 
     /// The namespaces of the rule being read; empty if they are invalid.
@@ -62,6 +69,12 @@ impl<'a> ReadContext<'a> {
     /// The pattern's settings that are being read.
     pub(super) fn settings(&self) -> Option<PatternSettings<'a>> {
         self.settings
+    }
+
+    /// Whether the text at `span` had variables.
+    #[must_use]
+    pub fn is_replaced(&self, span: Span) -> bool {
+        self.replaced.contains(&span)
     }
 
     /// Reports a mistake.

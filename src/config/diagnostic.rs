@@ -117,6 +117,12 @@ impl Diagnostic {
         self
     }
 
+    /// All its texts.
+    pub(super) fn texts_mut(&mut self) -> impl Iterator<Item = &mut String> {
+        let labels = self.labels.iter_mut().map(|label| &mut label.text);
+        [&mut self.message, &mut self.note].into_iter().chain(&mut self.help).chain(labels)
+    }
+
     /// Sets the help: what to write instead.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {

@@ -23,6 +23,7 @@ mod render;
 mod settings;
 mod shown;
 mod source;
+mod variables;
 mod yaml;
 
 pub use code::Code;
@@ -41,5 +42,6 @@ pub use reader::MapReader;
 pub(crate) use reader::unknown_key;
 pub use settings::{SettingsErrors, read_settings};
 pub use source::{FileId, Location, SourceFile, SourceFiles, Span};
+pub use variables::Environment;
 pub use yaml::MAX_FILE_BYTES;
 pub(crate) use yaml::parse;

@@ -4,12 +4,12 @@
 
 use std::path::Path;
 
-use super::code::Code;
 use super::context::ReadContext;
-use super::diagnostic::{Diagnostic, Report};
+use super::diagnostic::Report;
 use super::files::FileReader;
-use super::node::{Node, NodeValue};
+use super::node::NodeValue;
 use super::reader::MapReader;
+use super::variables::{Environment, Variables};
 use super::yaml;
 
 /// The mistakes in a file of settings.
@@ -20,29 +20,15 @@ pub struct SettingsErrors<T> {
     pub partial: Option<Box<T>>,
 }
 
-/// Reports texts with `${…}`: a file that was meant for a tool that replaces variables. Messages do not repeat the text,
-/// which may be a password.
-fn report_variables(node: &Node, context: &mut ReadContext<'_>) {
-    match &node.value {
-        NodeValue::Text(text) if text.contains("${") => {
-            let message = "this contains `${`, and docward does not replace variables in its configuration";
-            context.push(Diagnostic::error(Code::InvalidValue, node.span, message).help(
-                "write the value, or make the file with envsubst; in a connection string, write a `$` of a password as %24",
-            ));
-        }
-        NodeValue::List(items) => items.iter().for_each(|item| report_variables(item, context)),
-        NodeValue::Map(entries) => entries.iter().for_each(|(_, value)| report_variables(value, context)),
-        _ => {}
-    }
-}
-
-/// Reads the one mapping in the file at `path`; an empty file is an empty mapping.
+/// Reads the one mapping in the file at `path`; an empty file is an empty mapping. Each `${NAME}` in its texts is
+/// replaced by a variable of the `environment`.
 ///
 /// # Errors
 /// Every mistake found in it. The report shows only the values of the top-level keys in `public`.
 pub fn read_settings<T>(
     path: &Path,
     public: &'static [&'static str],
+    environment: Environment,
     read: impl FnOnce(&mut MapReader<'_, '_, '_>) -> T,
 ) -> Result<T, SettingsErrors<T>> {
     let (sources, mut found) = FileReader::settings(path, public);
@@ -53,12 +39,15 @@ pub fn read_settings<T>(
         if tree.value == NodeValue::Null {
             tree.value = NodeValue::Map(Vec::new());
         }
-        let mut context = ReadContext::new(&mut found);
-        report_variables(&tree, &mut context);
+        let mut variables = Variables::default();
+        variables.replace(&mut tree, sources.text(file), environment, &mut found);
+        let reported = found.len();
+        let mut context = ReadContext::for_texts(&mut found, &variables.replaced);
         if let Some(mut reader) = context.map(&tree) {
             settings = Some(read(&mut reader));
             reader.finish();
         }
+        variables.hide(reported, &mut found);
     }
     let report = Report::new(found, sources);
     match settings {

@@ -15,7 +15,7 @@ const RULE_FILE_KEYS: [&str; 4] = ["version", "rules", "tests", "database"];
 /// Keys whose values are secret anywhere in a settings file.
 const SECRET_KEYS: [&str; 6] = ["upstream", "service", "admin_token", "token", "otlp", "password"];
 /// Shorter hidden words are not removed from messages: they would match unrelated words.
-const MIN_WORD_BYTES: usize = 4;
+pub(super) const MIN_WORD_BYTES: usize = 4;
 
 /// The kind of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,10 +88,7 @@ pub(crate) fn hide_words<'d>(text: &str, shown: &str, found: impl Iterator<Item 
         words.iter().for_each(|word| *message = message.replace(word.as_str(), HIDDEN));
     };
     for one in found.filter(|one| !matches!(one.code, Code::InvalidValue | Code::Unreadable)) {
-        hide(&mut one.message);
-        hide(&mut one.note);
-        one.help.iter_mut().for_each(hide);
-        one.labels.iter_mut().for_each(|label| hide(&mut label.text));
+        one.texts_mut().for_each(hide);
     }
 }
 

@@ -16,6 +16,7 @@ fn folder(configuration: &str) -> (tempfile::TempDir, String) {
     write("docward.yaml", configuration);
     write("good.yaml", "version: 1\nrules:\n  - {name: a, namespace: x.y, replacement: {}}\n");
     write("bad.yaml", "version: 2\nrules: []\n");
+    write("empty", "\n");
     let path = folder.path().join("docward.yaml").display().to_string();
     (folder, path)
 }
@@ -93,8 +94,17 @@ fn check_reads_the_files_that_the_configuration_names() {
         ("listen: 127.0.0.1:7\nadmin: 127.0.0.1:8\nrules: good.yaml\n", 0, "fine"),
         ("listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nrules: good.yaml\n", 0, "fine"),
         ("hand_over: /no/such/folder/a.sock\nrules: good.yaml\n", 0, "/no/such/folder, does not exist"),
-        ("upstream: mongodb://u:${PASSWORD}@h/\n", 1, "does not replace variables"),
-        ("admin_token: ${ADMIN_TOKEN_OF_DOCWARD}\n", 1, "docward.yaml:1:14"),
+        ("upstream: mongodb://u:${NO_SUCH_VARIABLE}@h/\n", 1, "docward.yaml:1:23"),
+        ("admin_token: ${NO_SUCH}\n", 1, "the environment variable `NO_SUCH` is not set"),
+        ("admin_token: ${NO_SUCH}\nrules: ['${NO_2}']\nlisten: x\n", 1, "3 errors"),
+        ("listen: ${PATH\n", 1, "docward.yaml:1:9"),
+        ("upstream: mongodb://u:$${PASSWORD}@h/?bogus=1\n", 1, "bogus"),
+        ("service_file: none\n", 1, "docward.yaml:1:15"),
+        ("service_file: none\n", 1, "/none: No such file"),
+        ("service_file: empty\n", 1, "/empty: the file is empty"),
+        ("upstream_file: good.yaml\n", 1, "good.yaml: this is not a valid connection string"),
+        ("admin: 127.0.0.1:7\nadmin_token_file: good.yaml\n", 1, "printable ASCII characters"),
+        ("service: mongodb://h/\nservice_file: none\n", 1, "`service_file` cannot be used with `service`"),
         ("rules: ['*.yaml']\n", 1, "docward.yaml:1:9"),
         ("upstream: mongodb://h/?tls=true&ssl=false\n", 1, "tls (or ssl) is false beside another option"),
         ("limits: {connections: 5, connections_per_address: 6}\nrules: good.yaml\n", 0, "address` has no effect"),
@@ -208,7 +218,7 @@ fn the_documented_example_is_correct() {
     let shown = text(&output.stderr);
     // The only errors are the missing files.
     assert!(shown.contains("/etc/docward/tls/server.pem cannot be read") && shown.contains("4 errors"), "{shown}");
-    assert!(shown.contains("--admin-token-file /etc/docward/admin-token"), "{shown}");
+    assert!(shown.contains("`admin_token_file`: /etc/docward/admin-token: No such file"), "{shown}");
     assert!(Path::new(&path).starts_with(folder.path()));
 }
 

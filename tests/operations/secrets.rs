@@ -15,6 +15,9 @@ use support::raw::Client;
 /// No other text has four of these letters in sequence.
 const SECRET: &str = "QxVzWkJpRyHfUbMd";
 
+/// An environment variable with a secret.
+const VARIABLE: &str = "PASSWORD_OF_DOCWARD";
+
 const RULES: &str = "version: 1\nrules:\n  - {name: timestamped, namespace: shop.a, timestamps: {source: at}}\n  \
     - name: copied\n    namespace: shop.a\n    copies: [{into: shop.b, key: a, fields: {name: n}}]\n  \
     - {name: numbered, namespace: shop.c, sequence: {field: no, counter: c}}\n";
@@ -25,7 +28,9 @@ fn shows_secret(bytes: &[u8]) -> bool {
 }
 
 fn docward(arguments: &[&str]) -> Output {
-    Command::new(docward_executable()).args(arguments).env("RUST_LOG", "trace").output().unwrap()
+    let mut command = Command::new(docward_executable());
+    command.args(arguments).env("RUST_LOG", "trace").env(VARIABLE, format!("{SECRET}@{SECRET}"));
+    command.output().unwrap()
 }
 
 /// Runs a command that must fail; returns what is wrong with its output.
@@ -145,7 +150,9 @@ fn configuration_files_with_mistakes_do_not_show_passwords() {
     let path = folder.path().join("docward.yaml");
     let rules = folder.path().join("rules.yaml");
     std::fs::write(&rules, RULES).unwrap();
+    std::fs::write(folder.path().join("secret"), SECRET).unwrap();
     let uri = format!("mongodb://user:{SECRET}@h/");
+    std::fs::write(folder.path().join("malformed"), format!("{uri}?bogus=1 {SECRET}")).unwrap();
     let mut files: Vec<String> = [
         "upstream: URI?bogus=1",
         "upstream: 'URI?bogus=1'\nlisten: here",
@@ -190,8 +197,24 @@ fn configuration_files_with_mistakes_do_not_show_passwords() {
         "listen: here # URI",
         "<<: {upstream: URI}\nlisten: x",
         "---\nupstream: URI\n---\nupstream: URI",
+        "upstream: mongodb://user:VARIABLE@h/?bogus=1",
+        "upstream: VARIABLE",
+        "upstream: mongodb://h/VARIABLE?bogus=VARIABLE",
+        "admin_token: VARIABLE x",
+        "listen: VARIABLE",
+        "advertise: a:VARIABLE",
+        "members: {'a:1': {listen: 'VARIABLE'}}",
+        "log_format: VARIABLE",
+        "drain_timeout: VARIABLE",
+        "limits: {connections: VARIABLE, memory: VARIABLE}",
+        "pool: {credentials: VARIABLE}",
+        "rules: [VARIABLE, VARIABLE]",
+        "upstream_file: secret",
+        "service_file: malformed",
+        "service: URI\nservice_file: malformed",
+        "admin: 127.0.0.1:0\nadmin_token_file: malformed",
     ]
-    .map(|text| text.replace("URI", &uri).replace("SECRET", SECRET))
+    .map(|text| text.replace("VARIABLE", &format!("${{{VARIABLE}}}")).replace("URI", &uri).replace("SECRET", SECRET))
     .into();
     files.extend(mistakes(40).iter().map(|wrong| format!("listen: here\nupstream: {wrong}\nservice: {wrong}\n")));
     none(files.iter().enumerate().flat_map(|(at, text)| {
@@ -337,13 +360,20 @@ fn lists_of_connections_and_statements_show_no_values() {
 /// configuration that becomes invalid.
 #[test]
 fn a_running_docward_shows_no_passwords() {
-    for format in ["text", "json"] {
+    let uri = format!("mongodb://user:{SECRET}@127.0.0.1:1/?serverSelectionTimeoutMS=200");
+    for (format, secrets) in [
+        ("text", "service: 'URI'\nadmin_token: SECRET\n"),
+        ("json", "service: 'URI'\nadmin_token: SECRET\n"),
+        ("text", "service: mongodb://user:${WHOLE}@127.0.0.1:1/\nadmin_token: ${WHOLE}\n"),
+        ("json", "service_file: ${FOLDER}/uri\nadmin_token_file: token\n"),
+    ] {
         let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("uri"), format!("{uri}\n")).unwrap();
+        std::fs::write(folder.path().join("token"), format!("{SECRET}\n")).unwrap();
         let config = folder.path().join("docward.yaml");
         let write = |more: &str| {
-            let uri = format!("mongodb://user:{SECRET}@127.0.0.1:1/?serverSelectionTimeoutMS=200");
-            let text = format!("service: '{uri}'\nadmin_token: {SECRET}\nadmin: 127.0.0.1:0\n{more}");
-            std::fs::write(&config, text).unwrap();
+            let text = format!("{secrets}admin: 127.0.0.1:0\n{more}");
+            std::fs::write(&config, text.replace("URI", &uri).replace("SECRET", SECRET)).unwrap();
         };
         write("");
         let upstream = format!("mongodb://other:{SECRET}@127.0.0.1:1/");
@@ -354,6 +384,8 @@ fn a_running_docward_shows_no_passwords() {
             .argument("--log-format")
             .argument(format)
             .environment("RUST_LOG", "trace")
+            .environment("WHOLE", SECRET)
+            .environment("FOLDER", folder.path().to_str().unwrap())
             .listeners(2)
             .start();
         let admin = docward.admin_address();

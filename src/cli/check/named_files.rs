@@ -1,9 +1,7 @@
-//! Reports addresses, rules, certificates and tokens that a configuration file names and that cannot be used, at their keys: also if the
+//! Reports addresses, rules and certificates that a configuration file names and that cannot be used, at their keys: also if the
 //! file has mistakes elsewhere.
 
-use std::io;
-
-use crate::cli::config_file::{AdminKeys, ConfigFile, TlsKeys, read_token};
+use crate::cli::config_file::{AdminKeys, ConfigFile, TlsKeys};
 use crate::cli::listening::LISTEN;
 use crate::config::{Code, MapReader, NodeValue, Span};
 use crate::proxy::{ListenerTls, TlsError, UpstreamTls};
@@ -14,8 +12,8 @@ pub(super) fn check(file: &ConfigFile, reader: &mut MapReader<'_, '_, '_>) {
     file.check_addresses(Some(LISTEN), reader);
     file.check_rules(reader);
     check_certificates(&file.tls, reader);
-    check_connection("upstream", file.upstream.as_ref(), reader);
-    check_connection("service", file.service.as_ref(), reader);
+    check_connection(["upstream", "upstream_file"], file.upstream.as_ref(), reader);
+    check_connection(["service", "service_file"], file.service.as_ref(), reader);
     check_admin(&file.admin, reader);
 }
 
@@ -36,9 +34,9 @@ fn check_certificates(keys: &TlsKeys, reader: &mut MapReader<'_, '_, '_>) {
 }
 
 /// The TLS files of a connection string.
-fn check_connection(key: &'static str, uri: Option<&ConnectionString>, reader: &mut MapReader<'_, '_, '_>) {
+fn check_connection(keys: [&'static str; 2], uri: Option<&ConnectionString>, reader: &mut MapReader<'_, '_, '_>) {
     let Some(files) = uri.and_then(ConnectionString::tls_files) else { return };
-    let Some(node) = reader.node(key) else { return };
+    let Some((key, node)) = keys.into_iter().find_map(|key| Some((key, reader.node(key)?))) else { return };
     UpstreamTls::mistakes(files).iter().for_each(|error| report(reader, node.span, key, error));
 }
 
@@ -54,17 +52,12 @@ fn value_span(mapping: &NodeValue, key: &str) -> Option<Span> {
 
 fn check_admin(keys: &AdminKeys, reader: &mut MapReader<'_, '_, '_>) {
     // If a key has a mistake of its own, it is not known whether the keys fit.
-    let is_known = (keys.address.is_some() || reader.node("admin").is_none())
-        && (keys.token.is_some() || reader.node("admin_token").is_none());
-    let checked = match &keys.token_file {
-        Some(path) if !is_known => read_token(path).map(drop),
-        _ if !is_known => Ok(()),
-        _ => keys.settings().map(drop),
-    };
-    let Err(error) = checked else { return };
-    let found = ["admin_token_file", "admin_token", "admin"].into_iter().find_map(|key| Some((key, reader.node(key)?)));
-    if let Some((key, node)) = found {
-        let code = if error.root_cause().is::<io::Error>() { Code::Unreadable } else { Code::InvalidValue };
-        reader.context().error(code, node.span, format!("`{key}`: {error:#}"));
+    let token = ["admin_token_file", "admin_token"].into_iter().find_map(|key| Some((key, reader.node(key)?)));
+    let address = reader.node("admin").map(|node| ("admin", node));
+    if keys.address.is_none() && address.is_some() || keys.token.is_none() && token.is_some() {
+        return;
+    }
+    if let (Err(error), Some((key, node))) = (keys.settings(), token.or(address)) {
+        reader.context().error(Code::InvalidValue, node.span, format!("`{key}`: {error:#}"));
     }
 }

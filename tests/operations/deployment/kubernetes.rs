@@ -60,10 +60,10 @@ fn configurations_in_config_maps_load() {
     for name in MANIFESTS {
         let manifest = Manifest::read(name);
         let folder = tempfile::tempdir().unwrap();
-        let token = folder.path().join("token");
-        std::fs::write(&token, "0123456789abcdef0123456789abcdef").unwrap();
+        std::fs::write(folder.path().join("token"), "0123456789abcdef0123456789abcdef").unwrap();
+        std::fs::write(folder.path().join("service"), "mongodb://docward:secret@h/?replicaSet=rs0").unwrap();
         for (file, content) in manifest.one("ConfigMap")["data"].as_object().unwrap() {
-            let content = text(content).replace("/run/secrets/docward/token", token.to_str().unwrap());
+            let content = text(content).replace("/run/secrets/docward", folder.path().to_str().unwrap());
             std::fs::write(folder.path().join(file), content).unwrap();
         }
         assert_loads(&folder.path().join("docward.yaml"));

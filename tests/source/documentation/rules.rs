@@ -70,15 +70,16 @@ fn assert_loads(subcommand: &str, file: &Path, place: &str) {
     assert!(done.status.success(), "{place}: {}", output_text(&done));
 }
 
-/// The files that a configuration names need not exist.
+/// The files and variables that a configuration names need not exist.
 fn configures(text: &str, place: &str) {
     let (_folder, file) = folder("docward.yaml", text);
     let done = docward(&["check", "--config", file.to_str().unwrap(), "--format", "json"], &root());
     let found: Vec<serde_json::Value> = serde_json::from_slice(&done.stdout).unwrap();
-    let is_missing_file = |one: &serde_json::Value| {
-        one["code"] == "R0002" || one["message"].as_str().is_some_and(|message| message.contains("No such file"))
+    let is_missing = |one: &serde_json::Value| {
+        let has = |words| one["message"].as_str().is_some_and(|message| message.contains(words));
+        one["code"] == "R0002" || has("No such file") || has("is not set")
     };
-    assert!(found.iter().all(is_missing_file), "{place}: {found:#?}");
+    assert!(found.iter().all(is_missing), "{place}: {found:#?}");
 }
 
 /// Each row of a table with the head `| statement | becomes |` is a test of the last rule shown above it.
