@@ -6,10 +6,11 @@ use axum::extract::rejection::JsonRejection;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{ResponseData, error};
-use crate::rules::Rule;
+use crate::proxy::OverriddenMode;
+use crate::rules::{ClientNames, Rule};
 
 /// A request to override the mode of a rule, or to end its override.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -18,6 +19,9 @@ pub struct ModeRequest {
     pub rule: String,
     /// "enforce", "shadow" or "disabled"; `None`: end the override.
     pub mode: Option<String>,
+    /// The clients that get it; empty: all.
+    #[serde(default, skip_serializing_if = "ClientNames::is_empty")]
+    pub only: ClientNames,
     /// Such as "2h".
     #[serde(rename = "for")]
     pub length: Option<String>,
@@ -37,24 +41,20 @@ pub struct ModeReply {
     pub note: Option<String>,
 }
 
+#[derive(Serialize)]
+struct ListedOverride {
+    rule: String,
+    #[serde(flatten)]
+    found: OverriddenMode,
+}
+
 /// docs/observability.md documents the fields.
 pub(super) async fn list(State(data): State<ResponseData>) -> Response {
     let rules = data.observer.rules();
-    let overrides: Vec<Value> = rules.rules().iter().filter_map(to_json).collect();
+    let listed =
+        |rule: &Rule| Some(ListedOverride { rule: rule.name.to_string(), found: OverriddenMode::of_rule(rule)? });
+    let overrides: Vec<_> = rules.rules().iter().filter_map(listed).collect();
     Json(json!({"overrides": overrides})).into_response()
-}
-
-fn to_json(rule: &Rule) -> Option<Value> {
-    let found = rule.mode_override.as_deref()?;
-    Some(json!({
-        "rule": &*rule.name.value,
-        "mode": found.mode.as_str(),
-        "file_mode": rule.file_mode.as_str(),
-        "until": found.until,
-        "reason": found.reason,
-        "by": found.by,
-        "shared": found.shared,
-    }))
 }
 
 /// 200 with the reply, or 422 with what is wrong. Requires a token, because any process on this machine, and any web

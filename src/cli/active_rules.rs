@@ -107,8 +107,7 @@ impl ActiveRules {
         let procedures = || current.procedure_scopes().into_iter().chain(next.procedure_scopes());
         self.lock().doubts.add(procedures(), Instant::now());
         self.update_doubt();
-        let is_new = !next.enforced_procedures().is_subset(&current.enforced_procedures());
-        let waits = self.service.is_some() && is_new;
+        let waits = self.service.is_some() && next.adds_procedures(&current);
         if waits && Handle::current().block_on(self.publish(&PublishedRules::from_rules(next))) {
             std::thread::sleep(ANNOUNCED);
             // Some time has passed.
@@ -181,7 +180,7 @@ impl ActiveRules {
         }
         self.store(&combined.0);
         let has_others = known.iter().any(|other| *other != own);
-        if self.publish(&own).await && has_others && !combined.0.enforced_procedures().is_empty() {
+        if self.publish(&own).await && has_others && combined.0.adds_procedures(&RuleSet::default()) {
             tokio::time::sleep(ANNOUNCED).await;
         }
     }
@@ -338,9 +337,10 @@ impl ActiveRules {
     fn note_modes(&self, before: &ModeOverrides, applied: &ModeOverrides) {
         let rules = self.current.load_full();
         for (rule, found) in applied.iter().filter(|(rule, found)| before.get(*rule) != Some(found)) {
-            let ModeOverride { mode, until, reason, by, shared } = &**found;
+            let ModeOverride { mode, only, until, reason, by, shared } = &**found;
             let (mode, until) = (mode.as_str(), shown_time(*until));
-            tracing::warn!(rule, mode, until, reason, by, shared, "the rule's mode is overridden");
+            let only = (!only.is_empty()).then(|| only.to_string());
+            tracing::warn!(rule, mode, only, until, reason, by, shared, "the rule's mode is overridden");
         }
         for rule in before.keys().filter(|rule| !applied.contains_key(*rule)) {
             let file_mode =

@@ -256,7 +256,8 @@ impl Explained {
         let aborted = words::aborted_transaction(&self.command, &self.dry_run).map(str::to_owned);
         let reads = words::only_reads(self.command.as_document(), rules);
         let others = words::only_others(self.command.as_document(), rules, (input.app, input.user));
-        needs.chain(unmatched).chain(aborted).chain(reads).chain(others).chain(unknown.or(elsewhere))
+        let overrides = words::overrides(self.command.as_document(), rules);
+        needs.chain(unmatched).chain(aborted).chain(reads).chain(others).chain(overrides).chain(unknown.or(elsewhere))
     }
 
     /// The diff from the command to the one that a dry run sends; `None` if they are the same, nothing is sent, or it is

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use std::time::SystemTime;
 
 use super::logging;
-use super::words::iso;
+use super::words::{self, iso};
 use crate::audit::{self, Example};
-use crate::proxy::{LiveRule, OverriddenMode};
+use crate::proxy::LiveRule;
 use crate::text::one_line;
 
 /// The most applications and examples of a rule in the text.
@@ -56,11 +56,7 @@ fn text(rules: &[&LiveRule]) -> String {
         .unwrap_or_default();
     }
     for (rule, found) in rules.iter().filter_map(|rule| Some((rule, rule.written.mode_override.as_ref()?))) {
-        let (name, mode) = (&rule.label.name, rule.written.mode);
-        let OverriddenMode { file_mode, until, reason, by, .. } = found;
-        let (until, by, reason) = (millisecond_date(*until), one_line(by), one_line(reason));
-        write!(out, "\nrule '{name}' has mode {mode} instead of {file_mode} until {until}, set by {by}: {reason}")
-            .unwrap_or_default();
+        write!(out, "\n{}", words::overridden(&rule.label.name, found)).unwrap_or_default();
     }
     for rule in rules {
         details(rule, &mut out);
@@ -101,12 +97,15 @@ fn in_words(counts: &audit::OutcomeCounts) -> String {
 fn log_lines(live: &LiveRule) {
     let (rule, mode, since) = (&live.label.name, live.written.mode, date(live.since));
     // Only if another mode than the one in the file applies.
-    let override_until = live.written.mode_override.as_ref().map(|found| millisecond_date(found.until));
+    let found = live.written.mode_override.as_ref();
+    let override_until = found.map(|found| millisecond_date(found.until));
+    let override_only = found.filter(|found| !found.only.is_empty()).map(|found| found.only.to_string());
     for (outcome, statements) in &live.counts.outcomes {
         tracing::info!(
             rule,
             mode,
             override_until,
+            override_only,
             outcome,
             statements,
             since,

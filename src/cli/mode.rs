@@ -20,7 +20,7 @@ use super::connection::{ConnectionOptions, exit_code, find_rule};
 use super::output::print;
 use super::{EXIT_USAGE, fail, load_rules, logging, values};
 use crate::admin::{ModeRequest, Settings};
-use crate::rules::{Mode, ModeOverride, RuleSet};
+use crate::rules::{ClientGlobs, ClientNames, Mode, ModeOverride, RuleSet};
 use crate::service::{MongoService, ServerTime, modes};
 
 /// The longest override; for a longer time, the rule file is the right place.
@@ -40,6 +40,13 @@ pub struct Arguments {
     /// How long, such as 2h; then the mode in the rule file applies again. At most 30d.
     #[arg(long = "for", value_name = "TIME", value_parser = values::duration)]
     length: Option<Duration>,
+    /// Only for clients with this application name (appName), a glob such as promo-*; repeatable. The mode in the rule file
+    /// applies to the others.
+    #[arg(long = "app", value_name = "GLOB", conflicts_with_all = ["clear", "list"])]
+    apps: Vec<String>,
+    /// Only for clients that are authenticated as this user, a glob such as admin.ada; repeatable. Beside --app: these too.
+    #[arg(long = "user", value_name = "AUTHDB.USER", conflicts_with_all = ["clear", "list"])]
+    users: Vec<String>,
     /// Why. Shown wherever the rule is shown.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
@@ -75,10 +82,11 @@ pub(super) struct ModeChange {
     pub(super) wanted: Option<WantedMode>,
 }
 
-/// The mode to use, with its duration, reason and author.
+/// The mode to use, with its clients, duration, reason and author.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WantedMode {
     pub(super) mode: Mode,
+    pub(super) only: ClientGlobs,
     pub(super) length: Duration,
     pub(super) reason: String,
     pub(super) by: String,
@@ -95,7 +103,8 @@ pub(super) struct ModeResult {
 
 impl WantedMode {
     pub(super) fn to_override(&self, until: u64, shared: bool) -> ModeOverride {
-        ModeOverride { mode: self.mode, until, reason: self.reason.clone(), by: self.by.clone(), shared }
+        let Self { mode, only, length: _, reason, by } = self.clone();
+        ModeOverride { mode, only, until, reason, by, shared }
     }
 }
 
@@ -103,8 +112,14 @@ impl ModeChange {
     /// # Errors
     /// A message for the user: what is wrong with the request.
     pub(super) fn parse(request: ModeRequest) -> Result<Self, String> {
-        let ModeRequest { rule, mode, length, reason, by } = request;
-        let Some(mode) = mode else { return Ok(Self { rule, wanted: None }) };
+        let ModeRequest { rule, mode, only, length, reason, by } = request;
+        let Some(mode) = mode else {
+            return match only.is_empty() {
+                true => Ok(Self { rule, wanted: None }),
+                false => Err("`only`: an override ends for all its clients".to_owned()),
+            };
+        };
+        let only = ClientGlobs::parse(&only)?;
         let mode = Mode::parse(&mode).ok_or_else(|| format!("`{mode}`: write enforce, shadow or disabled"))?;
         let length = length.ok_or("`for` is missing: how long, for example 2h")?;
         let length = values::duration(&length).map_err(|error| format!("`for`: {error}"))?;
@@ -117,7 +132,7 @@ impl ModeChange {
         if reason.len() > LONGEST_TEXT || by.len() > LONGEST_TEXT {
             return Err(format!("`reason` has at most {LONGEST_TEXT} bytes"));
         }
-        Ok(Self { rule, wanted: Some(WantedMode { mode, length, reason, by }) })
+        Ok(Self { rule, wanted: Some(WantedMode { mode, only, length, reason, by }) })
     }
 
     /// Stores the override in MongoDB.
@@ -129,7 +144,7 @@ impl ModeChange {
         rule: &str,
         service: &MongoService,
     ) -> Result<(ModeOverride, ServerTime), String> {
-        modes::set(service, rule, (wanted.mode, wanted.length), (&wanted.reason, &wanted.by)).await
+        modes::set(service, rule, &wanted.to_override(u64::MAX, true), wanted.length).await
     }
 }
 
@@ -166,7 +181,8 @@ impl Arguments {
         let rule = self.rule.clone()?;
         let word = self.mode.and_then(|mode| mode.to_possible_value()).map(|word| word.get_name().to_owned());
         let length = self.length.map(|length| format!("{}ms", length.as_millis()));
-        Some(ModeRequest { rule, mode: word, length, reason: self.reason.clone(), by: Some(user_and_host()) })
+        let only = ClientNames { apps: self.apps.clone(), users: self.users.clone() };
+        Some(ModeRequest { rule, mode: word, only, length, reason: self.reason.clone(), by: Some(user_and_host()) })
     }
 
     /// The admin address to ask; `None`: the overrides are in MongoDB.
@@ -212,6 +228,7 @@ fn ask_process(admin: &Settings, request: Option<ModeRequest>) -> Result<String,
             Ok(table(rows.map(|row| Row {
                 rule: text(row, "rule"),
                 mode: text(row, "mode"),
+                only: serde_json::from_value(row["only"].clone()).unwrap_or_default(),
                 file_mode: text(row, "file_mode"),
                 until: row["until"].as_u64().unwrap_or_default(),
                 by: text(row, "by"),
@@ -248,6 +265,7 @@ async fn list(service: &MongoService, rules: &RuleSet) -> Result<String, String>
     let found = modes::load_overrides(service).await?.overrides;
     Ok(table(found.into_iter().map(|(rule, found)| Row {
         mode: found.mode.as_str().to_owned(),
+        only: found.only.names(),
         file_mode: file_mode(rules, &rule).to_owned(),
         until: found.until,
         by: found.by.clone(),
@@ -275,18 +293,21 @@ async fn change(service: &MongoService, rules: &RuleSet, request: ModeRequest) -
 
 /// What was done; `until` is that of the override, and whether all processes have it.
 fn confirmation(request: &ModeRequest, until: Option<(u64, bool)>, note: Option<&str>) -> String {
-    let (rule, mode) = (&request.rule, request.mode.as_deref().unwrap_or_default());
+    let (rule, only, mode) = (&request.rule, &request.only, request.mode.as_deref().unwrap_or_default());
+    let clients = only.after(" for ");
     match until {
         None => format!("{rule}: the override ended; the mode in the rule file applies\n"),
         Some((until, true)) => {
             let until = shown_time(until);
-            // `ANNOUNCED`, for some patterns.
-            let seconds = if mode == "enforce" { 5 } else { 2 };
-            format!("{rule}: {mode} until {until}; every docward of the deployment follows within {seconds} s\n")
+            // `ANNOUNCED`, for some patterns: also if a rule is enforced again for the clients of an earlier override.
+            let seconds = if mode == "enforce" || !only.is_empty() { 5 } else { 2 };
+            format!(
+                "{rule}: {mode}{clients} until {until}; every docward of the deployment follows within {seconds} s\n"
+            )
         }
         Some((until, false)) => {
             let (until, note) = (shown_time(until), note.unwrap_or_default());
-            format!("{rule}: {mode} until {until}, only in this process and until it restarts: {note}\n")
+            format!("{rule}: {mode}{clients} until {until}, only in this process and until it restarts: {note}\n")
         }
     }
 }
@@ -294,6 +315,7 @@ fn confirmation(request: &ModeRequest, until: Option<(u64, bool)>, note: Option<
 struct Row {
     rule: String,
     mode: String,
+    only: ClientNames,
     file_mode: String,
     until: u64,
     by: String,
@@ -309,10 +331,11 @@ fn table(rows: impl Iterator<Item = Row>) -> String {
     }
     let width = rows.iter().map(|row| row.rule.len()).max().unwrap_or_default().max(4);
     let mut out = format!("{:width$}  {:8}  {:8}  {:24}  by, reason\n", "rule", "mode", "file", "until");
-    for Row { rule, mode, file_mode, until, by, reason, shared } in rows {
-        let only = if shared { "" } else { " (only in this process)" };
+    for Row { rule, mode, only, file_mode, until, by, reason, shared } in rows {
+        let only = only.after("; only for ");
+        let process = if shared { "" } else { " (only in this process)" };
         let until = shown_time(until);
-        let _ = writeln!(out, "{rule:width$}  {mode:8}  {file_mode:8}  {until:24}  {by}: {reason}{only}");
+        let _ = writeln!(out, "{rule:width$}  {mode:8}  {file_mode:8}  {until:24}  {by}: {reason}{only}{process}");
     }
     out
 }

@@ -9,9 +9,11 @@ use crate::engine::lookup::Maximum;
 use crate::engine::step::PermitRequest;
 use crate::engine::{AssumedLookup, ClientState, DryRun, DryRunOutcome, OutcomeKind, RuleOutcome};
 use crate::patterns::throttle::ThrottleLimits;
-use crate::rules::RuleSet;
+use crate::proxy::OverriddenMode;
 use crate::rules::reads::reads_rule;
+use crate::rules::{NamespaceRules, Rule, RuleSet};
 use crate::shell::{ShellError, render, render_lines, to_iso};
+use crate::text::one_line;
 
 /// The connection state of a client with this application name and user; `user` is "authDb.name".
 pub(super) fn client_state(app: Option<&str>, user: Option<&str>) -> ClientState {
@@ -213,6 +215,21 @@ pub(super) fn only_others(
             .join(" and "),
     };
     (!names.is_empty()).then(|| format!("not applied to {client} (`only`): {}", names.join(", ")))
+}
+
+/// The overrides of the modes of the rules for the collection of a command.
+pub(super) fn overrides(command: Document<'_>, rules: &RuleSet) -> Vec<String> {
+    let found = target(command).and_then(|(database, collection)| rules.rules_for(database, collection));
+    let shown = |rule: &Rule| Some(overridden(&rule.name.value, &OverriddenMode::of_rule(rule)?));
+    found.iter().flat_map(NamespaceRules::iter).filter_map(shown).collect()
+}
+
+/// That a rule has another mode than in its file: for which clients, until when and why.
+pub(super) fn overridden(rule: &str, found: &OverriddenMode) -> String {
+    let OverriddenMode { mode, only, file_mode, until, reason, by, .. } = found;
+    let (until, by, reason) = (iso(i64::try_from(*until).unwrap_or(i64::MAX)), one_line(by), one_line(reason));
+    let only = only.after(" for ");
+    format!("rule '{rule}' has mode {mode}{only} instead of {file_mode} until {until}, set by {by}: {reason}")
 }
 
 /// What a rejection does to the transaction of the client.

@@ -73,16 +73,17 @@ pub(super) fn asks_for_users(applicable_rules: &ApplicableRules<'_>, client_stat
     client_state.users.is_none() && applicable_rules.iter().any(|(rule, _)| rule.names_users())
 }
 
-/// Returns how a rule applies to a client; `None`: its `only` does not name the client.
+/// Returns how a rule applies to a client; `None`: it does not.
 pub(super) fn enforcement(rule: &Rule, client_state: &ClientState) -> Option<Enforcement> {
     let (app, users) = (client_state.app_name(), client_state.users.as_deref());
     if !rule.applies_to(app, users) {
         return None;
     }
-    Some(match rule.mode {
+    Some(match rule.mode_for(app, users) {
+        Mode::Disabled => return None,
         Mode::Shadow => Enforcement::Shadow,
-        _ if rule.except.covers(app, users.unwrap_or_default()) => Enforcement::Except,
-        _ => Enforcement::Enforce,
+        Mode::Enforce if rule.except.covers(app, users.unwrap_or_default()) => Enforcement::Except,
+        Mode::Enforce => Enforcement::Enforce,
     })
 }
 

@@ -1,15 +1,15 @@
 //! The modes of rules.
 
-/// Whether a rule is enforced.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+/// Whether a rule is enforced, in the order of what it does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode {
+    /// It is checked at load time and otherwise ignored.
+    Disabled,
+    /// It only counts and logs its decisions.
+    Shadow,
     /// It rewrites and rejects.
     #[default]
     Enforce,
-    /// It only counts and logs its decisions.
-    Shadow,
-    /// It is checked at load time and otherwise ignored.
-    Disabled,
 }
 
 impl Mode {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::engine::{
     self, ClientState, Input, ListenerKind, Now, OutcomeKind, QueryAdmission, RuleOutcome, Step, Triage,
 };
-use crate::rules::{Mode, ModeOverride, Rule, RuleSet, reads};
+use crate::rules::{ClientNames, ModeOverride, Rule, RuleSet, reads};
 
 /// Evaluates a client's messages.
 pub trait Interceptor: Send + Sync + 'static {
@@ -59,7 +59,7 @@ pub struct WrittenRule {
     /// The outcomes other than "reject" and "rewrite" that it can have if it is enforced.
     #[serde(skip)]
     pub other_outcomes: Vec<&'static str>,
-    /// "enforce", "shadow", "disabled": the mode that applies.
+    /// "enforce", "shadow", "disabled": the mode that applies, see [`Rule::mode`].
     pub mode: &'static str,
     /// The mode in the rule file, if another one applies.
     #[serde(rename = "override")]
@@ -76,6 +76,9 @@ pub struct WrittenRule {
 /// Another mode than the one in the rule file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct OverriddenMode {
+    pub mode: &'static str,
+    /// The clients that have it; empty: all.
+    pub only: ClientNames,
     /// The mode in the rule file.
     pub file_mode: &'static str,
     /// Milliseconds since 1970 UTC.
@@ -149,7 +152,7 @@ fn written(rules: &RuleSet, rule: &Rule) -> WrittenRule {
             .map(|cause| OutcomeKind::from_no_effect(*cause).as_str())
             .collect(),
         mode: rule.mode.as_str(),
-        mode_override: rule.mode_override.as_deref().map(|found| overridden(rule.file_mode, found)),
+        mode_override: OverriddenMode::of_rule(rule),
         namespaces: rule.namespaces.iter().map(|namespace| namespace.value.to_string()).collect(),
         why: rule.why.clone(),
         file: rule.location.file.to_string(),
@@ -158,9 +161,14 @@ fn written(rules: &RuleSet, rule: &Rule) -> WrittenRule {
     }
 }
 
-fn overridden(file_mode: Mode, found: &ModeOverride) -> OverriddenMode {
-    let ModeOverride { mode: _, until, reason, by, shared } = found.clone();
-    OverriddenMode { file_mode: file_mode.as_str(), until, reason, by, shared }
+impl OverriddenMode {
+    /// The override of a rule, if there is one.
+    #[must_use]
+    pub fn of_rule(rule: &Rule) -> Option<Self> {
+        let ModeOverride { mode, only, until, reason, by, shared } = rule.mode_override.as_deref()?.clone();
+        let (mode, file_mode) = (mode.as_str(), rule.file_mode.as_str());
+        Some(Self { mode, only: only.names(), file_mode, until, reason, by, shared })
+    }
 }
 
 impl Steps for engine::Plan<'_> {

@@ -1,9 +1,150 @@
-//! Reads the clients that rules and rule tests name: applications, and users with their authentication database.
+//! The clients that rules, rule tests and overrides name: applications, and users with their authentication database.
 
-use super::rule::{AppGlob, UserGlob};
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
 use crate::config::keys::{DescribeSchema, NamedSchema, ReadText, TextSchema, ValueSchema};
 use crate::config::names::{NameKind, doubt};
-use crate::config::{Code, Diagnostic, Glob, Located, ReadContext};
+use crate::config::{Code, Diagnostic, FileId, Glob, Located, ReadContext, Span};
+
+/// Clients: any of these applications, any of these users.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientGlobs {
+    /// Application names, as drivers send them in the handshake (`appName`).
+    pub apps: Vec<AppGlob>,
+    /// Authenticated users.
+    pub users: Vec<UserGlob>,
+}
+
+impl ClientGlobs {
+    /// Whether a connection with this application name and these users (`(authDb, user)`) is one of them.
+    #[must_use]
+    pub fn covers(&self, app: Option<&str>, users: &[(String, String)]) -> bool {
+        app.is_some_and(|app| self.apps.iter().any(|glob| glob.matches(app)))
+            || users.iter().any(|(database, user)| self.users.iter().any(|glob| glob.matches(database, user)))
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.apps.is_empty() && self.users.is_empty()
+    }
+
+    /// The globs as text.
+    #[must_use]
+    pub fn names(&self) -> ClientNames {
+        ClientNames {
+            apps: self.apps.iter().map(ToString::to_string).collect(),
+            users: self.users.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+impl fmt::Display for ClientGlobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.names().fmt(f)
+    }
+}
+
+/// [`ClientGlobs`] as text, as `except` and `only` have them in a rule file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClientNames {
+    /// Globs of application names.
+    pub apps: Vec<String>,
+    /// Globs of users, each `authDb.user`.
+    pub users: Vec<String>,
+}
+
+impl ClientNames {
+    /// The clients as text after `words`; an empty text if there are none.
+    #[must_use]
+    pub fn after(&self, words: &str) -> String {
+        if self.is_empty() { String::new() } else { format!("{words}{self}") }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.apps.is_empty() && self.users.is_empty()
+    }
+}
+
+impl fmt::Display for ClientNames {
+    /// `apps promo-*, web; users admin.root`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lists = [("apps", &self.apps), ("users", &self.users)].into_iter().filter(|(_, names)| !names.is_empty());
+        f.write_str(&lists.map(|(who, names)| format!("{who} {}", names.join(", "))).collect::<Vec<_>>().join("; "))
+    }
+}
+
+/// A pattern for application names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppGlob(pub Glob);
+
+impl AppGlob {
+    /// Whether it matches the whole name.
+    #[must_use]
+    pub fn matches(&self, app: &str) -> bool {
+        self.0.matches(app.as_bytes())
+    }
+}
+
+impl fmt::Display for AppGlob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A pattern for users, `authDb.user`. The first dot separates; a user name may contain dots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserGlob {
+    /// Matches the authentication database.
+    pub database: Glob,
+    /// Matches the user name.
+    pub user: Glob,
+}
+
+impl UserGlob {
+    /// Whether it matches both.
+    #[must_use]
+    pub fn matches(&self, database: &str, user: &str) -> bool {
+        self.database.matches(database.as_bytes()) && self.user.matches(user.as_bytes())
+    }
+}
+
+impl fmt::Display for UserGlob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.database, self.user)
+    }
+}
+
+impl ClientGlobs {
+    /// Reads globs that do not come from a rule file, as `only` of a rule reads them.
+    ///
+    /// # Errors
+    /// What is wrong with one of them, for the user.
+    pub fn parse(names: &ClientNames) -> Result<Self, String> {
+        Ok(Self { apps: read_all(AppName, &names.apps)?, users: read_all(UserName, &names.users)? })
+    }
+}
+
+fn read_all<R: ReadText>(reader: R, texts: &[String]) -> Result<Vec<R::Value>, String> {
+    let read = |text: &String| {
+        let mut found = Vec::new();
+        let located = Located { value: text.clone(), span: Span::new(FileId(0), 0, 0) };
+        let read = reader.read_text(&mut ReadContext::new(&mut found), "", located);
+        read.ok_or_else(|| {
+            let mistakes = found.into_iter().map(|Diagnostic { message, help, .. }| match help {
+                Some(help) => format!("{message}; {help}"),
+                None => message,
+            });
+            mistakes.collect::<Vec<_>>().join("; ")
+        })
+    };
+    texts.iter().map(read).collect()
+}
 
 /// The longest application name, in bytes; the server rejects longer ones.
 /// <https://github.com/mongodb/specifications/blob/master/source/mongodb-handshake/handshake.md>

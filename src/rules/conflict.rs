@@ -55,6 +55,7 @@ impl Budget {
 pub(super) fn check(rules: &[Rule], budget: &Budget, found: &mut Vec<Diagnostic>) {
     let active: Vec<_> = rules.iter().filter(|rule| rule.mode != Mode::Disabled).collect();
     check_applicable(&active, budget, found);
+    check_narrowed(&active, budget, found);
     check_exclusive_fields(&active, budget, found);
     let views: Vec<_> = active.iter().map(|rule| rule.view()).collect();
     found.extend(AnyPattern::contradictions(&views));
@@ -106,6 +107,45 @@ fn check_applicable(rules: &[&Rule], budget: &Budget, found: &mut Vec<Diagnostic
             found.push(contradiction(first, second));
         }
     }
+}
+
+/// Reports rules whose mode an override cannot change for some clients only.
+fn check_narrowed(rules: &[&Rule], budget: &Budget, found: &mut Vec<Diagnostic>) {
+    const HELP: &str = "override its mode for all clients";
+    for rule in rules.iter().filter(|rule| rule.narrowed().is_some()) {
+        let name = &rule.name.value;
+        if rule.properties.only_names {
+            let message = format!("`{name}` applies to no client, so its mode is the same for all");
+            found.push(Diagnostic::error(Code::Contradiction, rule.name.span, message).help(HELP));
+        }
+        // With less than the mode in its file, the rule applies to a namespace as before.
+        let replaces = rule.properties.exclusive && rule.mode != rule.file_mode;
+        for (own, other) in rules.iter().filter(|_| replaces).filter_map(|other| replaced(rule, other, budget)) {
+            let message = format!("the mode of `{name}` cannot be overridden for some clients only");
+            let mistake = Diagnostic::error(Code::Contradiction, own.span, message)
+                .note(format!("for the others, `{name}` would take the place of a less specific rule"))
+                .label(other.span, "the less specific rule");
+            found.push(mistake.help(HELP));
+        }
+    }
+}
+
+/// The namespaces for which `rule` applies instead of `other`, if there are any.
+fn replaced<'r>(
+    rule: &'r Rule,
+    other: &'r Rule,
+    budget: &Budget,
+) -> Option<(&'r Located<NamespaceGlob>, &'r Located<NamespaceGlob>)> {
+    let is_closer = |(own, broad): &(&Located<NamespaceGlob>, &Located<NamespaceGlob>)| {
+        budget.spend()
+            && own.value.intersects(&broad.value)
+            && own.value.compare_specificity(&broad.value) == Some(Ordering::Greater)
+    };
+    let is_same = other.pattern.name() == rule.pattern.name()
+        && (other.mode == Mode::Shadow) == (rule.mode == Mode::Shadow)
+        && other.id != rule.id;
+    let pairs = rule.namespaces.iter().flat_map(|own| other.namespaces.iter().map(move |broad| (own, broad)));
+    pairs.filter(|_| is_same).find(is_closer)
 }
 
 /// The text that every matched namespace starts with.

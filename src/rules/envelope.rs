@@ -7,8 +7,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::clients::{AppName, UserName};
-use super::rule::{ClientGlobs, Mode, Rule, RuleId, Unsupported};
+use super::clients::{AppName, ClientGlobs, UserName};
+use super::rule::{Mode, Rule, RuleId, Unsupported};
 use super::rule_test;
 use crate::config::keys::{
     Constraint, DeclaredScalar, DescribeSchema, Keys, Keywords, Mapping, NamedSchema, ReadText, ReadValue, Setting,

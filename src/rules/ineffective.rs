@@ -6,8 +6,9 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
+use super::clients::{ClientGlobs, UserGlob};
 use super::conflict::{Budget, SeenNamespaces};
-use super::rule::{ClientGlobs, Mode, Rule, Unsupported, UserGlob};
+use super::rule::{Mode, Rule, Unsupported};
 use crate::config::{Code, Diagnostic, Located, NamespaceGlob};
 use crate::patterns::WeakerSetting;
 

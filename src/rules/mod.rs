@@ -28,12 +28,13 @@ mod test_file;
 #[cfg(test)]
 mod tests;
 
+pub use clients::{AppGlob, ClientGlobs, ClientNames, UserGlob};
 pub use doubt::{Doubt, ProcedureScope};
 pub use envelope::{RULE, RULE_FILE};
 pub use files::{is_test_file, misnamed_rule_files, skipped_rule_files};
 pub use hash::RuleSetHash;
 pub use mode_override::{ModeOverride, ModeOverrides};
-pub use rule::{AppGlob, ClientGlobs, Expectation, Mode, Rule, RuleId, RuleTest, Unsupported, UserGlob};
+pub use rule::{Expectation, Mode, Rule, RuleId, RuleTest, Unsupported};
 pub use rule_test::TEST;
 pub use set::{NamespaceRules, RuleSet};
 pub use test_file::{TEST_FILE, TestFile, TestFiles};

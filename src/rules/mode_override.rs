@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::clients::ClientGlobs;
 use crate::patterns::Mode;
 
 /// Overrides by rule name.
@@ -13,6 +14,8 @@ pub type ModeOverrides = BTreeMap<String, Arc<ModeOverride>>;
 pub struct ModeOverride {
     /// The mode that applies instead of the one in the rule file.
     pub mode: Mode,
+    /// The clients for which it applies; empty: all. For the others the mode in the rule file applies.
+    pub only: ClientGlobs,
     /// When the mode in the rule file applies again, in milliseconds since 1970 UTC.
     pub until: u64,
     /// Why the operator set it.

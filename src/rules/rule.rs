@@ -2,11 +2,11 @@
 //!
 //! Types only. `envelope.rs` reads rules from a file, `set.rs` stores them.
 
-use std::fmt;
 use std::sync::Arc;
 
+use super::clients::ClientGlobs;
 use super::mode_override::ModeOverride;
-use crate::config::{Glob, Located, Location, NamespaceGlob, Span};
+use crate::config::{Located, Location, NamespaceGlob, Span};
 pub use crate::patterns::Mode;
 use crate::patterns::{AnyPattern, Properties, RuleView};
 
@@ -33,7 +33,8 @@ pub struct Rule {
     pub why: Option<String>,
     /// At least one.
     pub namespaces: Vec<Located<NamespaceGlob>>,
-    /// The mode that applies: that of an override, or [`Self::file_mode`].
+    /// The mode that applies: that of an override, or [`Self::file_mode`]. If it depends on the client
+    /// ([`Self::narrowed`]), the mode in which the rule does most.
     pub mode: Mode,
     /// The mode in the rule file.
     pub file_mode: Mode,
@@ -75,10 +76,28 @@ impl Rule {
         self.only.is_empty() || is_open || self.only.covers(app, users.unwrap_or_default())
     }
 
+    /// Its override, if this is for some clients only.
+    #[must_use]
+    pub fn narrowed(&self) -> Option<&ModeOverride> {
+        self.mode_override.as_deref().filter(|found| !found.only.is_empty())
+    }
+
+    /// The mode that applies to a client; `None` for users that are unknown, which may be [`Self::mode`].
+    #[must_use]
+    pub fn mode_for(&self, app: Option<&str>, users: Option<&[(String, String)]>) -> Mode {
+        match self.narrowed() {
+            None => self.mode,
+            Some(found) if found.only.covers(app, users.unwrap_or_default()) => found.mode,
+            Some(found) if users.is_none() && !found.only.users.is_empty() => self.mode,
+            Some(_) => self.file_mode,
+        }
+    }
+
     /// Whether it depends on the users of a client.
     #[must_use]
     pub fn names_users(&self) -> bool {
-        !(self.except.users.is_empty() && self.only.users.is_empty())
+        let overridden = self.narrowed().map(|found| &found.only);
+        [&self.except, &self.only].into_iter().chain(overridden).any(|clients| !clients.users.is_empty())
     }
 
     /// Whether commands on its namespaces need a permit, unless it is disabled.
@@ -103,71 +122,6 @@ pub enum Unsupported {
     Reject,
     /// It is forwarded.
     Allow,
-}
-
-/// Clients: any of these applications, any of these users.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClientGlobs {
-    /// Application names, as drivers send them in the handshake (`appName`).
-    pub apps: Vec<AppGlob>,
-    /// Authenticated users.
-    pub users: Vec<UserGlob>,
-}
-
-impl ClientGlobs {
-    /// Whether a connection with this application name and these users (`(authDb, user)`) is one of them.
-    #[must_use]
-    pub fn covers(&self, app: Option<&str>, users: &[(String, String)]) -> bool {
-        app.is_some_and(|app| self.apps.iter().any(|glob| glob.matches(app)))
-            || users.iter().any(|(database, user)| self.users.iter().any(|glob| glob.matches(database, user)))
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.apps.is_empty() && self.users.is_empty()
-    }
-}
-
-/// A pattern for application names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AppGlob(pub Glob);
-
-impl AppGlob {
-    /// Whether it matches the whole name.
-    #[must_use]
-    pub fn matches(&self, app: &str) -> bool {
-        self.0.matches(app.as_bytes())
-    }
-}
-
-impl fmt::Display for AppGlob {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// A pattern for users, `authDb.user`. The first dot separates; a user name may contain dots.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UserGlob {
-    /// Matches the authentication database.
-    pub database: Glob,
-    /// Matches the user name.
-    pub user: Glob,
-}
-
-impl UserGlob {
-    /// Whether it matches both.
-    #[must_use]
-    pub fn matches(&self, database: &str, user: &str) -> bool {
-        self.database.matches(database.as_bytes()) && self.user.matches(user.as_bytes())
-    }
-}
-
-impl fmt::Display for UserGlob {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.database, self.user)
-    }
 }
 
 /// One entry of `tests` in a rule or a test file. Its commands are syntactically valid.

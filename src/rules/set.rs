@@ -4,9 +4,10 @@
 //! It knows files only as text; `files.rs` reads them.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
+use super::clients::ClientGlobs;
 use super::conflict::{self, Budget};
 use super::doubt::{Doubt, ProcedureScope};
 use super::envelope;
@@ -81,11 +82,12 @@ impl RuleSet {
     /// The rules contradict each other in these modes.
     pub fn with_shadow_enforced(&self) -> Result<Self, Report> {
         let enforced = |rule: &Rule| {
-            let (reason, by) = (String::new(), String::new());
-            let enforced = ModeOverride { mode: Mode::Enforce, until: u64::MAX, reason, by, shared: false };
+            let (only, reason, by) = (ClientGlobs::default(), String::new(), String::new());
+            let enforced = ModeOverride { mode: Mode::Enforce, only, until: u64::MAX, reason, by, shared: false };
             (rule.name.value.to_string(), Arc::new(enforced))
         };
-        let shadow = self.rules.iter().filter(|rule| rule.mode == Mode::Shadow);
+        let is_shadow = |rule: &&Rule| rule.mode == Mode::Shadow || rule.narrowed().is_some();
+        let shadow = self.rules.iter().filter(is_shadow);
         self.with_overrides(&shadow.map(enforced).collect())
     }
 
@@ -104,7 +106,8 @@ impl RuleSet {
         let envelope::RuleFileContent { mut rules, names } = envelope::read_rules(&sources, &mut found);
         for rule in &mut rules {
             if let Some(found) = overrides.get(&*rule.name.value) {
-                (rule.mode, rule.mode_override) = (found.mode, Some(found.clone()));
+                let others = if found.only.is_empty() { found.mode } else { rule.file_mode };
+                (rule.mode, rule.mode_override) = (found.mode.max(others), Some(found.clone()));
             }
         }
         conflict::check_names(&names, &mut found);
@@ -206,12 +209,20 @@ impl RuleSet {
         self.rules.iter().flat_map(|rule| ProcedureScope::of_rule(rule, all_updates)).collect()
     }
 
-    /// The fingerprints of the enforced rules that carry statements out in docward's own transactions.
+    /// Whether these rules carry statements of some client out in docward's own transactions, and those `before` do not.
     #[must_use]
-    pub fn enforced_procedures(&self) -> BTreeSet<u64> {
+    pub fn adds_procedures(&self, before: &Self) -> bool {
+        let known: HashSet<_> = before.enforced_procedures().collect();
+        let is_known = |found: &(u64, String)| known.contains(found) || known.contains(&(found.0, String::new()));
+        self.enforced_procedures().any(|found| !is_known(&found))
+    }
+
+    /// The fingerprints of the enforced rules that carry statements out in docward's own transactions, each with the clients
+    /// whose; an empty text: of all.
+    fn enforced_procedures(&self) -> impl Iterator<Item = (u64, String)> {
         let enforced = self.rules.iter().filter(|rule| rule.mode == Mode::Enforce);
         let with_procedures = enforced.filter(|rule| rule.properties.procedures != Procedures::None);
-        with_procedures.map(|rule| self.rule_fingerprint(rule)).collect()
+        with_procedures.map(|rule| (self.rule_fingerprint(rule), narrowing(rule)))
     }
 
     /// Identifies what the rules do in this version of docward: their texts and their modes.
@@ -221,6 +232,7 @@ impl RuleSet {
         hash.add(env!("CARGO_PKG_VERSION").as_bytes());
         for rule in active(&self.rules) {
             hash.add(rule.mode.as_str().as_bytes());
+            hash.add(narrowing(rule).as_bytes());
             hash.add(&self.rule_fingerprint(rule).to_le_bytes());
         }
         hash.hash()
@@ -324,7 +336,7 @@ impl RuleSet {
     pub fn version(&self) -> u64 {
         let mut hash = Fnv::from_hash(self.hash.0);
         for (rule, found) in self.rules.iter().filter_map(|rule| Some((rule, rule.mode_override.as_ref()?))) {
-            for text in [&rule.name.value, found.mode.as_str(), &found.reason, &found.by] {
+            for text in [&rule.name.value, found.mode.as_str(), &found.only.to_string(), &found.reason, &found.by] {
                 hash.add(text.as_bytes());
                 hash.add(&[0, u8::from(found.shared)]);
             }
@@ -360,6 +372,12 @@ fn indexed_rules(rules: &[Rule]) -> Vec<IndexedRule> {
         exclusive: rule.properties.exclusive.then(|| exclusive_slot(rule)),
     };
     rules.iter().map(indexed).collect()
+}
+
+/// What an override for some clients changes, as text; empty if the rule has no such override.
+fn narrowing(rule: &Rule) -> String {
+    let text = |found: &ModeOverride| format!("{} for {}", found.mode.as_str(), found.only);
+    rule.narrowed().map(text).unwrap_or_default()
 }
 
 /// The rules that are not disabled.

@@ -7,9 +7,11 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::set::RuleSet;
+use super::{ClientGlobs, ClientNames, Mode, ModeOverride};
 use crate::config::{self, Code, DiagnosticLocation, FileId, Node, NodeValue, Report, SourceFile, SourceFiles};
 use support::cpu_time::CpuTimer;
 
@@ -199,5 +201,64 @@ fn a_mistake_before_many_line_breaks_is_rendered() {
     for text in ["version: 1\nrules:\n  - nam: 'db.\r\r\r\r", "version: 1\r\nrules: [\r\n\r\n", "\r\r\r'", "\n\n["] {
         let rendered = load(&[text]).unwrap_err().render(false);
         assert!(rendered.contains("error[R0001]"), "{rendered}");
+    }
+}
+
+/// The rules with the mode of each of `overrides` for the applications with these names; none: for all.
+fn overridden(rules: &RuleSet, overrides: &[(&str, Mode, &[&str])]) -> Result<RuleSet, Report> {
+    let found = overrides.iter().map(|(rule, mode, apps)| {
+        let apps = apps.iter().map(|app| (*app).to_owned()).collect();
+        let only = ClientGlobs::parse(&ClientNames { apps, users: Vec::new() }).unwrap();
+        let (reason, by) = (String::new(), String::new());
+        let found = ModeOverride { mode: *mode, only, until: u64::MAX, reason, by, shared: true };
+        ((*rule).to_owned(), Arc::new(found))
+    });
+    rules.with_overrides(&found.collect())
+}
+
+#[test]
+fn an_override_for_some_clients_is_a_change_of_rules() {
+    let rules = load(&["version: 1\nrules:\n- { name: nodes, namespace: shop.nodes, tree: {} }\n"]).unwrap();
+    let with = |mode, apps: &[&str]| overridden(&rules, &[("nodes", mode, apps)]).unwrap();
+    let (web, shop) = (with(Mode::Shadow, &["web"]), with(Mode::Shadow, &["shop"]));
+    let (off, shadow) = (with(Mode::Disabled, &["web"]), with(Mode::Shadow, &[]));
+    let all = [&rules, &web, &shop, &off, &shadow];
+    let behaviours: HashSet<u64> = all.iter().map(|rules| rules.behaviour()).collect();
+    assert_eq!(behaviours.len(), all.len(), "docwards that have different ones doubt each other");
+    assert!(all.iter().all(|rules| rules.procedure_scopes() == shadow.procedure_scopes()));
+    // Others must learn of it before the rule is enforced for more clients, not before it is for fewer.
+    let adds = |next: &RuleSet, before: &RuleSet| next.adds_procedures(before);
+    assert!(adds(&rules, &web) && adds(&shop, &web) && adds(&web, &shadow) && adds(&rules, &RuleSet::default()));
+    assert!(!adds(&web, &rules) && !adds(&web, &web) && !adds(&shadow, &web));
+}
+
+#[test]
+fn an_override_for_some_clients_does_not_take_a_rule_from_the_others() {
+    let rules = load(&[r#"version: 1
+rules:
+- { name: broad, namespace: "shop.*", replacement: {} }
+- { name: orders, namespace: shop.orders, mode: shadow, replacement: { policy: merge } }
+- { name: books, namespace: shop.books, mode: disabled, replacement: { policy: merge } }
+- { name: items, namespace: shop.items, replacement: { policy: merge } }
+- { name: other, namespace: other.items, mode: shadow, replacement: { policy: merge } }
+- { name: stock, namespace: shop.orders, mode: shadow, bounds: { field: n, min: 0 } }
+- { name: read, namespace: shop.orders, reads: {} }
+"#])
+    .unwrap();
+    let web: &[&str] = &["web"];
+    for (rule, mode, words) in [
+        ("orders", Mode::Enforce, Some("`orders` would take the place of a less specific rule")),
+        ("books", Mode::Enforce, Some("`books` would take the place of a less specific rule")),
+        ("books", Mode::Shadow, None),
+        ("items", Mode::Shadow, None),
+        ("broad", Mode::Shadow, None),
+        ("other", Mode::Enforce, None),
+        ("stock", Mode::Enforce, None),
+        ("read", Mode::Shadow, Some("`read` applies to no client")),
+    ] {
+        let report = overridden(&rules, &[(rule, mode, web)]).err().map(|report| report.to_string());
+        let is_expected = report.as_ref().map(|report| words.is_some_and(|words| report.contains(words)));
+        assert_eq!(is_expected, words.map(|_| true), "{rule} {mode:?}: {report:?}");
+        assert!(overridden(&rules, &[(rule, mode, &[])]).is_ok(), "{rule} for all");
     }
 }

@@ -1,7 +1,8 @@
 //! Overrides of rule modes in `docward.modes`, which all docward processes of a deployment follow; the rules that each
 //! process uses, so that the others know of a difference; and drains.
 //!
-//! `{_id: RULE, mode, until, set_at, reason, by}`, `{_id: {rules: BEHAVIOUR}, until, procedures: [SCOPE]}` and
+//! `{_id: RULE, mode, until, set_at, reason, by}` (`mode` of an override for some clients is `{mode, only}`: versions of
+//! docward that do not know this cannot read the document, and so do not use the mode for all clients), `{_id: {rules: BEHAVIOUR}, until, procedures: [SCOPE]}` and
 //! `{_id: {drain: ID}, until, at, addresses: [ADDRESS]}`. Time is the server's (`$$NOW`), so that the clocks of the
 //! processes do not matter.
 
@@ -15,12 +16,13 @@ use futures_util::TryStreamExt as _;
 use mongodb::Collection;
 use mongodb::error::Error;
 use mongodb::options::{ReturnDocument, WriteConcern};
+use serde::Deserialize;
 
 use super::client::ServiceClient;
 use super::pipeline::checked;
 use super::{MongoService, ServerTime};
 use crate::command::own::DATABASE;
-use crate::rules::{Mode, ModeOverride, ModeOverrides, ProcedureScope, RuleSet};
+use crate::rules::{ClientGlobs, ClientNames, Mode, ModeOverride, ModeOverrides, ProcedureScope, RuleSet};
 
 const COLLECTION: &str = "modes";
 /// In the `_id` of the documents about rule sets.
@@ -146,20 +148,21 @@ async fn remove_expired(modes: &Collection<Document>) -> Result<(), Error> {
     modes.delete_many(doc! {"$expr": expired}).await.map(drop)
 }
 
-/// Overrides the mode of `rule` for `length`; returns the override as stored, and the server's clock. Removes documents
-/// that expired long ago.
+/// Stores an override of the mode of `rule` that ends after `length`; returns it as stored, and the server's clock. Removes
+/// documents that expired long ago.
 ///
 /// # Errors
 /// The server or network error as text.
 pub async fn set(
     service: &MongoService,
     rule: &str,
-    (mode, length): (Mode, Duration),
-    (reason, by): (&str, &str),
+    wanted: &ModeOverride,
+    length: Duration,
 ) -> Result<(ModeOverride, ServerTime), String> {
     let (server, modes) = modes(service)?;
+    let ModeOverride { mode, only, reason, by, .. } = wanted;
     let fields = doc! {
-        "mode": mode.as_str(),
+        "mode": {"$literal": stored_mode(*mode, only)},
         "until": after(length),
         "set_at": "$$NOW",
         "reason": {"$literal": reason},
@@ -205,10 +208,40 @@ fn milliseconds(time: &DateTime) -> Option<u64> {
     u64::try_from(time.timestamp_millis()).ok()
 }
 
+/// The mode in an override for some clients.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NarrowedMode {
+    mode: String,
+    only: ClientNames,
+}
+
+fn stored_mode(mode: Mode, only: &ClientGlobs) -> Bson {
+    let ClientNames { apps, users } = only.names();
+    match only.is_empty() {
+        true => mode.as_str().into(),
+        false => doc! {"mode": mode.as_str(), "only": {"apps": apps, "users": users}}.into(),
+    }
+}
+
+/// Reads what [`stored_mode`] returns; `None`: a later version has narrowed the mode in another way.
+fn parse_mode(stored: &Bson) -> Option<(Mode, ClientGlobs)> {
+    match stored {
+        Bson::String(mode) => Some((Mode::parse(mode)?, ClientGlobs::default())),
+        narrowed => {
+            let NarrowedMode { mode, only } = bson::deserialize_from_bson(narrowed.clone()).ok()?;
+            let only = ClientGlobs::parse(&only).ok().filter(|only| !only.is_empty());
+            Some((Mode::parse(&mode)?, only?))
+        }
+    }
+}
+
 fn parse(stored: &Document) -> Option<(String, Arc<ModeOverride>)> {
     let text = |key| stored.get_str(key).ok().map(str::to_owned);
+    let (mode, only) = parse_mode(stored.get("mode")?)?;
     let found = ModeOverride {
-        mode: Mode::parse(stored.get_str("mode").ok()?)?,
+        mode,
+        only,
         until: milliseconds(stored.get_datetime("until").ok()?)?,
         reason: text("reason").unwrap_or_default(),
         by: text("by").unwrap_or_default(),
@@ -231,5 +264,21 @@ mod tests {
         };
         assert_eq!(override_until(3_660_000).valid().count(), 1);
         assert_eq!(override_until(60_000).valid().count(), 0);
+    }
+
+    #[test]
+    fn an_override_for_clients_that_this_version_does_not_understand_applies_to_none() {
+        let read = |mode: Bson| {
+            let stored = doc! {"_id": "rule", "mode": mode, "until": DateTime::from_millis(1)};
+            parse(&stored).map(|(_, found)| (found.mode, found.only.to_string()))
+        };
+        let names = ClientNames { apps: vec!["promo-*".into()], users: vec!["admin.ada".into()] };
+        for only in [ClientGlobs::default(), ClientGlobs::parse(&names).unwrap()] {
+            assert_eq!(read(stored_mode(Mode::Shadow, &only)), Some((Mode::Shadow, only.to_string())));
+        }
+        for only in [doc! {}, doc! {"hosts": ["db1"]}, doc! {"apps": ["x"], "hosts": ["db1"]}, doc! {"users": ["x"]}] {
+            assert_eq!(read(doc! {"mode": "shadow", "only": only.clone()}.into()), None, "{only}");
+        }
+        assert_eq!(read(doc! {"mode": "shadow", "only": {"apps": ["x"]}, "from": "later"}.into()), None);
     }
 }

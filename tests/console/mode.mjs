@@ -34,6 +34,19 @@ export default async function (browser, { admin, token, uri }) {
   await page.getByRole("button", { name: "End the override" }).click();
   await page.locator(".override").waitFor({ state: "hidden" });
   await assert.rejects(replace, /whole/);
+
+  // For one application only; the others keep the mode of the file.
+  await form.getByLabel("Only apps").fill("promo-*, web");
+  await form.getByLabel("Reason").fill("incident 13");
+  await form.getByRole("button", { name: "Override" }).click();
+  await shows(page.locator(".override"), "Overridden: shadow for apps promo-*, web instead of enforce");
+  await shows(row(page, "whole"), "shadow for apps promo-*, web until");
+  await assert.rejects(replace, /whole/);
+  const promo = await MongoClient.connect(uri, { appName: "promo-1" });
+  await promo.db("shop").collection("orders").replaceOne({ _id: 1 }, { n: 1 });
+  await promo.close();
+  await page.getByRole("button", { name: "End the override" }).click();
+  await page.locator(".override").waitFor({ state: "hidden" });
   await client.close();
   assertQuiet(complaints, /status of 401/);
 }

@@ -23,10 +23,23 @@ fn rule(name: &str, more: &str) -> String {
 
 /// Whether an unversioned replacement in the collection of this name is rejected.
 fn rejects(docward: &Docward, name: &str) -> bool {
+    rejects_from(&mut Client::connect(&docward.address()), name)
+}
+
+/// Like [`rejects`], for a client with this application name.
+fn rejects_app(docward: &Docward, name: &str, app: &str) -> bool {
+    let mut client = Client::connect(&docward.address());
+    let about =
+        doc! { "application": { "name": app }, "driver": { "name": "d", "version": "1" }, "os": { "type": "Linux" } };
+    client.command("admin", doc! { "hello": 1, "client": about });
+    rejects_from(&mut client, name)
+}
+
+fn rejects_from(client: &mut Client, name: &str) -> bool {
     let stored = doc! { "q": { "_id": 1 }, "u": { "$set": { "there": true } }, "upsert": true };
     Mongod::shared().command("modes", doc! { "update": name, "updates": [stored] });
     let replace = doc! { "update": name, "updates": [{ "q": { "_id": 1 }, "u": { "a": 1 } }] };
-    let reply = Client::connect(&docward.address()).command("modes", replace);
+    let reply = client.command("modes", replace);
     match reply.get_array("writeErrors").map(|errors| errors[0].clone()) {
         Ok(error) => {
             assert!(error.to_string().contains("docward"), "{error}");
@@ -108,6 +121,59 @@ fn every_process_follows_an_override_and_it_expires() {
     let lasted = began.elapsed();
     assert!(lasted > Duration::from_secs(5), "{lasted:?}");
     assert!(!text(&mode(&processes[0], &["--list"])).contains(RULE));
+}
+
+#[test]
+fn an_override_for_some_clients_leaves_the_others() {
+    const RULE: &str = "for-some-clients";
+    let rules = rule(RULE, "");
+    let processes = [before(&rules).start(), before(&rules).start()];
+    let of_promo = ["--app", "promo-*", "--app", "web", "--user", "admin.ada"];
+    let set = mode(&processes[0], &[&[RULE, "shadow", "--for", "1h", "--reason", "flood"][..], &of_promo].concat());
+    const ONLY: &str = "apps promo-*, web; users admin.ada";
+    assert!(text(&set).starts_with(&format!("{RULE}: shadow for {ONLY} until 20")), "{}", text(&set));
+    for docward in &processes {
+        poll(TIMEOUT, || (!rejects_app(docward, RULE, "promo-7")).then_some(())).expect("the override is not followed");
+        assert!(rejects_app(docward, RULE, "shop") && rejects(docward, RULE));
+        let line = docward.wait_for_log("the rule's mode is overridden");
+        assert!(line.contains(ONLY), "{line}");
+    }
+    // It is shown wherever the override is shown.
+    let only = json!({ "apps": ["promo-*", "web"], "users": ["admin.ada"] });
+    let shown = ask(&processes[1], "GET", "/api/rules", &Value::Null).json();
+    let written = &shown["rules"][0]["written"];
+    assert_eq!((&written["mode"], &written["override"]["mode"]), (&json!("enforce"), &json!("shadow")));
+    let list = ask(&processes[1], "GET", "/api/modes", &Value::Null).json();
+    let listed = list["overrides"].as_array().unwrap().iter().find(|one| one["rule"] == RULE).unwrap();
+    assert_eq!((&written["override"]["only"], &listed["only"]), (&only, &only));
+    let listed = text(&mode(&processes[0], &["--list"]));
+    assert!(listed.lines().any(|line| line.contains(RULE) && line.ends_with(&format!("flood; only for {ONLY}"))));
+    let command =
+        format!("db.{RULE}.replaceOne({{_id: 1}}, {{a: 1}})").replace(RULE, &format!("getCollection('{RULE}')"));
+    for (app, verdict) in [("promo-7", "forward"), ("shop", "reject")] {
+        let asked = json!({ "command": command, "database": "modes", "app": app });
+        let explained = ask(&processes[1], "POST", "/api/explain", &asked).json();
+        assert_eq!(explained["verdict"], verdict, "{explained}");
+        assert!(explained["notes"].to_string().contains(&format!("has mode shadow for {ONLY} instead of enforce")));
+    }
+    processes[1].signal("USR1");
+    processes[1].wait_for_log(&format!("rule '{RULE}' has mode shadow for {ONLY} instead of enforce until 20"));
+    // A docward that reads only the mode, as versions before this one do, finds none that it could use for all clients.
+    let stored = Mongod::shared().command("docward", doc! { "find": "modes", "filter": { "_id": RULE } });
+    let stored = stored.get_document("cursor").unwrap().get_array("firstBatch").unwrap()[0].as_document().unwrap();
+    assert!(stored.get_str("mode").is_err() && stored.get_document("mode").is_ok(), "{stored}");
+    // The next override of the rule replaces it.
+    assert!(mode(&processes[0], &[RULE, "shadow", "--for", "1h", "--reason", "r", "--app", "shop"]).status.success());
+    poll(TIMEOUT, || rejects_app(&processes[0], RULE, "promo-7").then_some(())).expect("the override is not replaced");
+    assert!(!rejects_app(&processes[0], RULE, "shop"));
+    assert!(mode(&processes[0], &[RULE, "--clear"]).status.success());
+    poll(TIMEOUT, || rejects_app(&processes[0], RULE, "shop").then_some(())).expect("the override does not end");
+    for (wrong, words) in
+        [(["--app", ""], "names no application"), (["--user", "ada"], "`ada` has no authentication database")]
+    {
+        let done = mode(&processes[0], &[&[RULE, "shadow", "--for", "1h", "--reason", "r"][..], &wrong].concat());
+        assert!(done.status.code() == Some(1) && text(&done).contains(words), "{}", text(&done));
+    }
 }
 
 #[test]

@@ -12,7 +12,23 @@ const LENGTHS = { "30m": "30 minutes", "1h": "1 hour", "2h": "2 hours", "8h": "8
 export function overrideText({ written }) {
   const { override } = written;
   if (!override) return [];
-  return [element("span", { class: "about" }, "until ", timeElement(override.until, time(override.until)), `; file: ${override.file_mode}`)];
+  const mode = isNarrowed(override) ? [`${override.mode}`, clients(override), " "] : [];
+  return [element("span", { class: "about" }, ...mode, "until ", timeElement(override.until, time(override.until)), `; file: ${override.file_mode}`)];
+}
+
+function isNarrowed({ only }) {
+  return only.apps.length + only.users.length > 0;
+}
+
+/** " for apps promo-*, web; users admin.ada", or nothing for all clients. */
+function clients({ only }) {
+  const lists = Object.entries(only).filter(([, names]) => names.length);
+  return lists.length ? ` for ${lists.map(([who, names]) => `${who} ${names.map(visible).join(", ")}`).join("; ")}` : "";
+}
+
+/** The globs in a field: no name contains a comma. */
+function globs(field) {
+  return field.value.split(",").map((text) => text.trim()).filter(Boolean);
 }
 
 /** The override of a rule, and the form to set one. Built once, so that its fields keep their input. */
@@ -23,13 +39,18 @@ export class ModeControl {
     this.problem = element("p", { class: "problem", role: "status" });
     this.mode = select("Mode", Object.fromEntries(MODES.map((mode) => [mode, mode])));
     this.length = select("For", LENGTHS);
+    this.apps = element("input", { size: "12", placeholder: "all", autocomplete: "off" });
+    this.users = element("input", { size: "12", placeholder: "all", autocomplete: "off" });
     this.reason = element("input", { required: "", maxlength: "200", placeholder: "why", autocomplete: "off" });
     this.form = element("form", { class: "override-form", "aria-label": `Override the mode of ${visible(rule.name)}` },
       element("label", {}, "Mode ", this.mode), element("label", {}, "For ", this.length),
+      element("label", { title: "Globs such as promo-*, separated by commas" }, "Only apps ", this.apps),
+      element("label", { title: "Globs such as admin.ada, separated by commas" }, "Only users ", this.users),
       element("label", {}, "Reason ", this.reason), element("button", { type: "submit" }, "Override"));
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
-      this.send({ mode: this.mode.value, for: this.length.value, reason: this.reason.value });
+      const only = { apps: globs(this.apps), users: globs(this.users) };
+      this.send({ mode: this.mode.value, only, for: this.length.value, reason: this.reason.value });
     });
     this.element = element("div", { class: "override-part" }, this.current, this.form, this.problem);
   }
@@ -41,15 +62,16 @@ export class ModeControl {
     if (state === this.shown) return;
     this.shown = state;
     this.current.hidden = !override;
-    this.current.replaceChildren(...(override ? this.words(override, written.mode) : []));
+    this.current.replaceChildren(...(override ? this.words(override) : []));
   }
 
-  words({ until, reason, by, file_mode: fileMode, shared }, mode) {
+  words(override) {
+    const { mode, until, reason, by, file_mode: fileMode, shared } = override;
     const end = element("button", { type: "button" }, "End the override");
     end.addEventListener("click", () => this.send({}));
     const where = shared ? "in every docward process of the deployment" : "only in this process";
     return [
-      element("p", {}, element("strong", {}, `Overridden: ${mode} instead of ${fileMode}`), " until ",
+      element("p", {}, element("strong", {}, `Overridden: ${mode}${clients(override)} instead of ${fileMode}`), " until ",
         timeElement(until, time(until)), ` (${where}). `, element("bdi", {}, visible(by)), ": ", visible(reason)),
       ...(token.get() ? [end] : []),
     ];

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::engine::coverage::{Access, Coverage, CoverageOutcome, coverage};
-use crate::rules::{ClientGlobs, Mode, Rule, RuleSet, Unsupported};
+use crate::rules::{ClientNames, Mode, Rule, RuleSet, Unsupported};
 
 /// One rule on some of its namespaces; docs/coverage.md documents the fields.
 #[derive(Serialize)]
@@ -15,15 +15,9 @@ struct CoverageEntry<'r> {
     namespaces: Vec<String>,
     mode: &'static str,
     unsupported: &'static str,
-    except: NamedClients,
-    only: NamedClients,
+    except: ClientNames,
+    only: ClientNames,
     accesses: Vec<CoverageLine>,
-}
-
-#[derive(Serialize)]
-struct NamedClients {
-    apps: Vec<String>,
-    users: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -74,16 +68,9 @@ fn entry<'r>(covered: &Coverage<'r>) -> CoverageEntry<'r> {
             Unsupported::Reject => "reject",
             Unsupported::Allow => "allow",
         },
-        except: named(&rule.except),
-        only: named(&rule.only),
+        except: rule.except.names(),
+        only: rule.only.names(),
         accesses: covered.accesses.iter().map(line).collect(),
-    }
-}
-
-fn named(clients: &ClientGlobs) -> NamedClients {
-    NamedClients {
-        apps: clients.apps.iter().map(ToString::to_string).collect(),
-        users: clients.users.iter().map(ToString::to_string).collect(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Whole messages: modes and exceptions, users, indirect writes, malformed messages, triage, explain.
 
 use super::*;
+use crate::rules::{ClientGlobs, ClientNames, Mode, ModeOverride, ModeOverrides};
 
 #[test]
 fn explain_shows_the_plan_of_what_would_be_sent() {
@@ -92,6 +93,54 @@ fn a_rule_with_only_applies_to_the_clients_that_it_names() {
     let rules = rules(&[("d.c", &format!("{BY_USER}\nbounds: {{ field: n, min: 0 }}"))]);
     let step = Plan::new(&replace, &rules, NOW).next(Input::Start, &mut client_state());
     assert!(matches!(step, Step::Exchange(_)), "{step:?}");
+}
+
+#[test]
+fn an_override_for_some_clients_leaves_the_mode_of_the_others() {
+    let replace = update(&[doc! {"q": {}, "u": {"n": -1}}]);
+    let client = |app: Option<&str>, users: Option<&str>| ClientState {
+        app_name: app.map(Into::into),
+        users: users.map(|user| vec![("admin".to_owned(), user.to_owned())]),
+        ..ClientState::default()
+    };
+    let overridden = |file_mode: &str, mode, app: &str, user: &str| {
+        let files = rules(&[("d.c", &format!("mode: {file_mode}\nbounds: {{ field: n, min: 0 }}"))]);
+        let list = |text: &str| text.split_whitespace().map(str::to_owned).collect();
+        let only = ClientGlobs::parse(&ClientNames { apps: list(app), users: list(user) }).unwrap();
+        let (reason, by) = (String::new(), String::new());
+        let found = ModeOverride { mode, only, until: u64::MAX, reason, by, shared: true };
+        files.with_overrides(&ModeOverrides::from([("rule-0".to_owned(), found.into())])).unwrap()
+    };
+    const REJECT: Option<OutcomeKind> = Some(OutcomeKind::Reject);
+    const SHADOW: Option<OutcomeKind> = Some(OutcomeKind::ShadowReject);
+    for (file_mode, mode, app, user, expected) in [
+        ("enforce", Mode::Shadow, Some("promo-7"), "shop", SHADOW),
+        ("enforce", Mode::Shadow, Some("shop"), "promo", SHADOW),
+        ("enforce", Mode::Shadow, Some("shop"), "shop", REJECT),
+        ("enforce", Mode::Shadow, None, "shop", REJECT),
+        ("enforce", Mode::Disabled, Some("promo-7"), "shop", None),
+        ("enforce", Mode::Disabled, Some("shop"), "shop", REJECT),
+        ("shadow", Mode::Enforce, Some("promo-7"), "shop", REJECT),
+        ("shadow", Mode::Enforce, Some("shop"), "shop", SHADOW),
+        ("disabled", Mode::Enforce, Some("shop"), "promo", REJECT),
+        ("disabled", Mode::Enforce, Some("shop"), "shop", None),
+    ] {
+        let rules = overridden(file_mode, mode, "promo-*", "admin.promo");
+        let mut plan = Plan::new(&replace, &rules, NOW);
+        let step = plan.next(Input::Start, &mut client(app, Some(user)));
+        let kinds: Vec<OutcomeKind> = plan.take_outcomes().iter().map(|one| one.kind).collect();
+        let case = format!("{file_mode} {mode:?} {app:?} {user}");
+        assert_eq!(kinds, expected.into_iter().collect::<Vec<_>>(), "{case}");
+        assert_eq!(matches!(step, Step::ForwardOriginal { .. }), expected != REJECT, "{case}");
+    }
+    // The users are asked for, unless the application decides.
+    for (app, user, asks) in [("", "admin.promo", true), ("shop", "admin.promo", true), ("promo-*", "", false)] {
+        for file_mode in ["enforce", "disabled"] {
+            let rules = overridden(file_mode, Mode::Shadow, app, user);
+            let step = Plan::new(&replace, &rules, NOW).next(Input::Start, &mut client(Some("other"), None));
+            assert_eq!(matches!(step, Step::Exchange(_)), asks, "{file_mode} {app} {user}: {step:?}");
+        }
+    }
 }
 
 #[test]
