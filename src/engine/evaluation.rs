@@ -69,8 +69,8 @@ pub(super) struct WatchedRule<'r> {
 pub(super) struct UncountedStatement<'r, 'a> {
     pub(super) rule: &'r Rule,
     pub(super) counted: Operation<'a>,
-    /// The server's error, until it is known that the increment has caused it.
-    pub(super) error: Option<CowDocument<'static>>,
+    /// It is not known yet that the increment has caused the server's error.
+    pub(super) has_unknown_cause: bool,
 }
 
 impl<'r, 'a> Evaluated<'r, 'a> {

@@ -2,11 +2,13 @@
 //! breaks it, nothing is stored.
 
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use bson::{Bson, Document, doc};
 use mongodb::Collection;
-use support::driver::{Views, code, message};
+use support::driver::{Views, code, connect, message, ok};
 use support::mongod::{Kind, Mongod};
+use support::process::{TIMEOUT, poll};
 use support::proxy::Docward;
 use tokio::task::JoinSet;
 
@@ -256,6 +258,38 @@ async fn checked_and_plain_writers_on_one_document_lose_nothing() {
     }
     let all = WRITERS * ROUNDS;
     assert_eq!(views.stored("both").await, [doc! { "_id": 1, "a": all, "b": all }]);
+}
+
+/// The operation waits for docward's transaction, and the read of the documents before, outside of that, for the operation.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operation_that_waits_for_the_global_lock_does_not_wait_until_the_transaction_expires() {
+    const EXPIRES: Duration = Duration::from_secs(60);
+    let mongod = Mongod::start(Kind::ReplicaSet);
+    let docward = Docward::start(&mongod, RULES);
+    let views = Views::of(&mongod, &docward).await;
+    views.store("both", stored()).await;
+    let slow = doc! {
+        "configureFailPoint": "failCommand", "mode": "alwaysOn",
+        "data": { "failCommands": ["find"], "blockConnection": true, "blockTimeMS": 600, "appName": "slow" },
+    };
+    mongod.command("admin", slow);
+    let begun = Instant::now();
+    let through = connect(&docward.address(), "appName=slow").await.database(views.direct.name());
+    let both: Collection<Document> = through.collection("both");
+    let swap = vec![doc! { "$set": { "a": "$b", "b": "$a" } }];
+    let update = tokio::spawn(async move { both.update_many(doc! {}, swap).await });
+    let is_held = doc! { "aggregate": 1, "cursor": {}, "pipeline": [
+        { "$currentOp": { "idleSessions": true } }, { "$match": { "transaction.parameters.autocommit": false } },
+    ] };
+    poll(TIMEOUT, || {
+        let reply = mongod.command("admin", is_held.clone());
+        (!reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap().is_empty()).then_some(())
+    })
+    .expect("the transaction is open");
+    let insert = doc! { "op": "c", "ns": "other.$cmd", "o": { "create": "other" } };
+    assert!(ok(&mongod.command("admin", doc! { "applyOps": [insert] })));
+    assert_eq!(update.await.unwrap().unwrap().modified_count, 3);
+    assert!(begun.elapsed() < EXPIRES / 2, "{:?}", begun.elapsed());
 }
 
 #[tokio::test]

@@ -46,13 +46,10 @@ rules:
   - { name: kept, namespace: recorded.orders, history: { into: kept, keep: 10 } }
 "#;
 
-/// A mongod of these tests' own: applyOps waits for the global lock, and so for every transaction of other tests. A transaction
-/// whose owner reads outside of it meanwhile, as a checked statement for many documents does, waits for applyOps, until it
-/// expires.
+/// A mongod of these tests' own: applyOps waits for the global lock, and so for every transaction of other tests.
 fn mongod() -> &'static Mongod {
     static MONGOD: OnceLock<Mongod> = OnceLock::new();
-    const EXPIRES: [&str; 2] = ["--setParameter", "transactionLifetimeLimitSeconds=5"];
-    MONGOD.get_or_init(|| Mongod::start_with(Kind::ReplicaSet, &EXPIRES))
+    MONGOD.get_or_init(|| Mongod::start(Kind::ReplicaSet))
 }
 
 fn docward() -> &'static Docward {

@@ -7,6 +7,8 @@
 //! before outside: they are held, so what is committed there is the state before. Inside the client's transaction all
 //! reads are part of it.
 
+use std::time::Duration;
+
 use smallvec::SmallVec;
 
 use super::super::merge;
@@ -17,7 +19,7 @@ use super::checked_reply::{WrittenDocument, as_client_form, differ, with_modifie
 use super::selected::{MAX_SELECTED_LENGTH, SelectedDocuments, by_id, divided, document_with, settled_of, sized_ids};
 use super::transaction::{AttemptEnd, AttemptResult, RestartReason, SentCommands, TransactionAttempt, end, last};
 use super::{BatchJob, Evaluated, Group, conflicts};
-use crate::command::{EncodeOptions, Operation, OwnTransaction, Reply, Statement, StatementPart, WriteForm};
+use crate::command::{EncodeOptions, Operation, OwnTransaction, Reply, Statement, StatementPart, WriteForm, code};
 use crate::document::{CowDocument, Document, OwnedValue};
 use crate::effect::equality;
 use crate::patterns::{Rejection, replaces_by_pipeline};
@@ -386,8 +388,22 @@ impl<'f> TransactionAttempt<'_, 'f> {
         read_in: ReadIn,
     ) -> AttemptResult<Vec<Vec<u8>>> {
         let condition = piece.condition();
-        let find = self.job.commands(self.reading(read_in)).find_whole(statement, condition.as_document());
+        let limit = self.is_held_for(read_in).then(|| self.longest_hold());
+        let find = self.job.commands(self.reading(read_in)).find_within(statement, condition.as_document(), limit);
         self.read_all(statement, find, read_in).await
+    }
+
+    /// Whether docward's own transaction is open during a read outside of it.
+    fn is_held_for(&self, read_in: ReadIn) -> bool {
+        self.own.is_some_and(|own| own.begun) && read_in == ReadIn::Committed
+    }
+
+    /// How long a read may take while docward's transaction is open: an operation that waits for the transaction, and for
+    /// which the read waits, would keep both until the transaction expires. Twice as long after each attempt.
+    fn longest_hold(&self) -> Duration {
+        const MAX_DOUBLINGS: u32 = 4;
+        let attempts = self.job.evaluated.get(self.index).map_or(0, |evaluated| evaluated.attempts);
+        Duration::from_secs(1 << attempts.min(MAX_DOUBLINGS))
     }
 
     /// The transaction in which docward's own reads run.
@@ -408,11 +424,14 @@ impl<'f> TransactionAttempt<'_, 'f> {
                 (Some(_), ReadIn::Committed) => self.port.exchange(message).await,
                 _ => self.exchange(message).await,
             };
-            let cursor = {
+            let (cursor, code) = {
                 let reply = super::transaction::parse(&frame)?;
-                reply.is_ok().then(|| reply.cursor_id().filter(|cursor| *cursor != 0))
+                (reply.is_ok().then(|| reply.cursor_id().filter(|cursor| *cursor != 0)), reply.code())
             };
             let Some(cursor) = cursor else {
+                if code == Some(code::MAX_TIME_MS_EXPIRED) && self.is_held_for(read_in) {
+                    return self.again().await;
+                }
                 return self.take_failure(SentCommands::Find, frame).await;
             };
             frames.push(frame);

@@ -1,6 +1,7 @@
 //! Builds the commands of a statement's transaction and parses their replies.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use super::super::server_errors::{RETRYABLE_WRITE, has_label};
 use super::BatchJob;
@@ -42,11 +43,7 @@ impl TransactionCommands<'_, '_> {
         };
         let constants = self.job.command.body.get("let");
         self.query(self.job.batch.namespace(statement), filter.as_document(), limit, fields, |w| {
-            for name in ["sort", "hint", "collation"] {
-                if let Some(value) = statement.option(name) {
-                    w.value(name, value);
-                }
-            }
+            write_selecting_options(w, statement);
             if let Some(constants) = constants {
                 w.value("let", constants);
             }
@@ -59,16 +56,12 @@ impl TransactionCommands<'_, '_> {
         let namespace = self.job.batch.namespace(statement);
         let selection = statement.selection();
         let filter = selection.as_ref().map_or(Document::EMPTY, |selection| selection.as_document());
-        self.cursor(namespace, filter, |w| {
+        self.cursor(namespace, filter, None, |w| {
             w.nested("projection", |w| {
                 w.int32("_id", 1);
                 w.nested("size", |w| w.string("$bsonSize", "$$ROOT"));
             });
-            for name in ["sort", "hint", "collation"] {
-                if let Some(value) = statement.option(name) {
-                    w.value(name, value);
-                }
-            }
+            write_selecting_options(w, statement);
             match (statement.is_multi(), statement.option("sort")) {
                 (true, _) => {}
                 (false, Some(_)) => w.int32("limit", 1),
@@ -84,21 +77,38 @@ impl TransactionCommands<'_, '_> {
 
     /// Returns a find for whole documents in several batches, with the simple collation.
     pub(super) fn find_whole(&self, statement: &Statement<'_>, filter: Document<'_>) -> Vec<u8> {
-        self.cursor(self.job.batch.namespace(statement), filter, write_simple_collation)
+        self.find_within(statement, filter, None)
     }
 
-    fn cursor(&self, namespace: Namespace<'_>, filter: Document<'_>, more: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+    /// Returns such a find with a time limit, if the client's is not shorter.
+    pub(super) fn find_within(
+        &self,
+        statement: &Statement<'_>,
+        filter: Document<'_>,
+        limit: Option<Duration>,
+    ) -> Vec<u8> {
+        self.cursor(self.job.batch.namespace(statement), filter, limit, write_simple_collation)
+    }
+
+    fn cursor(
+        &self,
+        namespace: Namespace<'_>,
+        filter: Document<'_>,
+        limit: Option<Duration>,
+        more: impl FnOnce(&mut Writer<'_>),
+    ) -> Vec<u8> {
         own::cursor(&self.job.command, self.session(), namespace.database, |w| {
             w.string("find", namespace.collection);
             w.value("filter", Value::document(filter));
             more(w);
-            self.write_time_of_find(w);
+            self.write_time_of_find(w, limit);
         })
     }
 
     /// Without a limit a server's default for reads would apply, which does not limit writes.
-    fn write_time_of_find(&self, w: &mut Writer<'_>) {
-        w.integer(MAX_TIME, self.milliseconds_left().unwrap_or(0));
+    fn write_time_of_find(&self, w: &mut Writer<'_>, limit: Option<Duration>) {
+        let limit = self.job.max_time().into_iter().chain(limit).min();
+        w.integer(MAX_TIME, limit.map_or(0, milliseconds));
     }
 
     /// Returns a getMore for such a find.
@@ -258,7 +268,7 @@ impl TransactionCommands<'_, '_> {
         let found = Find { namespace, filter, projection: fields, limit };
         own::find(&self.job.command, self.session(), found, |w| {
             more(w);
-            self.write_time_of_find(w);
+            self.write_time_of_find(w, None);
         })
     }
 
@@ -315,13 +325,9 @@ impl TransactionCommands<'_, '_> {
     }
 
     fn write_max_time(&self, w: &mut Writer<'_>) {
-        if let Some(left) = self.milliseconds_left() {
-            w.integer(MAX_TIME, left);
+        if let Some(left) = self.job.max_time() {
+            w.integer(MAX_TIME, milliseconds(left));
         }
-    }
-
-    fn milliseconds_left(&self) -> Option<i64> {
-        self.job.max_time().map(|left| i64::try_from(left.as_millis()).unwrap_or(i64::MAX))
     }
 
     fn session(&self) -> CommandSession {
@@ -330,6 +336,19 @@ impl TransactionCommands<'_, '_> {
             None => CommandSession::Client { begun: self.job.has_begun_transaction() },
         }
     }
+}
+
+/// Writes the options that decide which documents a statement selects.
+fn write_selecting_options(w: &mut Writer<'_>, statement: &Statement<'_>) {
+    for name in ["sort", "hint", "collation"] {
+        if let Some(value) = statement.option(name) {
+            w.value(name, value);
+        }
+    }
+}
+
+fn milliseconds(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// Writes a field of a statement of docward's own.

@@ -156,7 +156,7 @@ impl<'f> BatchJob<'f> {
     ) -> Flow<Option<MatchedDocument>> {
         let Some(evaluated) = self.evaluated.get(index) else { return Flow::Continue(None) };
         let statement = match &evaluated.uncounted {
-            Some(uncounted) if uncounted.error.is_some() => evaluated.statement.with(uncounted.counted.clone()),
+            Some(uncounted) if uncounted.has_unknown_cause => evaluated.statement.with(uncounted.counted.clone()),
             _ => evaluated.statement.without_conditions(),
         };
         let (fields, measured) = (evaluated.checked_fields(), evaluated.measured());

@@ -63,22 +63,21 @@ impl<'f> Evaluated<'f, 'f> {
     }
 
     /// Removes a rule's increment from the statement.
-    fn uncount(&mut self, FailedIncrement { rule, uncounted, error, .. }: FailedIncrement<'_, 'f>) {
+    fn uncount(&mut self, FailedIncrement { rule, uncounted, .. }: FailedIncrement<'f>) {
         self.prerequisites.drop_increment();
         let counted = std::mem::replace(&mut self.statement, uncounted).operation;
-        let error = Some(CowDocument::from_writer(error.as_bytes().to_vec()));
-        self.uncounted = Some(Box::new(UncountedStatement { rule, counted, error }));
+        self.uncounted = Some(Box::new(UncountedStatement { rule, counted, has_unknown_cause: true }));
     }
 
     /// Whether the server failed the statement, and it is not known yet that the increment has caused this.
     pub(super) fn has_unknown_cause(&self) -> bool {
-        self.uncounted.as_ref().is_some_and(|uncounted| uncounted.error.is_some())
+        self.uncounted.as_ref().is_some_and(|uncounted| uncounted.has_unknown_cause)
     }
 }
 
 impl<'f> BatchJob<'f> {
     /// Sends a group's statement whose increment failed again, without it, and then the statements after it.
-    pub(super) fn repeat_uncounted(&mut self, group: Group, failed: FailedIncrement<'_, 'f>, reply: &Reply<'_>) {
+    pub(super) fn repeat_uncounted(&mut self, group: Group, failed: FailedIncrement<'f>, reply: &Reply<'_>) {
         let (done, rest) = group.statements.split_at(failed.position);
         self.add_done(reply, done);
         let Some((index, rest)) = rest.split_first() else { return };
@@ -93,19 +92,20 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Looks whether the increment has caused the server's error: then the document that the statement selects has a
-    /// value that cannot be incremented. Otherwise the error is the statement's own, and the client gets it: without
-    /// the increment the statement would select another document. Returns whether the statement is sent again.
+    /// value that cannot be incremented. Otherwise the statement is sent with the increment again, and the client gets the
+    /// error if it is the statement's own: without the increment the statement would select another document. Returns
+    /// whether the statement is sent without it.
     pub(super) async fn find_cause(&mut self, group: &Group, index: usize, port: &Port) -> Flow<bool> {
         let Some(found) = self.find_match(group, index, port).await? else { return Flow::Continue(false) };
         let Some(evaluated) = self.evaluated.get_mut(index) else { return Flow::Continue(true) };
         let Some(uncounted) = &mut evaluated.uncounted else { return Flow::Continue(true) };
-        let error = uncounted.error.take();
+        uncounted.has_unknown_cause = false;
         // If there is no document, the increment failed in the one that the upsert would insert.
         let Some(stored) = found.document() else { return Flow::Continue(true) };
         let incrementing = uncounted.rule.pattern.incrementing();
         if incrementing.is_some_and(|one| one.stored_kind(stored) == StoredKind::Number) {
-            error.iter().for_each(|error| self.merged.fail(index, error.as_document(), ""));
-            self.stopped |= self.stops_on_error();
+            // It was so before, or another client has just set it to a number: the server's error to the next attempt tells.
+            self.count_again(group).into_iter().for_each(|again| self.continue_with(again));
             return Flow::Continue(false);
         }
         if let (Some(id), Operation::Update(update)) = (stored.get("_id"), &mut evaluated.statement.operation) {
@@ -126,10 +126,10 @@ impl<'f> BatchJob<'f> {
     }
 }
 
-impl<'r, 'f> GroupReply<'_, 'r, 'f> {
+impl<'f> GroupReply<'_, '_, 'f> {
     /// Returns the statement that the server may have failed because of a rule's increment. Returns `None` inside a
     /// transaction, which the server has aborted.
-    pub(super) fn failed_increment(&self) -> Option<FailedIncrement<'r, 'f>> {
+    pub(super) fn failed_increment(&self) -> Option<FailedIncrement<'f>> {
         /// Other clients may change the stored value in between, and the error may be the statement's own.
         const MAX_COUNTS: u32 = 4;
         let Self { job, group, .. } = *self;
@@ -146,7 +146,7 @@ impl<'r, 'f> GroupReply<'_, 'r, 'f> {
             return None;
         }
         let (rule, statement) = (evaluated.prerequisites.increment()?, &evaluated.statement);
-        Some(FailedIncrement { position, rule, uncounted: evaluated.form_for(statement, stored)?, error })
+        Some(FailedIncrement { position, rule, uncounted: evaluated.form_for(statement, stored)? })
     }
 }
 

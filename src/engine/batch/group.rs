@@ -58,7 +58,7 @@ impl Group {
 /// What the reply to a group means.
 pub(super) enum ReplyMeaning<'r, 'f> {
     /// A statement may have failed because of its increment.
-    IncrementFailed(Box<FailedIncrement<'r, 'f>>),
+    IncrementFailed(Box<FailedIncrement<'f>>),
     /// The reply does not show which of several upserts matched a document that an earlier send inserted.
     Undecided,
     /// The optimistic number of the statement at this position is a duplicate.
@@ -76,14 +76,12 @@ pub(super) enum ReplyMeaning<'r, 'f> {
 }
 
 /// A statement that may have failed because of its increment.
-pub(super) struct FailedIncrement<'r, 'f> {
+pub(super) struct FailedIncrement<'f> {
     /// Its position in the group.
     pub(super) position: usize,
     pub(super) rule: &'f Rule,
     /// The statement for the value that is stored then.
     pub(super) uncounted: Statement<'f>,
-    /// The server's error.
-    pub(super) error: Document<'r>,
 }
 
 /// What follows on a statement for documents with one kind of value.

@@ -227,6 +227,27 @@ async fn one_of_many_first_saves_under_reject_inserts() {
     }
 }
 
+/// One of two updates at once sets the version to 1, while docward looks for the cause of the other's error.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn updates_at_once_of_a_version_that_is_null_both_succeed() {
+    const DOCUMENTS: i32 = 100;
+    let views = views().await;
+    let stored = (0..DOCUMENTS).map(|id| doc! { "_id": id, "n": 0, "version": Bson::Null });
+    views.store("versioned", stored).await;
+    for id in 0..DOCUMENTS {
+        let mut writers = tokio::task::JoinSet::new();
+        for _ in 0..3 {
+            let versioned: Collection<Document> = views.collection("versioned");
+            writers.spawn(async move { versioned.update_one(doc! { "_id": id }, doc! { "$inc": { "n": 1 } }).await });
+        }
+        for updated in writers.join_all().await {
+            assert_eq!(updated.unwrap().modified_count, 1);
+        }
+    }
+    let expected = (0..DOCUMENTS).map(|id| doc! { "_id": id, "n": 3, "version": 3 });
+    assert_eq!(views.stored("versioned").await, expected.collect::<Vec<_>>());
+}
+
 #[tokio::test]
 async fn a_merged_document_with_another_id_is_the_servers_error() {
     let views = views().await;
