@@ -62,7 +62,7 @@ pub use mode::Mode;
 use numbering::Numbering;
 pub use plain::may_have_checked;
 pub use procedure::{PlainField, Procedures};
-pub use promise::{BeforeAndAfter, Broken, Facts, Settled, SettledValue, replaces_by_pipeline, stage_targets};
+pub use promise::{BeforeAndAfter, Broken, Facts, Settled, SettledValue, may_omit_id, stage_targets};
 pub use rejection::{MAX_REASON_LENGTH, NoEffect, NoEffectKind, Rejection};
 pub use requirement::Requirement;
 pub use stored_data::{Backfill, DataCheck, Search};

@@ -175,11 +175,12 @@ pub(super) fn is_related(field: &Path, path: &[u8]) -> bool {
     field.overlaps(path) || path.contains(&b'.') && without()
 }
 
-/// Returns whether the statement is a pipeline that makes another document.
+/// Returns whether the statement is a pipeline whose result may have no `_id`.
 #[must_use]
-pub fn replaces_by_pipeline(operation: &Operation<'_>) -> bool {
+pub fn may_omit_id(operation: &Operation<'_>) -> bool {
     let Operation::Update(update) = operation else { return false };
-    matches!(update.modification.meaning(), Modification::ClientPipeline(stages) if stage_targets(*stages).is_none())
+    let Modification::ClientPipeline(stages) = update.modification.meaning() else { return false };
+    stage_targets(*stages).is_none_or(|targets| targets.contains(&b"_id".as_slice()))
 }
 
 /// Returns the fields that the stages of a pipeline name; `None` if one names the whole document.

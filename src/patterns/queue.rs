@@ -24,22 +24,28 @@ use super::number::{Bound, sign};
 use super::on_insert::with_set_on_insert;
 use super::plain::{self, NotPlain, PlainWrite};
 use super::promise::{BeforeAndAfter, shown};
-use super::stored_data::{DataCheck, all, any, is_absent, not, value};
+use super::stored_data::{DataCheck, all, any, is_absent, not};
 use super::{
     Applicability, Broken, Context, Facts, FieldContent, NoEffect, NoEffectCause, NoEffectKind, Pattern, Procedures,
     Properties, Rejection, Requirement, RuleView, Settled, Unmatched, Verdict, WeakerSetting,
     applicability_for_content,
 };
 use crate::command::{Conditions, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
-use crate::config::keys::{self, Declaration, DeclaredScalar, Keys, Mapping, Setting, WholeNumber};
+use crate::config::keys::{
+    self, Declaration, DeclaredScalar, Keys, Mapping, Setting, TEXT, Text, TextOrList, WholeNumber,
+};
 use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, Writer, edit};
 use crate::effect::{Change, WrittenBy, change, equality, is_equal, touched};
+use crate::shell::value_text;
+use lock::LockValues;
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
 pub struct Queue {
     locked: Path,
+    /// What the values of `locked` mean.
+    values: LockValues,
     /// Holds the time of the claim.
     locked_at: Path,
     /// Holds the number of claims: the fencing token.
@@ -79,8 +85,18 @@ const MAX_ATTEMPTS: Setting<WholeNumber> = Setting::optional(
     WholeNumber(1..=i32::MAX as i64),
     "The number of claims after which a job is not claimed again.",
 );
-const KEYS: Keys =
-    Keys::new("A collection that is used as a job queue, with a lease.", &[&FIELDS, &LEASE, &MAX_ATTEMPTS]);
+const FREE: Setting<TextOrList<Text>> = Setting::optional(
+    "free",
+    TextOrList(TEXT),
+    "If `locked` is a word: the values that mean free, the first of which new jobs get. Values that are neither free nor \
+     claimed, such as DONE, are never claimed.",
+);
+const CLAIMED: Setting<TextOrList<Text>> =
+    Setting::optional("claimed", TextOrList(TEXT), "If `locked` is a word: the values that mean claimed.");
+const KEYS: Keys = Keys::new(
+    "A collection that is used as a job queue, with a lease.",
+    &[&FIELDS, &LEASE, &MAX_ATTEMPTS, &FREE, &CLAIMED],
+);
 
 const NO_JOB: NoEffect = NoEffect::no_match("it matched nothing: no job is free");
 const LOST_CLAIM: NoEffect =
@@ -124,7 +140,7 @@ impl Pattern for Queue {
 
     fn data_checks(&self, _: Namespace<'_>) -> Vec<DataCheck> {
         let Self { locked, locked_at, attempts, .. } = self;
-        let is_free = doc! {"$in": [{"$ifNull": [value(locked), false]}, [false, 0]]};
+        let is_claimed = self.values.is_claimed_expression(locked);
         let locked_at_time = || lock::milliseconds(locked_at);
         let claimable = "their lease counts as over, so another worker can claim them at once";
         let without_attempts = DataCheck::each(
@@ -140,12 +156,12 @@ impl Pattern for Queue {
         let without_time = DataCheck::each(
             format!("with a lock and without `{locked_at}`"),
             claimable,
-            all(vec![not(is_free.clone()), is_absent(locked_at)]),
+            all(vec![is_claimed.clone(), is_absent(locked_at)]),
         );
         let without_valid_time = DataCheck::each(
             format!("with a lock whose `{locked_at}` is not a time"),
             claimable,
-            all(vec![not(is_free.clone()), doc! {"$eq": [locked_at_time(), Bson::Null]}.into()]),
+            all(vec![is_claimed.clone(), doc! {"$eq": [locked_at_time(), Bson::Null]}.into()]),
         );
         let mut checks = without_attempts.set(format!("`{attempts}: 0`"), attempts, 0);
         checks.extend(uncountable.set(format!("`{attempts}` to 0 where no claim can count it"), attempts, 0));
@@ -155,7 +171,7 @@ impl Pattern for Queue {
         checks.push(DataCheck::each(
             format!("with a lock whose `{locked_at}` is in the future"),
             "no worker can claim them before that time and the lease are over",
-            all(vec![not(is_free), doc! {"$gt": [locked_at_time(), {"$toLong": "$$NOW"}]}.into()]),
+            all(vec![is_claimed, doc! {"$gt": [locked_at_time(), {"$toLong": "$$NOW"}]}.into()]),
         ));
         checks
     }
@@ -218,6 +234,13 @@ impl Pattern for Queue {
         if self.held(before, &self.locked) != self.held(after, &self.locked) {
             self.check_lock(after)?;
         }
+        if self.is_claimed_by(before, after)
+            && let Some(ended) = self.held(before, &self.locked).filter(|value| !self.values.is_free(*value))
+        {
+            let reason =
+                format!("it would claim a job whose '{}' is {}, which is not free", self.locked, shown(&[ended]));
+            return Err(Rejection::new(reason, format!("Set it to {} first.", text_of(&self.values.free()))).into());
+        }
         let (old, new) = (attempts(before), attempts(after));
         match (self.is_claimed_by(before, after), old) {
             (true, Some(number)) => {
@@ -250,13 +273,13 @@ impl Pattern for Queue {
     fn unmatched(&self, _: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
         let Some(stored) = stored else { return Unmatched::Nothing };
         match self.locked.lookup(stored) {
-            PathLookup::Found(value) if !lock::is_free(value) => Unmatched::Nothing,
+            PathLookup::Found(value) if self.values.is_claimed(value) => Unmatched::Nothing,
             _ => Unmatched::Reject(Rejection::new(
                 format!(
-                    "it locks a free job without incrementing '{}', so another worker could lock it too",
+                    "it locks a job that is not claimed without incrementing '{}', so another worker could lock it too",
                     self.attempts
                 ),
-                format!("Claim it with updateOne and $set: {{{}: true}}.", self.locked),
+                format!("Claim it with updateOne and $set: {{{}}}.", self.setting(&self.values.claimed())),
             )),
         }
     }
@@ -291,6 +314,7 @@ impl<'s> Target<'s> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lock<'s> {
     Kept,
+    /// No worker has the job afterwards.
     Freed,
     Taken,
     Unclear(WrittenBy<'s>),
@@ -316,10 +340,35 @@ fn read_fields(reader: &mut MapReader<'_, '_, '_>) -> (Option<Path>, Option<Path
     read
 }
 
+/// Reads the words of `free` and `claimed`; `None` if they are invalid.
+fn read_values(reader: &mut MapReader<'_, '_, '_>) -> Option<LockValues> {
+    let (span, keys) = (reader.span(), [&FREE, &CLAIMED]);
+    let given = keys.map(|key| reader.has(key));
+    let words = keys.map(|key| reader.get(key));
+    let [free, claimed] = match (given, words) {
+        ([false, false], _) => return Some(LockValues::Flag),
+        ([true, true], [Some(free), Some(claimed)]) => [free, claimed],
+        ([true, true], _) => return None,
+        _ => {
+            let message = "`free` and `claimed` belong together: the words of `locked` that mean free, and those that mean claimed";
+            reader.context().error(Code::ConflictingSettings, span, message);
+            return None;
+        }
+    };
+    if let Some(both) = claimed.iter().find(|word| free.iter().any(|free| free.value == word.value)) {
+        let message = format!("`{}` means free and claimed; a word means one of them", both.value);
+        reader.context().error(Code::ConflictingSettings, both.span, message);
+        return None;
+    }
+    let [free, claimed] = [free, claimed].map(|words| words.into_iter().map(|word| word.value).collect());
+    Some(LockValues::Words { free, claimed })
+}
+
 impl Queue {
     fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
         let (locked, locked_at, attempts) = read_fields(reader);
         let (lease, max_attempts) = (reader.get(&LEASE), reader.get(&MAX_ATTEMPTS));
+        let values = read_values(reader);
         let span = reader.span();
         let (locked, locked_at, attempts) = (locked?, locked_at?, attempts?);
         let fields = [&locked, &locked_at, &attempts];
@@ -334,9 +383,9 @@ impl Queue {
             reader.context().error(Code::ConflictingSettings, span, message);
             return None;
         }
-        let (lease, max_attempts) = (lease?.value, max_attempts.map(|number| number.value));
-        let claimable = claim::conditions((&locked, &locked_at, lease), (&attempts, max_attempts));
-        Some(Self { locked, locked_at, attempts, max_attempts, claimable })
+        let (lease, values, max_attempts) = (lease?.value, values?, max_attempts.map(|number| number.value));
+        let claimable = claim::conditions((&values, &locked, &locked_at, lease), (&attempts, max_attempts));
+        Some(Self { locked, values, locked_at, attempts, max_attempts, claimable })
     }
 
     /// Returns the verdict; `Forward` for a statement that this rule has already rewritten.
@@ -379,12 +428,13 @@ impl Queue {
     }
 
     fn array_as_lock(&self) -> Rejection {
-        Rejection::new(format!("its '{}' is an array", self.locked), "Lock a job with one value, for example `true`.")
+        let hint = format!("Lock a job with one value, for example {}.", text_of(&self.values.claimed()));
+        Rejection::new(format!("its '{}' is an array", self.locked), hint)
     }
 
     fn new_fields(&self, now: i64) -> [(&Path, OwnedValue); 3] {
         [
-            (&self.locked, OwnedValue::boolean(false)),
+            (&self.locked, self.values.free()),
             (&self.locked_at, OwnedValue::date(now)),
             (&self.attempts, OwnedValue::int32(0)),
         ]
@@ -448,16 +498,17 @@ impl Queue {
         Ok(match change(operation, &self.locked) {
             Change::Untouched => Lock::Kept,
             Change::Removed => Lock::Freed,
-            Change::Now => Lock::Taken,
-            Change::Set(value) if lock::is_free(value) => Lock::Freed,
+            Change::Now if self.values.is_claimed(OwnedValue::date(0).as_value()) => Lock::Taken,
+            Change::Now => Lock::Freed,
             // The server would compare with each element of an array.
             Change::Set(value) if value.kind == Kind::Array => {
                 return Err(Rejection::new(
                     format!("it sets '{}' to an array", self.locked),
-                    format!("Set '{}' to true or to the worker's name.", self.locked),
+                    format!("Set '{}' to one value, for example {}.", self.locked, text_of(&self.values.claimed())),
                 ));
             }
-            Change::Set(_) => Lock::Taken,
+            Change::Set(value) if self.values.is_claimed(value) => Lock::Taken,
+            Change::Set(_) => Lock::Freed,
             Change::Incremented(_) => by(b"$inc"),
             Change::Either(_) => by(b"$min or $max"),
             Change::Inside(written) | Change::Unclear(written) => Lock::Unclear(written),
@@ -533,7 +584,7 @@ impl Queue {
     }
 
     fn is_locked(&self, job: Document<'_>) -> bool {
-        self.held(job, &self.locked).is_some_and(|lock| !lock::is_free(lock))
+        self.held(job, &self.locked).is_some_and(|lock| self.values.is_claimed(lock))
     }
 
     /// Whether a statement has locked a free job.
@@ -548,10 +599,15 @@ impl Queue {
         }
     }
 
+    /// Returns the text of the lock with this value.
+    fn setting(&self, value: &OwnedValue) -> String {
+        format!("{}: {}", self.locked, text_of(value))
+    }
+
     fn without_time(&self) -> Rejection {
         Rejection::new(
             format!("it keeps the lock but removes its time '{}'", self.locked_at),
-            format!("Send '{}' as it was read, or set {}: false.", self.locked_at, self.locked),
+            format!("Send '{}' as it was read, or set {}.", self.locked_at, self.setting(&self.values.free())),
         )
     }
 
@@ -562,13 +618,14 @@ impl Queue {
 
     /// Checks that the filter names the job's attempt number or matches only free jobs.
     fn check_fence(&self, Target { filter, multi, folds }: Target<'_>) -> Result<(), Rejection> {
-        if lock::proves_free(filter, &self.locked) {
+        if self.values.proves_unclaimed(filter, &self.locked, folds) {
             return Ok(());
         }
+        let free = self.setting(&self.values.free());
         let token = equality(filter, self.attempts.as_str());
         if token.is_none_or(|token| matches!(token.kind, Kind::Null | Kind::Undefined)) {
             return Err(Rejection::new(
-                format!("its filter has neither the job's '{}' nor {}: false", self.attempts, self.locked),
+                format!("its filter has neither the job's '{}' nor {free}", self.attempts),
                 format!("Add the '{}' that the claim returned to the filter.", self.attempts),
             ));
         }
@@ -576,11 +633,15 @@ impl Queue {
         if multi && !equality(filter, "_id").is_some_and(|id| !folds || !contains_text(id)) {
             return Err(Rejection::new(
                 format!("it matches jobs of all workers with this '{}'", self.attempts),
-                format!("Add the job's _id or {}: false to the filter.", self.locked),
+                format!("Add the job's _id or {free} to the filter."),
             ));
         }
         Ok(())
     }
+}
+
+fn text_of(value: &OwnedValue) -> String {
+    value_text(value.as_value())
 }
 
 fn upsert_of_a_job<'a>() -> Verdict<'a> {

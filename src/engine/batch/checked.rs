@@ -22,7 +22,7 @@ use super::{BatchJob, Evaluated, Group, conflicts};
 use crate::command::{EncodeOptions, Operation, OwnTransaction, Reply, Statement, StatementPart, WriteForm, code};
 use crate::document::{CowDocument, Document, OwnedValue};
 use crate::effect::equality;
-use crate::patterns::{Rejection, replaces_by_pipeline};
+use crate::patterns::{Rejection, may_omit_id};
 use crate::rules::Unsupported;
 
 /// Which documents a find reads.
@@ -116,9 +116,7 @@ impl<'f> BatchJob<'f> {
     /// Whether the statement is sent as a findAndModify, as the first command of docward's own transaction.
     fn is_written_first(&self, statement: &Statement<'_>) -> bool {
         // Only the server knows whether a document that equals the stored one, without its `_id`, counts as modified.
-        !statement.is_multi()
-            && self.returned_fields(statement).is_none()
-            && !replaces_by_pipeline(&statement.operation)
+        !statement.is_multi() && self.returned_fields(statement).is_none() && !may_omit_id(&statement.operation)
     }
 
     /// Whether the question for an earlier send of the statement is sent together with its write.

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::super::number::Bound;
 use super::super::{Rejection, Verdict};
-use super::{AttemptChange, LOST_CLAIM, NO_JOB, Queue, Target, attempts, lock, upsert_of_a_job};
+use super::lock::LockValues;
+use super::{AttemptChange, LOST_CLAIM, NO_JOB, Queue, Target, attempts, upsert_of_a_job};
 use crate::command::{Conditions, Modification, Operation, Update};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, Value, Writer, edit};
 use crate::effect::{Change, PathOverlap, change, touch, touched};
@@ -15,10 +16,10 @@ const FIRST_MILLISECONDS: i64 = 100_000_000_000;
 
 /// Returns what the filter of a claim requires: a job that is free, or whose lease is over, and whose attempts can be counted.
 pub(super) fn conditions(
-    (locked, locked_at, lease): (&Path, &Path, Duration),
+    (values, locked, locked_at, lease): (&LockValues, &Path, &Path, Duration),
     (attempts, max_attempts): (&Path, Option<i64>),
 ) -> Conditions<'static> {
-    let free = CowDocument::build(|w| lock::write_free_or_over(w, locked, locked_at, lease));
+    let free = CowDocument::build(|w| values.write_free_or_over(w, locked, locked_at, lease));
     let countable = CowDocument::build(|w| attempts::write_countable(w, attempts, max_attempts));
     [free, countable].into_iter().collect()
 }
@@ -69,7 +70,7 @@ impl Queue {
             _ => return Err(self.changes_attempts(update)),
         };
         let filter = update.filter.as_document();
-        let filter = CowDocument::build(|w| lock::write_others(w, filter, &self.locked));
+        let filter = CowDocument::build(|w| self.values.write_others(w, filter, &self.locked));
         let mut conditions = update.conditions.clone();
         conditions.extend(self.claimable.iter().cloned());
         let operation = Operation::Update(Update { filter, conditions, modification, ..update.clone() });
@@ -164,7 +165,7 @@ impl Queue {
         if timeless {
             return Err(self.without_time());
         }
-        let taken = CowDocument::build(|w| lock::write_taken(w, &self.locked));
+        let taken = CowDocument::build(|w| self.values.write_claimed(w, &self.locked));
         if has_all(update, std::slice::from_ref(&taken)) {
             return Ok(Verdict::Forward);
         }

@@ -100,4 +100,17 @@
   }],
   after: [{_id: 1, tags: ["x", "y"], hobbies: [{id: 100, n: "A2"}, {id: 200, n: "B"}]}],
 },
+{
+  name: "copies: a pipeline that removes the _id and changes nothing",
+  must: "counts as modified, as directly",
+  rules: [
+    "namespace: protected.COLLECTION_originals, copies: [{ into: protected.COLLECTION, key: ref.id, fields: { name: ref.name }, on_delete: reject }]",
+  ],
+  stored: [{_id: 1, ref: []}],
+  steps: [{
+    command: {update: "c", updates: [{q: {}, u: [{$addFields: {"ref.id": {$literal: 1}}}, {$unset: "_id"}]}]},
+    reply: {n: 1, nModified: 1, ok: 1},
+  }],
+  after: [{_id: 1, ref: []}],
+},
 ]

@@ -121,8 +121,9 @@ impl Promise for Bounds {
             let next = job.get(ATTEMPTS).and_then(as_number).map(|number| Bson::Double(number + 1.0));
             next.is_some_and(|next| !self.contains(&next))
         };
-        let claims_full =
-            self.field == ATTEMPTS && direct.statements.iter().any(Queue::claims) && direct.before.iter().any(is_full);
+        let claims_full = self.field == ATTEMPTS
+            && direct.statements.iter().any(Queue::may_claim)
+            && direct.before.iter().any(is_full);
         self.broken(direct).is_none()
             && !rounds
             && !claims_full
