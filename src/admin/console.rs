@@ -30,10 +30,11 @@ macro_rules! file {
     };
 }
 
-const FILES: [File; 18] = [
+const FILES: [File; 19] = [
     file!("/", "index.html", HTML),
     file!("api.js", SCRIPT),
     file!("application.js", SCRIPT),
+    file!("capture.js", SCRIPT),
     file!("connections.js", SCRIPT),
     file!("console.css", CSS),
     file!("console.js", SCRIPT),

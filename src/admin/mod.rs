@@ -1,12 +1,13 @@
 //! The admin address: health, metrics and the data of the console, over HTTP.
 //!
-//! Most requests only read. With the token, a request can override the mode of a rule or close a connection. The admin
-//! address runs on its own thread, so that its requests cost the proxied connections only a share of a processor.
+//! Most requests only read. With the token, a request can override the mode of a rule, close a connection, or
+//! record the commands of clients. The admin address runs on its own thread, so that its requests cost the proxied connections only a share of a processor.
 //!
 //! Start reading at [`server`]; [`authorization`] checks requests, [`routes`] lists the paths. The web page, [`console`],
 //! uses the same paths.
 
 mod authorization;
+mod capture;
 mod connections;
 mod console;
 mod decisions;
@@ -36,6 +37,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
+pub use capture::{CaptureEndRequest, CaptureRequest};
 pub use explain::ExplainRequest;
 pub use modes::{ModeReply, ModeRequest};
 pub use server::{Admin, Listener};
@@ -66,6 +68,9 @@ pub trait AdminContext: Send + Sync + 'static {
     /// # Errors
     /// A message for the user.
     fn change_mode(&self, request: ModeRequest) -> Pin<Box<dyn Future<Output = Result<ModeReply, String>> + Send>>;
+
+    /// The names and process ids by which a replay recognises the deployment; empty if it does not reply.
+    fn servers(&self) -> Pin<Box<dyn Future<Output = Vec<String>> + Send>>;
 }
 
 /// Spans for the OpenTelemetry collector.
@@ -112,6 +117,7 @@ struct ResponseData {
     /// Permits to evaluate a command, and permits for requests that are read or wait.
     explain_permits: Arc<Semaphore>,
     explain_request_permits: Arc<Semaphore>,
+    capture: Arc<capture::LatestCapture>,
     /// The permit to make a slow response.
     slow_response_permit: Arc<Semaphore>,
 }
@@ -125,6 +131,7 @@ impl ResponseData {
             settings: Arc::new(settings),
             explain_permits: Arc::new(Semaphore::new(explain::AT_A_TIME)),
             explain_request_permits: Arc::new(Semaphore::new(explain::REQUESTS)),
+            capture: Arc::default(),
             slow_response_permit: Arc::new(Semaphore::new(1)),
         }
     }

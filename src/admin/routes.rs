@@ -7,7 +7,8 @@ use axum::{Router, middleware};
 
 use super::authorization::authorize;
 use super::{
-    ResponseData, connections, console, decisions, error, explain, health, metrics, modes, rules, slowest, status,
+    ResponseData, capture, connections, console, decisions, error, explain, health, metrics, modes, rules, slowest,
+    status,
 };
 
 /// The longest request body in bytes: enough for a long pasted batch. Its evaluation may need some hundred times the
@@ -25,6 +26,8 @@ pub(super) fn router(sources: ResponseData) -> Router {
         .route("/api/rules", get(rules::rules))
         .route("/api/modes", get(modes::list).post(modes::change))
         .route("/api/connections", get(connections::list).post(connections::close))
+        .route("/api/capture", get(capture::show).post(capture::start))
+        .route("/api/capture/end", post(capture::end))
         .route("/api/slowest", get(slowest::list))
         .route("/api/decisions", get(decisions::follow))
         .route("/api/explain", post(explain::explain))

@@ -184,7 +184,9 @@ async fn serve_connection(stream: TcpStream, slot: Arc<ConnectionSlot>, router: 
 async fn too_long(slot: &ConnectionSlot) {
     let began = Instant::now();
     sleep_until(began + LIFETIME).await;
-    if slot.is_stream() {
-        sleep_until(began + STREAM_LIFETIME).await;
+    match slot.stage() {
+        Some(ConnectionStage::Capture) => std::future::pending().await,
+        Some(ConnectionStage::Stream) => sleep_until(began + STREAM_LIFETIME).await,
+        Some(ConnectionStage::Head | ConnectionStage::Response) | None => {}
     }
 }

@@ -26,6 +26,8 @@ pub(super) enum ConnectionStage {
     Response,
     /// It streams decisions, until the client closes it.
     Stream,
+    /// It receives a capture, which has an end of its own.
+    Capture,
 }
 
 /// The slots of all connections.
@@ -136,9 +138,9 @@ impl ConnectionSlot {
         self.slots.lock().enter_stream(self.id, Instant::now())
     }
 
-    /// Whether it streams decisions.
-    pub(super) fn is_stream(&self) -> bool {
-        self.slots.lock().held.iter().any(|held| held.id == self.id && held.stage == ConnectionStage::Stream)
+    /// `None`: it must close for a new one.
+    pub(super) fn stage(&self) -> Option<ConnectionStage> {
+        self.slots.lock().held.iter().find(|held| held.id == self.id).map(|held| held.stage)
     }
 
     /// Waits until the connection must close for a new one.

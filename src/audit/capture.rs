@@ -1,9 +1,10 @@
-//! The capture file that `docward record` writes: a sequence of BSON documents, which `bsondump` can read.
+//! A capture, as `docward record` and the admin address write it: a sequence of BSON documents, which `bsondump` can read.
 //!
 //! The first document identifies the file: `{docward: "capture", version: 1}`. Most further documents are one command
 //! of a client: `t` (date), `conn` (int64, the same for one connection), `client` ("address:port"), `app` (appName,
 //! if sent), `users` ([{user, db}], if known), `command` (its body, with the document sequences as arrays). The others
-//! are the reply to the last command of a connection (`t`, `conn`, `reply`), and the recorded servers (`servers`).
+//! are the reply to the last command of a connection (`t`, `conn`, `reply`), the recorded servers (`servers`), and the end
+//! of the capture with the number of commands that were omitted (`end`).
 //! Readers skip documents that they do not know. Documents start with their length, so a truncated file is readable up
 //! to the last whole one.
 
@@ -80,6 +81,44 @@ pub fn reply_record(connection: i64, milliseconds: i64, microseconds: u64, reply
 #[must_use]
 pub fn servers_record(servers: &[String]) -> Vec<u8> {
     document(|w| w.array("servers", |a| servers.iter().for_each(|server| a.string(server))))
+}
+
+/// The bytes of the longest [`CaptureEnd::record`].
+pub const MAX_END_LENGTH: usize = 128;
+
+/// The end of a capture that was not cut off: the last record.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CaptureEnd {
+    /// "time", "size", "operator", "signal"
+    pub reason: String,
+    /// Recorded commands.
+    pub commands: u64,
+    /// Commands that were omitted, because they came faster than they could be written.
+    pub omitted: u64,
+}
+
+impl CaptureEnd {
+    /// The bytes of its record.
+    #[must_use]
+    pub fn record(&self) -> Vec<u8> {
+        let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        document(|w| {
+            w.nested("end", |w| {
+                w.string("reason", &self.reason);
+                w.slot("commands").int64(count(self.commands));
+                w.slot("omitted").int64(count(self.omitted));
+            });
+        })
+    }
+
+    /// Reads its record; `None` if it is another one.
+    #[must_use]
+    pub fn parse(record: &[u8]) -> Option<Self> {
+        let end = Document::parse(record).ok()?.first().filter(|first| first.key == b"end")?.value.as_document()?;
+        let count = |key| end.get(key).and_then(Value::as_raw_i64).and_then(|count| u64::try_from(count).ok());
+        let reason = end.get("reason").and_then(Value::as_str)?.to_owned();
+        Some(Self { reason, commands: count("commands")?, omitted: count("omitted")? })
+    }
 }
 
 /// One record, for a replay.

@@ -1,6 +1,6 @@
 //! Requests to the admin address of a running docward.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -10,6 +10,8 @@ use crate::secret::Secret;
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// The longest reply in bytes: a list of a few thousand overrides.
 const MAX_REPLY: u64 = 1 << 20;
+/// The longest head of a reply in bytes.
+const MAX_HEAD: u64 = 16 * 1024;
 
 /// A request.
 #[derive(Debug, Default)]
@@ -18,6 +20,12 @@ pub(super) struct AdminRequest<'r> {
     pub(super) token: Option<&'r Secret>,
     /// The body of a POST request, as JSON; `None`: a GET request.
     pub(super) body: Option<&'r str>,
+}
+
+/// A reply whose body has not been read.
+pub(super) struct OpenReply {
+    pub(super) status: u16,
+    pub(super) body: BufReader<TcpStream>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -31,13 +39,33 @@ pub(super) struct HttpReply {
 /// # Errors
 /// A message for the user if no reply arrives.
 pub(super) fn send(listener: SocketAddr, request: &AdminRequest<'_>) -> Result<HttpReply, String> {
+    let OpenReply { status, body } = open(listener, request)?;
+    text_of(body).map(|body| HttpReply { status, body }).map_err(|error| no_reply(listener, &error))
+}
+
+/// Sends a request, and returns the reply when its body begins.
+///
+/// # Errors
+/// As [`send`].
+pub(super) fn open(listener: SocketAddr, request: &AdminRequest<'_>) -> Result<OpenReply, String> {
+    exchange(reachable(listener), request).map_err(|error| no_reply(listener, &error))
+}
+
+/// The text of a reply's body.
+pub(super) fn text_of(body: impl Read) -> io::Result<String> {
+    let mut text = String::new();
+    body.take(MAX_REPLY).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn no_reply(listener: SocketAddr, error: &io::Error) -> String {
     let address = reachable(listener);
-    exchange(address, request).map_err(|error| match error.kind() {
+    match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
             format!("no reply from the admin address {address}: timed out after {TIMEOUT:?}")
         }
         _ => format!("no reply from the admin address {address}: {error}"),
-    })
+    }
 }
 
 /// The address to connect to: the loopback address if the listener uses all addresses.
@@ -52,7 +80,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 
 /// With HTTP/1.0 the reply is not chunked and ends with the connection. Every admin address accepts `localhost` as its
 /// host name.
-fn exchange(address: SocketAddr, request: &AdminRequest<'_>) -> io::Result<HttpReply> {
+fn exchange(address: SocketAddr, request: &AdminRequest<'_>) -> io::Result<OpenReply> {
     let AdminRequest { path, token, body } = request;
     let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
@@ -65,17 +93,22 @@ fn exchange(address: SocketAddr, request: &AdminRequest<'_>) -> io::Result<HttpR
         head.push_str(&format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len()));
     }
     stream.write_all(format!("{head}\r\n{}", body.unwrap_or_default()).as_bytes())?;
-    let mut text = String::new();
-    stream.take(MAX_REPLY).read_to_string(&mut text)?;
-    parse_reply(&text).ok_or_else(|| io::Error::other("the reply is not HTTP"))
+    let mut body = BufReader::new(stream);
+    let status = read_head(&mut body)?.ok_or_else(|| io::Error::other("the reply is not HTTP"))?;
+    Ok(OpenReply { status, body })
 }
 
-/// `HTTP/1.1 503 Service Unavailable`, header fields, an empty line, the body.
-fn parse_reply(text: &str) -> Option<HttpReply> {
-    let (head, body) = text.split_once("\r\n\r\n")?;
-    let (version, rest) = head.split_once(' ')?;
-    let status = rest.get(..3)?.parse().ok()?;
-    version.starts_with("HTTP/1.").then(|| HttpReply { status, body: body.to_owned() })
+/// Reads `HTTP/1.1 503 Service Unavailable`, header fields and an empty line; returns the status.
+fn read_head(reply: &mut impl BufRead) -> io::Result<Option<u16>> {
+    let mut head = String::new();
+    let mut reader = reply.take(MAX_HEAD);
+    while !head.ends_with("\r\n\r\n") {
+        if reader.read_line(&mut head)? == 0 {
+            return Ok(None);
+        }
+    }
+    let rest = head.split_once(' ').filter(|(version, _)| version.starts_with("HTTP/1."));
+    Ok(rest.and_then(|(_, rest)| rest.get(..3)?.parse().ok()))
 }
 
 #[cfg(test)]
@@ -93,7 +126,7 @@ mod tests {
             ("SSH-2.0-x 200 OK\r\n\r\n", None),
             ("", None),
         ] {
-            assert_eq!(parse_reply(text).map(|reply| reply.status), status, "{text:?}");
+            assert_eq!(read_head(&mut text.as_bytes()).unwrap(), status, "{text:?}");
         }
     }
 

@@ -346,7 +346,7 @@ fn file_mode(rules: &RuleSet, name: &str) -> &'static str {
 }
 
 /// `ada@db1`; `uid 1000@db1` if the environment does not name the user.
-fn user_and_host() -> String {
+pub(super) fn user_and_host() -> String {
     let named = std::env::var("USER").or_else(|_| std::env::var("LOGNAME"));
     let user = named.unwrap_or_else(|_| format!("uid {}", rustix::process::getuid().as_raw()));
     format!("{user}@{}", rustix::system::uname().nodename().to_string_lossy())

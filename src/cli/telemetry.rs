@@ -18,13 +18,16 @@ use super::mode::{ModeChange, ModeResult};
 use super::reload::Expiry;
 use crate::admin::{self, Admin, ExplainRequest, ModeReply, ModeRequest, ReloadStatus, SpanCounts};
 use crate::otlp::{Endpoint, Exported, Exporter};
+use crate::player::ReplayTarget;
 use crate::proxy::{Observer, ProxyConfig, Tracer};
 use crate::rules::RuleSet;
+use crate::service::ConnectionString;
 
 /// The configuration of telemetry.
 pub(super) struct TelemetryConfig {
     admin: Option<admin::Settings>,
     otlp: Option<Endpoint>,
+    deployment: (ConnectionString, Option<SocketAddr>),
     pub(super) expiry: Expiry,
 }
 
@@ -32,6 +35,7 @@ pub(super) struct TelemetryConfig {
 pub(super) struct PreparedTelemetry {
     listener: Option<admin::Listener>,
     traces: Option<Traces>,
+    deployment: (ConnectionString, Option<SocketAddr>),
     expiry: Expiry,
 }
 
@@ -52,7 +56,12 @@ impl TelemetryConfig {
     /// # Errors
     /// A message for the user.
     pub(super) fn from_config(settings: &ConfigFile) -> Result<Self> {
-        Ok(Self { admin: settings.admin.settings()?, otlp: settings.otlp.clone(), expiry: Expiry::default() })
+        Ok(Self {
+            admin: settings.admin.settings()?,
+            otlp: settings.otlp.clone(),
+            deployment: (settings.upstream(), settings.resolver),
+            expiry: Expiry::default(),
+        })
     }
 
     /// Binds the admin address, and sets `config` to produce spans.
@@ -66,7 +75,8 @@ impl TelemetryConfig {
         let traces = self.otlp.map(Traces::start);
         config.measured = listener.as_ref().is_ok_and(Option::is_some);
         config.tracer = traces.as_ref().map(|traces| traces.tracer.clone());
-        Ok(PreparedTelemetry { listener: listener.context("--admin")?, traces, expiry: self.expiry })
+        let Self { deployment, expiry, .. } = self;
+        Ok(PreparedTelemetry { listener: listener.context("--admin")?, traces, deployment, expiry })
     }
 }
 
@@ -95,6 +105,7 @@ impl PreparedTelemetry {
             spans,
             active: active.clone(),
             runtime: Handle::current(),
+            deployment: self.deployment,
             expiry: self.expiry,
         });
         let admin =
@@ -124,6 +135,7 @@ struct ServeContext {
     active: Arc<ActiveRules>,
     /// The runtime of the service connection.
     runtime: Handle,
+    deployment: (ConnectionString, Option<SocketAddr>),
     expiry: Expiry,
 }
 
@@ -170,5 +182,10 @@ impl crate::admin::AdminContext for ServeContext {
         };
         let changing = self.active.spawn_to_end(changing, &self.runtime);
         Box::pin(async { changing.await.unwrap_or_else(|_| Err("docward is shutting down".to_owned())) })
+    }
+
+    fn servers(&self) -> Pin<Box<dyn Future<Output = Vec<String>> + Send>> {
+        let (upstream, resolver) = self.deployment.clone();
+        Box::pin(async move { ReplayTarget::server_names(&upstream, resolver).await })
     }
 }

@@ -128,6 +128,13 @@ impl ReplayTarget {
         Err(failure.unwrap_or_else(|| TargetError::NoPrimary(self.name.clone())))
     }
 
+    /// Returns what [`identity`](Self::identity) does for the deployment with this connection string; empty if it does not
+    /// reply.
+    pub async fn server_names(uri: &ConnectionString, resolver: Option<SocketAddr>) -> Vec<String> {
+        let Ok(target) = Self::parse(uri, resolver).await else { return Vec::new() };
+        target.identity().await.unwrap_or_default().into_iter().collect()
+    }
+
     /// Returns the name by which the primary calls itself in its log, as `host:port`; `None` if the user may not ask for it.
     ///
     /// # Errors

@@ -32,7 +32,7 @@ pub use members::placement::ListenerPlacement;
 pub use members::status::{MemberStatus, ProcessPhase};
 pub use members::topology::{Advertised, Mapped};
 pub use observer::Observer;
-pub use recording::{QueuedRecord, RecordCounts, Recorder, Recording, Sink};
+pub use recording::{QueuedRecord, RecordCounts, Records, Sink};
 pub use server::{Proxy, StartError};
 pub use server_side::hello::CONNECT_TIMEOUT;
 pub use server_side::pool::counters::PoolStatus;

@@ -16,6 +16,7 @@ use crate::proxy::connection::memory::MemoryUse;
 use crate::proxy::connection::permits::PermitStatus;
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::members::status::{MemberStatus, ProcessPhase, ProcessStatus};
+use crate::proxy::recording::Sink;
 use crate::proxy::server_side::pool::counters::PoolStatus;
 use crate::proxy::server_side::pool::registry::Pools;
 use crate::proxy::telemetry::decisions::Decision;
@@ -114,6 +115,17 @@ impl<P: Interceptor> Observer<P> {
     #[must_use]
     pub fn pools(&self) -> Vec<PoolStatus> {
         self.pools.as_ref().map(|pools| pools.status()).unwrap_or_default()
+    }
+
+    /// Starts to record the commands of clients; returns false if a capture runs already.
+    #[must_use]
+    pub fn start_capture(&self, sink: Sink) -> bool {
+        self.process.traffic.captures.start(sink)
+    }
+
+    /// Ends the capture. Its consumer gets the records that wait, and then the end.
+    pub fn end_capture(&self) {
+        self.process.traffic.captures.end();
     }
 
     /// Returns how much of their memory budget large messages use.

@@ -1,35 +1,25 @@
-//! Recording instead of evaluation: an [`Interceptor`] that forwards everything as `serve` does without rules, and
-//! passes a copy of each command that can reach documents, and a summary of its reply, to a [`Sink`].
-//! [`crate::audit::capture`] defines the file format; the CLI writes the file.
+//! Captures: a copy of each command that can reach documents, as its client sent it, and a summary of its reply, for a
+//! consumer outside the proxy. [`crate::audit::capture`] defines the format. The connections make the records
+//! (`connection::capturing`); this module decides what is recorded, and bounds what waits for the consumer.
 //!
-//! The reply is collected before the client gets it, because the id of a cursor is at its end.
-//!
-//! Logins, user management and other commands that rules never see stream through, so a record never contains
+//! Logins, user management and other commands that rules never see are not recorded, so a capture never contains
 //! credentials. For commands docward does not know, only the name and the target are recorded.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::Sender;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use crate::audit::ReplySummary;
-use crate::audit::capture::{CapturedClient as From, is_recorded, outline, record, reply_record};
-use crate::command::CommandClass;
-use crate::engine::{
-    self, ClientState, Input, ListenerKind, Now, Plan, QueryAdmission, RuleOutcome, Step, Triage, class_of_head,
-    command_of_frame, name_of_head, read_users, users_question,
-};
-use crate::proxy::interceptor::{Interceptor, Steps};
-use crate::rules::RuleSet;
-use crate::wire::Header;
-use crate::wire::op_msg::{EXHAUST_ALLOWED, Message};
+use arc_swap::ArcSwapOption;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// Bytes of records that wait to be written. If the disk is too slow, records are dropped rather than clients delayed.
+use crate::audit::capture::{MAX_RECORD_LENGTH, is_recorded};
+use crate::config::Glob;
+
+/// Bytes of records that wait for the consumer. If it is too slow, commands are omitted rather than clients delayed.
 const MAX_WAITING: usize = 64 << 20;
 /// Overhead of a waiting record besides its bytes.
 const OVERHEAD: usize = 64;
 
-/// A record that waits to be written.
+/// A record that waits for the consumer.
 #[derive(Debug)]
 pub struct QueuedRecord {
     pub bytes: Vec<u8>,
@@ -37,225 +27,199 @@ pub struct QueuedRecord {
     pub is_command: bool,
 }
 
-/// Queue of records.
-#[derive(Debug, Clone)]
+/// Where the connections put records.
+#[derive(Debug)]
 pub struct Sink {
-    queue: Sender<Option<QueuedRecord>>,
+    queue: UnboundedSender<Option<QueuedRecord>>,
     counts: Arc<RecordCounts>,
+    /// The applications whose commands are recorded; empty: all.
+    apps: Vec<Glob>,
 }
 
-/// Counters shared with the writer of the records.
+/// The consumer's end of a capture.
+#[derive(Debug)]
+pub struct Records {
+    /// Each record, and `None` when the capture has ended. The consumer calls [`RecordCounts::write_one`] or
+    /// [`RecordCounts::drop_one`] for each.
+    pub queue: UnboundedReceiver<Option<QueuedRecord>>,
+    pub counts: Arc<RecordCounts>,
+}
+
+/// The counters of a capture.
 #[derive(Debug, Default)]
 pub struct RecordCounts {
     waiting: AtomicUsize,
-    /// Not recorded: too many records waited, or the file could not be written.
-    dropped: AtomicU64,
+    commands: AtomicU64,
+    bytes: AtomicU64,
+    omitted: AtomicU64,
 }
 
 impl RecordCounts {
-    /// Called after a record has been written or dropped.
-    pub fn taken(&self, record: &QueuedRecord) {
-        self.waiting.fetch_sub(record.bytes.len() + OVERHEAD, Ordering::Relaxed);
+    /// Called after a record has been written.
+    pub fn write_one(&self, record: &QueuedRecord) {
+        self.release(record.bytes.len());
+        self.commands.fetch_add(u64::from(record.is_command), Ordering::Relaxed);
+        self.bytes.fetch_add(record.bytes.len() as u64, Ordering::Relaxed);
     }
 
-    /// Called for a record that is not written. Only commands count.
+    /// Called for a record that is not written.
     pub fn drop_one(&self, record: &QueuedRecord) {
-        self.dropped.fetch_add(u64::from(record.is_command), Ordering::Relaxed);
+        self.release(record.bytes.len());
+        self.omit(record.is_command);
     }
 
-    /// Number of commands that were not recorded.
+    /// Number of recorded commands.
     #[must_use]
-    pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
+    pub fn commands(&self) -> u64 {
+        self.commands.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the records.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Number of commands that were omitted: too many records waited, or the consumer could not write.
+    #[must_use]
+    pub fn omitted(&self) -> u64 {
+        self.omitted.load(Ordering::Relaxed)
+    }
+
+    fn omit(&self, is_command: bool) {
+        self.omitted.fetch_add(u64::from(is_command), Ordering::Relaxed);
+    }
+
+    /// Reserves room for a record of about this length. A single record may be larger than the limit.
+    fn reserve(&self, length: usize) -> bool {
+        let before = self.waiting.fetch_add(length + OVERHEAD, Ordering::Relaxed);
+        let fits = before == 0 || before + length + OVERHEAD <= MAX_WAITING;
+        if !fits {
+            self.release(length);
+        }
+        fits
+    }
+
+    fn release(&self, length: usize) {
+        self.waiting.fetch_sub(length + OVERHEAD, Ordering::Relaxed);
     }
 }
 
 impl Sink {
-    /// The consumer of `queue` calls [`RecordCounts::taken`] for each record; `None` marks the end.
+    /// A sink for the commands of these applications (all, if there are none), and its consumer's end.
     #[must_use]
-    pub fn new(queue: Sender<Option<QueuedRecord>>, counts: Arc<RecordCounts>) -> Self {
-        Self { queue, counts }
+    pub fn new(apps: Vec<Glob>) -> (Self, Records) {
+        let (sender, queue) = unbounded_channel();
+        let counts = Arc::<RecordCounts>::default();
+        (Self { queue: sender, counts: counts.clone(), apps }, Records { queue, counts })
     }
 
-    /// Queues a record without waiting. Returns false if it is dropped.
-    fn offer(&self, record: QueuedRecord) -> bool {
-        let size = record.bytes.len() + OVERHEAD;
-        let before = self.counts.waiting.fetch_add(size, Ordering::Relaxed);
-        // A single record may be larger than the limit.
-        let fits = before == 0 || before + size <= MAX_WAITING;
-        let not_queued =
-            if fits { self.queue.send(Some(record)).err().and_then(|error| error.0) } else { Some(record) };
-        if let Some(record) = &not_queued {
-            self.counts.waiting.fetch_sub(size, Ordering::Relaxed);
-            self.counts.drop_one(record);
+    /// Whether a command of this name and application is recorded.
+    pub(in crate::proxy) fn selects(&self, name: &[u8], app: Option<&str>) -> bool {
+        let is_of = |app: &str| self.apps.iter().any(|glob| glob.matches(app.as_bytes()));
+        is_recorded(name) && (self.apps.is_empty() || app.is_some_and(is_of))
+    }
+
+    /// Queues a record of about `length` bytes without waiting; makes it only if it fits. Returns false if it is left
+    /// out.
+    pub fn offer(&self, is_command: bool, length: usize, make: impl FnOnce() -> Option<Vec<u8>>) -> bool {
+        let record = self.counts.reserve(length).then(|| {
+            let made = make().filter(|bytes| bytes.len() <= MAX_RECORD_LENGTH);
+            self.counts.release(length);
+            made
+        });
+        let record = record.flatten().map(|bytes| QueuedRecord { bytes, is_command });
+        let is_queued = record.is_some_and(|record| {
+            self.counts.waiting.fetch_add(record.bytes.len() + OVERHEAD, Ordering::Relaxed);
+            let unsent = self.queue.send(Some(record)).err().and_then(|error| error.0);
+            unsent.inspect(|record| self.counts.release(record.bytes.len())).is_none()
+        });
+        if !is_queued {
+            self.counts.omit(is_command);
         }
-        not_queued.is_none()
-    }
-
-    /// Marks the end of the records.
-    pub fn close(&self) {
-        // An error means that the consumer has already stopped.
-        let _ = self.queue.send(None);
+        is_queued
     }
 }
 
-/// Records the commands it forwards.
-#[derive(Debug)]
-pub struct Recorder {
-    /// Empty, so that commands that are not recorded are handled as in `serve` without rules.
-    rules: RuleSet,
-    sink: Sink,
+/// The capture of a process, if one runs.
+#[derive(Debug, Default)]
+pub(in crate::proxy) struct Captures {
+    /// Read for every message. While no capture runs, nothing else is.
+    is_running: AtomicBool,
+    sink: ArcSwapOption<Sink>,
 }
 
-impl Recorder {
-    #[must_use]
-    pub fn new(sink: Sink) -> Self {
-        Self { rules: RuleSet::default(), sink }
+impl Captures {
+    /// Starts a capture; returns false if another one runs.
+    pub(in crate::proxy) fn start(&self, sink: Sink) -> bool {
+        let previous = self.sink.compare_and_swap(&None::<Arc<Sink>>, Some(Arc::new(sink)));
+        self.is_running.store(true, Ordering::Relaxed);
+        previous.is_none()
     }
-}
 
-impl Interceptor for Recorder {
-    type Plan<'p> = Recording<'p>;
-
-    fn triage(&self, head: &[u8], listener_kind: &ListenerKind) -> Triage {
-        match self.rules.triage(head, listener_kind) {
-            Triage::Forward { .. } if name_of_head(head).is_some_and(is_recorded) => Triage::Evaluate,
-            other => other,
+    /// Ends the capture. Its consumer gets the records that wait, and then the end.
+    pub(in crate::proxy) fn end(&self) {
+        self.is_running.store(false, Ordering::Relaxed);
+        if let Some(sink) = self.sink.swap(None) {
+            // An error means that the consumer has already stopped.
+            let _ = sink.queue.send(None);
         }
     }
 
-    fn admit(&self, frame: &[u8], listener_kind: &ListenerKind) -> QueryAdmission {
-        self.rules.admit(frame, listener_kind)
+    /// The sink of the capture that runs.
+    pub(in crate::proxy) fn sink(&self) -> Option<Arc<Sink>> {
+        if self.is_running.load(Ordering::Relaxed) { self.sink.load_full() } else { None }
     }
-
-    fn max_staleness(&self) -> Option<Duration> {
-        None
-    }
-
-    fn plan<'p>(&'p self, frame: &'p [u8], now: Now) -> Recording<'p> {
-        let expects_reply = match engine::triage(frame, &self.rules) {
-            Triage::Forward { expects_reply } => Some(expects_reply),
-            _ => None,
-        };
-        Recording { recorder: self, frame, now, expects_reply, sent: None, plan: Plan::new(frame, &self.rules, now) }
-    }
-}
-
-/// One message that is recorded.
-pub struct Recording<'p> {
-    recorder: &'p Recorder,
-    frame: &'p [u8],
-    now: Now,
-    /// Set for messages that are forwarded as they are; `plan` carries out the others.
-    expects_reply: Option<bool>,
-    /// When it was sent, if docward collects the reply.
-    sent: Option<Instant>,
-    plan: Plan<'p>,
-}
-
-impl Steps for Recording<'_> {
-    fn next(&mut self, input: Input, client_state: &mut ClientState) -> Step {
-        let Some(expects_reply) = self.expects_reply else {
-            let step = self.plan.next(input, client_state);
-            if let Step::ForwardOriginal { .. } = step {
-                self.record(client_state);
-            }
-            return step;
-        };
-        match (input, self.sent) {
-            (Input::Reply(reply), Some(sent)) => {
-                self.record_reply(&reply, sent.elapsed(), client_state);
-                return Step::Reply(reply);
-            }
-            (Input::Start, _) if client_state.users.is_none() => {
-                let request_id = Header::of_frame(self.frame).map_or(0, |header| header.request_id);
-                return Step::Exchange(users_question(request_id));
-            }
-            (Input::Reply(reply), None) => client_state.users = read_users(&reply),
-            _ => {}
-        }
-        let is_recorded = self.record(client_state);
-        // An exhaust cursor answers one request with many replies.
-        let one_reply = Message::parse(self.frame).is_ok_and(|message| message.flags & EXHAUST_ALLOWED == 0);
-        if is_recorded && expects_reply && one_reply {
-            self.sent = Some(Instant::now());
-            return Step::Exchange(self.frame.to_vec());
-        }
-        Step::ForwardOriginal { expects_reply }
-    }
-
-    fn take_rest(&mut self) -> Vec<RuleOutcome> {
-        self.plan.take_rest()
-    }
-
-    fn take_outcomes(&mut self) -> Vec<RuleOutcome> {
-        self.plan.take_outcomes()
-    }
-
-    fn must_finish(&self) -> bool {
-        false
-    }
-}
-
-impl Recording<'_> {
-    /// Returns false if the command could not be recorded.
-    fn record(&self, client_state: &ClientState) -> bool {
-        let sink = &self.recorder.sink;
-        let Some(command) = command_of_frame(self.frame) else {
-            sink.counts.dropped.fetch_add(1, Ordering::Relaxed);
-            return false;
-        };
-        let command = match class_of_head(self.frame) {
-            Some(CommandClass::Unknown) | None => outline(command.as_document()),
-            _ => command,
-        };
-        let sender = From {
-            connection: connection_of(client_state),
-            client: &client_state.client,
-            app: client_state.app_name(),
-            users: client_state.users.as_deref(),
-            milliseconds: self.now.milliseconds,
-        };
-        sink.offer(QueuedRecord { bytes: record(&sender, command.as_document()), is_command: true })
-    }
-
-    fn record_reply(&self, reply: &[u8], took: Duration, client_state: &ClientState) {
-        let sink = &self.recorder.sink;
-        let Some(reply) = ReplySummary::of_reply(reply) else { return };
-        let arrived = self.now.milliseconds.saturating_add(i64::try_from(took.as_millis()).unwrap_or(i64::MAX));
-        let microseconds = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        let bytes = reply_record(connection_of(client_state), arrived, microseconds, &reply);
-        sink.offer(QueuedRecord { bytes, is_command: false });
-    }
-}
-
-/// A random number for each connection.
-fn connection_of(client_state: &ClientState) -> i64 {
-    let [a, b, c, d, e, f, g, h, ..] = client_state.own.id;
-    i64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::channel;
-
     use super::*;
 
+    fn offer(sink: &Sink) -> bool {
+        let length = (1 << 20) - OVERHEAD;
+        sink.offer(true, length, || Some(vec![0; length]))
+    }
+
     #[test]
-    fn the_queue_is_bounded_and_dropped_records_are_counted() {
-        let (queue, records) = channel();
-        let counts = Arc::new(RecordCounts::default());
-        let sink = Sink::new(queue, counts.clone());
-        let record = || QueuedRecord { bytes: vec![0; (1 << 20) - OVERHEAD], is_command: true };
-        let accepted = (0..70).filter(|_| sink.offer(record())).count();
-        assert_eq!(accepted, 64);
-        assert_eq!(counts.dropped(), 6);
-        counts.taken(&records.recv().unwrap().unwrap());
-        sink.offer(record());
-        assert_eq!(counts.dropped(), 6, "the queue has room again");
-        drop(records);
-        assert!(!sink.offer(record()));
-        assert_eq!(counts.dropped(), 7, "the consumer is gone");
-        sink.close();
+    fn the_queue_is_bounded_and_commands_that_are_omitted_are_counted() {
+        let (sink, Records { mut queue, counts }) = Sink::new(Vec::new());
+        assert_eq!((0..70).filter(|_| offer(&sink)).count(), 64);
+        assert_eq!(counts.omitted(), 6);
+        assert!(!sink.offer(true, 1 << 20, || unreachable!("a record without room is not made")));
+        counts.write_one(&queue.try_recv().unwrap().unwrap());
+        assert_eq!((counts.commands(), counts.bytes(), counts.omitted()), (1, (1 << 20) - OVERHEAD as u64, 7));
+        assert!(offer(&sink), "the queue has room again");
+        counts.drop_one(&queue.try_recv().unwrap().unwrap());
+        assert!(offer(&sink));
+        assert_eq!(counts.omitted(), 8);
+        drop(queue);
+        assert!(!offer(&sink), "the consumer is gone");
+    }
+
+    #[test]
+    fn one_capture_runs_at_a_time_and_its_end_follows_its_records() {
+        let captures = Captures::default();
+        assert!(captures.sink().is_none());
+        let (first, Records { mut queue, .. }) = Sink::new(Vec::new());
+        assert!(captures.start(first) && !captures.start(Sink::new(Vec::new()).0));
+        assert!(offer(&captures.sink().unwrap()));
+        captures.end();
+        assert!(captures.sink().is_none());
+        assert!(queue.try_recv().unwrap().is_some() && queue.try_recv().unwrap().is_none());
+        assert!(captures.start(Sink::new(Vec::new()).0));
+    }
+
+    #[test]
+    fn only_commands_of_the_wanted_applications_are_recorded_and_no_logins() {
+        let (all, _) = Sink::new(Vec::new());
+        let (promo, _) = Sink::new(vec![Glob::new("promo-*")]);
+        assert!(all.selects(b"insert", None) && promo.selects(b"insert", Some("promo-web")));
+        assert!(!promo.selects(b"insert", None) && !promo.selects(b"insert", Some("billing")));
+        for name in
+            ["saslStart", "saslContinue", "authenticate", "logout", "createUser", "updateUser", "copydbsaslstart"]
+        {
+            assert!(!all.selects(name.as_bytes(), None), "{name}");
+        }
     }
 }

@@ -33,6 +33,7 @@ use crate::proxy::members::queries::Queries;
 use crate::proxy::members::status::{ProcessPhase, ProcessStatus};
 use crate::proxy::members::topology::Topology;
 use crate::proxy::observer::Observer;
+use crate::proxy::recording::Captures;
 use crate::proxy::server_side::pool::registry::Pools;
 use crate::proxy::shutdown::activity;
 use crate::proxy::shutdown::hand_over::{self, Predecessor};
@@ -100,6 +101,7 @@ impl<P: Interceptor> Proxy<P> {
                 connection_counters: ConnectionCounters::default(),
                 open_connections: Arc::default(),
                 memory: Memory::new(config.limits.memory),
+                captures: Captures::default(),
                 compressors: config.upstream.compressors.clone().map(Arc::from),
             },
             members: MemberContext { topology: Topology::new(Vec::new()), recheck: Arc::default() },

@@ -4,6 +4,7 @@
 
 mod admin;
 mod application_names;
+mod captures;
 mod connections;
 mod decision_log;
 mod deployment;

@@ -58,6 +58,22 @@ export async function closeConnection(connection) {
 }
 
 /**
+ * @param {{for: string, size: string, apps: string[], by: string}} capture
+ * @returns {Promise<ReadableStream<Uint8Array>>} the capture, as it is recorded
+ */
+export async function startCapture(capture) {
+  const headers = { "Content-Type": "application/json" };
+  const response = await send("api/capture", { method: "POST", headers, body: JSON.stringify(capture) });
+  return response.body;
+}
+
+export async function endCapture() {
+  const headers = { "Content-Type": "application/json" };
+  const signal = AbortSignal.timeout(TIMEOUT);
+  await send("api/capture/end", { method: "POST", headers, body: JSON.stringify({ by: "console" }), signal });
+}
+
+/**
  * Receives decisions until the connection ends, or no data arrives for too long.
  * @param {{opened: () => void, event: (name: string, data: any) => void}} callbacks
  */

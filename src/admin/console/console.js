@@ -1,6 +1,7 @@
 // The console: polls docward every few seconds and shows its state.
 
 import { showApplications, startApplication } from "./application.js";
+import { showCapture, startCapture } from "./capture.js";
 import { showConnections, startConnections } from "./connections.js";
 import { byId, element, setText } from "./dom.js";
 import { timeElement } from "./pieces.js";
@@ -25,6 +26,7 @@ let lastSeen = 0;
 function start() {
   startRules();
   startConnections();
+  startCapture();
   startApplication();
   startPlayground();
   startTail(() => refreshIn(SOON));
@@ -50,9 +52,10 @@ async function refresh() {
   timer = undefined;
   asking = true;
   try {
-    const paths = ["api/status", "api/rules", "api/connections", "api/slowest"];
-    const [status, rules, open, slowest] = await Promise.all(paths.map(ask));
+    const paths = ["api/status", "api/rules", "api/connections", "api/slowest", "api/capture"];
+    const [status, rules, open, slowest, capture] = await Promise.all(paths.map(ask));
     show(status, rules, open, slowest);
+    showCapture(capture);
     followDecisions();
   } catch (error) {
     fail(error);

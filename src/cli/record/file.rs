@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use crate::audit::capture;
+use crate::audit::capture::{self, CaptureEnd};
 
 /// Bytes that are written at once.
 const BUFFER: usize = 1 << 20;
@@ -81,7 +81,8 @@ impl CaptureFile {
     /// I/O errors of the file.
     pub(super) fn write(&mut self, record: &[u8]) -> io::Result<WriteResult> {
         let length = record.len() as u64;
-        if self.size + length > self.limits.size {
+        // There is always room for the end.
+        if self.size + length + capture::MAX_END_LENGTH as u64 > self.limits.size {
             if self.limits.kept == 0 {
                 return Ok(WriteResult::Full);
             }
@@ -97,6 +98,15 @@ impl CaptureFile {
 
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
+    }
+
+    /// Writes the end of the capture.
+    ///
+    /// # Errors
+    /// I/O errors of the file.
+    pub(super) fn finish(&mut self, end: &CaptureEnd) -> io::Result<()> {
+        self.file.write_all(&end.record())?;
+        self.flush()
     }
 
     fn rotate(&mut self) -> io::Result<()> {
@@ -182,7 +192,7 @@ mod tests {
     fn full_files_are_renamed_and_the_oldest_is_deleted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("c.bson");
-        let limits = CaptureLimits { size: capture::header().len() as u64 + 20, kept: 2 };
+        let limits = CaptureLimits { size: (capture::header().len() + capture::MAX_END_LENGTH) as u64 + 20, kept: 2 };
         let mut file = CaptureFile::open(&path, limits).unwrap();
         for number in 0..7 {
             assert_eq!(file.write(&[number; 10]).unwrap(), WriteResult::Whole);
@@ -201,7 +211,7 @@ mod tests {
     fn without_rotation_a_full_file_ends_the_recording() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("c.bson");
-        let limits = CaptureLimits { size: capture::header().len() as u64 + 20, kept: 0 };
+        let limits = CaptureLimits { size: (capture::header().len() + capture::MAX_END_LENGTH) as u64 + 20, kept: 0 };
         let mut file = CaptureFile::open(&path, limits).unwrap();
         let written: Vec<WriteResult> = (0..3).map(|_| file.write(&[0; 10]).unwrap()).collect();
         assert_eq!(written, [WriteResult::Whole, WriteResult::Whole, WriteResult::Full]);

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Cursor, Read};
+use std::io::{BufRead, BufReader, Cursor, ErrorKind, Read};
 use std::path::Path;
 
 use anstream::adapter::StripBytes;
@@ -19,8 +19,10 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
+use crate::audit::capture::{self, CaptureEnd};
 use crate::audit::objects::{Found, ObjectScanner};
-use crate::audit::{capture, log, profile};
+use crate::audit::{log, profile};
+use crate::text::counted;
 
 /// Bytes read at a time.
 const BLOCK: usize = 256 * 1024;
@@ -120,6 +122,8 @@ pub(in crate::cli) enum CaptureDamage {
     Truncated { byte: u64 },
     /// What begins here is not a record.
     Damaged { byte: u64 },
+    /// The recorder was too slow for these.
+    Omitted { commands: u64 },
 }
 
 impl fmt::Display for CaptureDamage {
@@ -127,6 +131,9 @@ impl fmt::Display for CaptureDamage {
         match self {
             Self::Truncated { byte } => write!(f, "the last record, at byte {byte}, is truncated"),
             Self::Damaged { byte } => write!(f, "the capture is damaged at byte {byte}; remove its end from there"),
+            Self::Omitted { commands } => {
+                write!(f, "the capture omits {}, which came faster than it was read", counted(*commands, "command"))
+            }
         }
     }
 }
@@ -181,7 +188,13 @@ impl TrafficEntries {
         let mut read = FileRead::default();
         if is_capture {
             read.kinds.add(EntryKind::Capture);
-            read.flaw = records(&mut reader, receive)?;
+            let mut omitted = 0;
+            let damage = records(&mut reader, &mut |position, record| {
+                omitted += CaptureEnd::parse(record).map_or(0, |end| end.omitted);
+                receive(EntryKind::Capture, position, record)
+            })?;
+            let is_partial = (omitted > 0).then_some(CaptureDamage::Omitted { commands: omitted });
+            read.flaw = damage.or(is_partial);
             return Ok(read);
         }
         let length = objects(&mut reader, &mut read, receive)?;
@@ -404,11 +417,15 @@ fn has_entry(text: &[u8]) -> bool {
     memchr::memmem::find(text, b"\\\"ctx\\\"").is_some() || log::is_line(text) || profile::is_line(text)
 }
 
-/// Returns what is wrong if the file is truncated or damaged.
+/// Reads the records of a capture after its header. `receive` gets the position of each, and the record. Returns what is
+/// wrong if the capture is truncated or damaged.
 ///
 /// # Errors
-/// The file cannot be read, it has no whole record, or an error of `receive`.
-fn records(reader: &mut impl Read, receive: &mut ReceiveEntry<'_>) -> Result<Option<CaptureDamage>> {
+/// The capture cannot be read, it has no whole record, or an error of `receive`.
+pub(in crate::cli) fn records(
+    reader: &mut impl Read,
+    receive: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<Option<CaptureDamage>> {
     let mut record = Vec::new();
     let first = capture::header().len() as u64;
     let mut position = first;
@@ -429,7 +446,7 @@ fn records(reader: &mut impl Read, receive: &mut ReceiveEntry<'_>) -> Result<Opt
         if reader.by_ref().take(rest).read_to_end(&mut record).context(Position(position))? as u64 != rest {
             return Ok(Some(CaptureDamage::Truncated { byte: position }));
         }
-        receive(EntryKind::Capture, position, &record)?;
+        receive(position, &record)?;
         position += length as u64;
     }
 }
@@ -446,9 +463,11 @@ fn first_bytes(reader: &mut impl Read, length: usize) -> Result<Vec<u8>> {
 fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
     let mut length = 0;
     while let Some(rest) = buffer.get_mut(length..).filter(|rest| !rest.is_empty()) {
-        match reader.read(rest)? {
-            0 => break,
-            count => length += count,
+        match reader.read(rest) {
+            // A signal, which a capture from a running docward ends with.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Ok(0) => break,
+            read => length += read?,
         }
     }
     Ok(length)

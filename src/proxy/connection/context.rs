@@ -11,6 +11,7 @@ use crate::proxy::connection::connection_table::ConnectionTable;
 use crate::proxy::connection::memory::Memory;
 use crate::proxy::connection::permits::Permits;
 use crate::proxy::members::topology::Topology;
+use crate::proxy::recording::Captures;
 use crate::proxy::shutdown::activity::ActivityCounters;
 use crate::proxy::telemetry::meter::Meter;
 use crate::proxy::telemetry::outcome_counters::OutcomeCounters;
@@ -44,6 +45,7 @@ pub(in crate::proxy) struct TrafficContext {
     /// Empty if nothing is measured.
     pub(in crate::proxy) open_connections: Arc<ConnectionTable>,
     pub(in crate::proxy) memory: Arc<Memory>,
+    pub(in crate::proxy) captures: Captures,
     /// Compressors docward offers to the upstream independently of its clients, in order of preference.
     pub(in crate::proxy) compressors: Option<Arc<[CompressionMethod]>>,
 }

@@ -78,12 +78,14 @@ where
         let (length, frame) = measured.await?;
         self.keep(length, watched).await?;
         self.pending.span = self.listener_context.process.traffic.meter.open_evaluated(&frame);
+        let (recorded, frame) = self.record(frame, waiting).await?;
         let rules = self.listener_context.process.rules.current.load();
         let frame = match rules.admit(&frame, &self.client.state.listener_kind) {
             QueryAdmission::Original => frame,
             QueryAdmission::Instead(instead) => instead,
             QueryAdmission::Rejected(rejection) => {
                 let step = self.note_rejected_query(rejection, &**rules, &frame, waiting).await?;
+                let step = self.record_reply(recorded, step, &frame, waiting).await?;
                 return self.conclude(step, frame, came).await;
             }
         };
@@ -96,6 +98,7 @@ where
         } else {
             (self.run_plan(Planner::here(&**rules, &frame), request_id, waiting).await?, frame)
         };
+        let last = self.record_reply(recorded, last, &frame, waiting).await?;
         self.conclude(last, frame, came).await
     }
 
@@ -312,10 +315,15 @@ where
         }
         let is_shown = || self.client.is_listed() || outcomes.iter().any(|one| !one.kind.is_routine());
         if self.client.state.users.is_none() && is_shown() {
-            let reply = self.exchange(users_question(request_id), waiting).await?;
-            self.client.state.users = read_users(&reply);
-            self.client.note_identity();
+            self.ask_users(request_id, waiting).await?;
         }
+        Ok(())
+    }
+
+    pub(super) async fn ask_users(&mut self, request_id: i32, waiting: &mut ServerWait) -> Result<(), End> {
+        let reply = self.exchange(users_question(request_id), waiting).await?;
+        self.client.state.users = read_users(&reply);
+        self.client.note_identity();
         Ok(())
     }
 }

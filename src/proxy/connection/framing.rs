@@ -6,7 +6,7 @@
 use crate::document;
 use crate::engine::handshake::negotiation::{Negotiation, is_never_compressed};
 use crate::engine::pooling::sharing::{MAX_BODY_LENGTH, is_enough};
-use crate::engine::{ClientState, Triage, retried};
+use crate::engine::{ClientState, Triage, name_of_head, retried};
 use crate::proxy::connection::close_spacing::CloseSpacing;
 use crate::proxy::connection::connection_counts::ConnectionCounters;
 use crate::proxy::connection::drain_state::DrainState;
@@ -14,6 +14,7 @@ use crate::proxy::connection::end::{ClientFault, End, UpstreamFault};
 use crate::proxy::connection::pending_replies::{PendingReplies, ReplyAction, more_to_come};
 use crate::proxy::connection::pooling::{Arriving, Pooling, Route};
 use crate::proxy::interceptor::Interceptor;
+use crate::proxy::recording::{Captures, Sink};
 use crate::proxy::telemetry::meter::Meter;
 use crate::proxy::telemetry::slowest::LatestRequest;
 use crate::proxy::transport::socket::ServerSocket;
@@ -66,6 +67,7 @@ pub(in crate::proxy) struct Requests<'r, P, U: ServerSocket> {
     pub(in crate::proxy) close_spacing: &'r CloseSpacing,
     pub(in crate::proxy) connection_counters: &'r ConnectionCounters,
     pub(in crate::proxy) meter: &'r Meter,
+    pub(in crate::proxy) captures: &'r Captures,
     /// Set if statements are measured.
     pub(in crate::proxy) latest: Option<&'r mut LatestRequest>,
 }
@@ -81,7 +83,7 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
         if header.op_code == OpCode::Compressed {
             return self.sort_compressed(header, head);
         }
-        let triage = self.rules.triage(head, &self.client_state.listener_kind);
+        let triage = self.triage(head);
         // Triage decides for every whole frame. If it does not, the frame is evaluated, never forwarded unchecked.
         if triage == Triage::More && head.len() < header.length {
             return Ok(FrameClass::More);
@@ -91,6 +93,17 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
         }
         let is_whole = head.len() >= header.length;
         self.act(triage, header, Arriving { head, is_whole, length: header.length }, None)
+    }
+
+    /// A message that is recorded is collected like one that a rule may apply to.
+    fn triage(&self, head: &[u8]) -> Triage {
+        let triage = self.rules.triage(head, &self.client_state.listener_kind);
+        let is_selected =
+            |sink: &Sink| name_of_head(head).is_some_and(|name| sink.selects(name, self.client_state.app_name()));
+        match triage {
+            Triage::Forward { .. } if self.captures.sink().is_some_and(|sink| is_selected(&sink)) => Triage::Evaluate,
+            other => other,
+        }
     }
 
     fn refuse_before_login(&self, header: &Header) -> Result<(), ClientFault> {
@@ -125,7 +138,7 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
         }
         match inner {
             Ok(inner) => {
-                let triage = self.rules.triage(&inner, &self.client_state.listener_kind);
+                let triage = self.triage(&inner);
                 let arriving = Arriving { head: &inner, is_whole, length: header.length };
                 self.act(triage, &envelope.header, arriving, Some(envelope.compressor))
             }

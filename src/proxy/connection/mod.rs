@@ -1,5 +1,6 @@
 //! One client connection and its server connection, from the first message to the last.
 
+mod capturing;
 pub(super) mod client_half;
 pub(super) mod close_spacing;
 pub(super) mod connection_counts;

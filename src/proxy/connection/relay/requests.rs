@@ -167,6 +167,7 @@ where
                 close_spacing: &self.listener_context.process.close_spacing,
                 connection_counters: &self.listener_context.process.traffic.connection_counters,
                 meter: &self.listener_context.process.traffic.meter,
+                captures: &self.listener_context.process.traffic.captures,
                 latest: self.client.registration.as_deref_mut().map(|registration| &mut registration.latest),
             };
             let part = self.client.requests.next(&mut rest, |header, head| sorter.sort(header, head));

@@ -158,6 +158,7 @@ fn listener_context<P: Interceptor>(
             connection_counters: ConnectionCounters::default(),
             open_connections: Arc::default(),
             memory: Memory::new(1 << 30),
+            captures: crate::proxy::recording::Captures::default(),
             compressors,
         },
         members: MemberContext { topology: Topology::new(vec![slot]), recheck: Arc::default() },
