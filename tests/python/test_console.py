@@ -72,6 +72,7 @@ rules:
 """
 
 SCENARIOS = {
+    "capture": RULES,
     "decisions": RULES,
     "flood": "",
     "hostile": HOSTILE_RULES,
@@ -118,7 +119,7 @@ def admin(mongod, tmp_path):
 def test_console(scenario, browser, admin, tmp_path):
     token = tmp_path / "token"
     token.write_text(TOKEN)
-    arguments = ["--admin-token-file", token] if scenario in ("mode", "token", "watch") else []
+    arguments = ["--admin-token-file", token] if scenario in ("capture", "mode", "token", "watch") else []
     docward = admin(SCENARIOS[scenario], *arguments)
     settings = {
         "uri": docward.uri,

@@ -27,12 +27,12 @@ export function showCapture({ capture }) {
   byId("capture-state").replaceChildren(...(capture ? state(capture, runs) : []));
 }
 
-function state({ by, apps, until, bytes: size, size: limit, commands, omitted: omitted, ended, ended_at: at }, runs) {
+function state({ by, apps, until, bytes: size, size: limit, commands, omitted, ended, ended_at: at }, runs) {
   const of = apps.length ? [" of ", element("bdi", {}, visible(apps.join(", ")))] : [];
-  const counts = `${counted(commands, "command", "commands")}, ${bytes(size)} of ${bytes(limit)}, ${number(omitted)} omitted. `;
+  const counts = `${counted(commands, "command", "commands")}, ${bytes(size)} of ${bytes(limit)}, ${number(omitted)} omitted. Started by `;
   const who = element("bdi", {}, visible(by ?? "somebody"));
-  if (runs) return [element("strong", {}, "Recording"), ...of, " until ", timeElement(until, time(until)), ` at the latest: ${counts}For `, who, "."];
-  return ["The last capture", ...of, " ended at ", timeElement(at, time(at)), `, because ${REASONS[ended]}: ${counts}For `, who, "."];
+  if (runs) return [element("strong", {}, "Recording"), ...of, " until ", timeElement(until, time(until)), ` at the latest: ${counts}`, who, "."];
+  return ["The last capture", ...of, " ended at ", timeElement(at, time(at)), `, because ${REASONS[ended]}: ${counts}`, who, "."];
 }
 
 async function record() {
