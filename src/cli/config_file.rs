@@ -363,7 +363,7 @@ impl AdminKeys {
 ///
 /// # Errors
 /// A message for the user.
-fn read_secret_file<T>(path: &Path, check: fn(&str) -> Result<T, String>) -> Result<T> {
+pub(super) fn read_secret_file<T>(path: &Path, check: fn(&str) -> Result<T, String>) -> Result<T> {
     let read = || {
         let bytes = read_file(path, MAX_SECRET_FILE)?;
         let text = str::from_utf8(&bytes).ok().context("it is not UTF-8")?.trim_end_matches(['\r', '\n']);

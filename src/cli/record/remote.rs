@@ -14,9 +14,10 @@ use super::file::{CaptureFile, CaptureLimits};
 use crate::admin::{CaptureEndRequest, CaptureRequest};
 use crate::audit::capture::{CaptureEnd, Record, header};
 use crate::cli::admin_client::{self, AdminRequest, OpenReply};
-use crate::cli::config_file::read_token;
+use crate::cli::config_file::read_secret_file;
 use crate::cli::mode::user_and_host;
 use crate::cli::traffic::entries::records;
+use crate::cli::values;
 use crate::document::Document;
 use crate::secret::Secret;
 
@@ -41,7 +42,8 @@ pub(super) struct RemoteCapture {
 /// Nothing was recorded: the admin address refuses, or the file cannot be written.
 pub(super) fn record(wanted: RemoteCapture, path: &Path) -> Result<RecordingState> {
     let RemoteCapture { address, token_file, length, size, apps } = wanted;
-    let token = token_file.map(|path| read_token(&path)).transpose()?;
+    let token =
+        token_file.map(|path| read_secret_file(&path, values::token)).transpose().context("--admin-token-file")?;
     let request = CaptureRequest {
         length: format!("{}ms", length.as_millis()),
         size: size.map(|size| format!("{size}B")),
