@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use crate::text::shorten;
+
 /// A chart.
 #[derive(Debug)]
 pub struct Plot {
@@ -33,10 +35,14 @@ pub struct ChartLine {
     pub points: Vec<(f64, f64)>,
 }
 
-const WIDTH: f64 = 720.0;
-const HEIGHT: f64 = 400.0;
+const WIDTH: f64 = 580.0;
 /// Left, top, right and bottom of the area between the axes.
-const AREA: [f64; 4] = [70.0, 40.0, WIDTH - 170.0, HEIGHT - 55.0];
+const AREA: [f64; 4] = [70.0, 40.0, WIDTH - 30.0, 345.0];
+/// Where the names of the lines begin, each in a line of its own, and how high one is.
+const NAMES: f64 = AREA[3] + 62.0;
+const LINE_HEIGHT: f64 = 18.0;
+/// The most characters of a name that fit.
+const LONGEST_NAME: usize = 70;
 /// A palette that colour-blind readers can distinguish (Okabe and Ito).
 const COLOURS: [&str; 5] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9"];
 
@@ -78,10 +84,12 @@ pub fn number(value: f64) -> String {
 }
 
 impl Plot {
+    /// Returns an `svg` element. The classes `ground` and `grid`, and its texts, can have other colours in a page.
     pub fn svg(&self) -> String {
+        let height = NAMES + LINE_HEIGHT * self.lines.len() as f64;
         let mut out = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" \
-             font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" \
+             font-size=\"12\">\n<rect class=\"ground\" width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
         );
         text(&mut out, AREA[0], 14.0, "start", &self.title);
         self.axes(&mut out);
@@ -111,7 +119,7 @@ impl Plot {
             grid(out, [AREA[0], y, AREA[2], y]);
             text(out, AREA[0] - 8.0, y + 4.0, "end", name);
         }
-        text(out, f64::midpoint(AREA[0], AREA[2]), HEIGHT - 14.0, "middle", &self.x.label);
+        text(out, f64::midpoint(AREA[0], AREA[2]), AREA[3] + 40.0, "middle", &self.x.label);
         text(out, 8.0, AREA[1] - 10.0, "start", &self.y.label);
     }
 
@@ -123,14 +131,16 @@ impl Plot {
             "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" points=\"{}\"/>",
             points.join(" ")
         );
-        let (x, y) = (AREA[2] + 14.0, AREA[1] + 10.0 + 18.0 * at);
+        let (x, y) = (AREA[0], NAMES + LINE_HEIGHT * at);
         let _ = writeln!(out, "<path d=\"M{x} {y}h18\" stroke=\"{colour}\" stroke-width=\"2\"/>");
-        text(out, x + 24.0, y + 4.0, "start", &line.name);
+        let mut name = line.name.clone();
+        shorten(&mut name, LONGEST_NAME);
+        text(out, x + 24.0, y + 4.0, "start", &name);
     }
 }
 
 fn grid(out: &mut String, [x1, y1, x2, y2]: [f64; 4]) {
-    let _ = writeln!(out, "<path d=\"M{x1:.1} {y1:.1}L{x2:.1} {y2:.1}\" stroke=\"#ddd\"/>");
+    let _ = writeln!(out, "<path class=\"grid\" d=\"M{x1:.1} {y1:.1}L{x2:.1} {y2:.1}\" stroke=\"#ddd\"/>");
 }
 
 fn text(out: &mut String, x: f64, y: f64, anchor: &str, text: &str) {

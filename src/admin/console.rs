@@ -30,11 +30,13 @@ macro_rules! file {
     };
 }
 
-const FILES: [File; 19] = [
+const FILES: [File; 21] = [
     file!("/", "index.html", HTML),
+    file!("all.js", SCRIPT),
     file!("api.js", SCRIPT),
     file!("application.js", SCRIPT),
     file!("capture.js", SCRIPT),
+    file!("confirm.js", SCRIPT),
     file!("connections.js", SCRIPT),
     file!("console.css", CSS),
     file!("console.js", SCRIPT),

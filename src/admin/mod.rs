@@ -39,7 +39,7 @@ use tokio::sync::Semaphore;
 
 pub use capture::{CaptureEndRequest, CaptureRequest};
 pub use explain::ExplainRequest;
-pub use modes::{ModeReply, ModeRequest};
+pub use modes::{ChangedModes, ChangedRule, ModeReply, ModeRequest};
 pub use server::{Admin, Listener};
 pub use settings::Settings;
 
@@ -63,7 +63,7 @@ pub trait AdminContext: Send + Sync + 'static {
     /// Errors of `out`. Nothing more is evaluated after the first.
     fn explain(&self, request: &ExplainRequest, out: &mut dyn Write) -> io::Result<bool>;
 
-    /// Overrides the mode of a rule, or ends its override.
+    /// Overrides modes of rules, or ends overrides.
     ///
     /// # Errors
     /// A message for the user.

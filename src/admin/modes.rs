@@ -1,5 +1,7 @@
 //! Overrides of rule modes: the list, and `POST` to set or end one.
 
+use std::ops::Not;
+
 use axum::Json;
 use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
@@ -12,11 +14,19 @@ use super::{ResponseData, error};
 use crate::proxy::OverriddenMode;
 use crate::rules::{ClientNames, Rule};
 
-/// A request to override the mode of a rule, or to end its override.
+/// A request to override the mode of one or all rules, or to end overrides.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModeRequest {
-    pub rule: String,
+    /// `None`: see `all`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// All rules that are not disabled in their files, instead of one.
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub all: bool,
+    /// Only returns which rules change.
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub dry_run: bool,
     /// "enforce", "shadow" or "disabled"; `None`: end the override.
     pub mode: Option<String>,
     /// The clients that get it; empty: all.
@@ -39,6 +49,26 @@ pub struct ModeReply {
     pub shared: bool,
     /// Why only this one.
     pub note: Option<String>,
+    #[serde(flatten)]
+    pub changed: ChangedModes,
+}
+
+/// What a request changes.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct ChangedModes {
+    pub rules: Vec<ChangedRule>,
+    /// The overrides that end with it, each as a sentence.
+    pub ended: Vec<String>,
+}
+
+/// A rule whose override begins or ends.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ChangedRule {
+    pub rule: String,
+    /// `None`: the rule is not loaded.
+    pub pattern: Option<String>,
+    /// What no longer holds, as a sentence; `None` if the rule is not loaded, or is enforced.
+    pub when_off: Option<String>,
 }
 
 #[derive(Serialize)]

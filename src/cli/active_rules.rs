@@ -15,7 +15,6 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::connection::find_rule;
 use super::doubts::{ANNOUNCED, Doubts, PUBLISHED};
 use super::drains::{KnownDrains, LEAD};
 use super::explain::milliseconds_now;
@@ -253,45 +252,40 @@ impl ActiveRules {
         }
     }
 
-    /// Overrides a rule's mode, or ends its override.
+    /// Overrides modes of rules, or ends overrides; a dry run only returns what would change.
     ///
     /// # Errors
     /// A message for the user: there is no such rule or override, or the rules would contradict each other.
-    pub(super) async fn change(self: Arc<Self>, change: ModeChange) -> Result<ModeResult, String> {
-        let rules = self.current.load_full();
-        find_rule(&rules, &change.rule)?;
-        if let Some(wanted) = &change.wanted {
-            let length = u64::try_from(wanted.length.as_millis()).unwrap_or(u64::MAX);
-            let until = u64::try_from(milliseconds_now()).unwrap_or_default().saturating_add(length);
-            let local = wanted.to_override(until, false);
-            let mut all = self.lock().valid();
-            all.insert(change.rule.clone(), Arc::new(local.clone()));
-            rules.with_overrides(&all).map_err(|report| report.render(false))?;
-            let stored = match &self.service {
-                Some(service) => ModeChange::store(wanted, &change.rule, service).await.map(Some),
-                None => Ok(None),
-            };
-            let (found, time, note) = match stored {
-                Ok(Some((shared, time))) => (shared, Some(time), None),
-                Ok(None) => (local, None, Some("docward has no `service` connection".to_owned())),
-                Err(error) => (local, None, Some(error)),
-            };
-            let found = Arc::new(found);
-            self.lock().set(change.rule, found.clone(), time);
+    pub(super) async fn change(self: Arc<Self>, change: ModeChange, dry_run: bool) -> Result<ModeResult, String> {
+        // Others may have changed the stored ones a moment ago. If the server does not reply, the known ones count.
+        _ = self.load_overrides().await;
+        let changed = change.dry_run(&self.current.load_full(), &self.lock().valid())?;
+        if dry_run {
+            return Ok(ModeResult { found: None, note: None, changed });
+        }
+        let names: Vec<String> = changed.rules.iter().map(|changed| changed.rule.clone()).collect();
+        let Some(wanted) = &change.wanted else {
+            if let Some(service) = &self.service {
+                modes::clear(service, &names).await?;
+            }
+            self.lock().clear(&names);
             self.apply_soon().await;
-            return Ok(ModeResult { found: Some(found), note });
-        }
-        let stored = match &self.service {
-            Some(service) => modes::clear(service, &change.rule).await?,
-            None => false,
+            return Ok(ModeResult { found: None, note: None, changed });
         };
-        let known = self.lock().clear(&change.rule);
+        let stored = match &self.service {
+            Some(service) => ModeChange::store(wanted, &names, service).await.map(Some),
+            None => Ok(None),
+        };
+        let (stored, note) = match stored {
+            Ok(Some(stored)) => (Some(stored), None),
+            Ok(None) => (None, Some("docward has no `service` connection".to_owned())),
+            Err(error) => (None, Some(error)),
+        };
+        let (found, time) = stored.map_or_else(|| (wanted.local(&names), None), |(found, time)| (found, Some(time)));
+        let first = found.values().next().cloned();
+        self.lock().set(found, time);
         self.apply_soon().await;
-        if known | stored {
-            Ok(ModeResult { found: None, note: None })
-        } else {
-            Err(format!("the mode of `{}` is not overridden", change.rule))
-        }
+        Ok(ModeResult { found: first, note, changed })
     }
 
     async fn load_overrides(&self) -> Result<StoredOverrides, String> {
@@ -359,22 +353,22 @@ impl ActiveRules {
 }
 
 impl Overrides {
-    /// `time`: the server's, if it has stored the override.
-    fn set(&mut self, rule: String, found: Arc<ModeOverride>, time: Option<ServerTime>) {
+    /// `time`: the server's, if it has stored the overrides.
+    fn set(&mut self, found: ModeOverrides, time: Option<ServerTime>) {
         self.changes += 1;
-        self.local.remove(&rule);
+        self.local.retain(|rule, _| !found.contains_key(rule));
         if time.is_some() {
             self.shared.time = time;
-            self.shared.overrides.insert(rule, found);
+            self.shared.overrides.extend(found);
         } else {
-            self.local.insert(rule, found);
+            self.local.extend(found);
         }
     }
 
-    /// Returns whether there was one.
-    fn clear(&mut self, rule: &str) -> bool {
+    fn clear(&mut self, rules: &[String]) {
         self.changes += 1;
-        self.local.remove(rule).is_some() | self.shared.overrides.remove(rule).is_some()
+        self.local.retain(|rule, _| !rules.contains(rule));
+        self.shared.overrides.retain(|rule, _| !rules.contains(rule));
     }
 
     /// `rules` in these modes, and the overrides that could be applied. The others are logged.

@@ -8,6 +8,8 @@ use crate::secret::Secret;
 
 /// The longest wait for a reply. The timeouts of container health checks are usually longer.
 const TIMEOUT: Duration = Duration::from_secs(3);
+/// The same for a POST request: before docward enforces a rule, it waits until other processes know of it.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(15);
 /// The longest reply in bytes: a list of a few thousand overrides.
 const MAX_REPLY: u64 = 1 << 20;
 /// The longest head of a reply in bytes.
@@ -34,13 +36,19 @@ pub(super) struct HttpReply {
     pub(super) body: String,
 }
 
+impl AdminRequest<'_> {
+    fn timeout(&self) -> Duration {
+        if self.body.is_some() { CHANGE_TIMEOUT } else { TIMEOUT }
+    }
+}
+
 /// Sends a request to the admin address that `listener` is, and returns the reply.
 ///
 /// # Errors
 /// A message for the user if no reply arrives.
 pub(super) fn send(listener: SocketAddr, request: &AdminRequest<'_>) -> Result<HttpReply, String> {
     let OpenReply { status, body } = open(listener, request)?;
-    text_of(body).map(|body| HttpReply { status, body }).map_err(|error| no_reply(listener, &error))
+    text_of(body).map(|body| HttpReply { status, body }).map_err(|error| no_reply(listener, request, &error))
 }
 
 /// Sends a request, and returns the reply when its body begins.
@@ -48,7 +56,7 @@ pub(super) fn send(listener: SocketAddr, request: &AdminRequest<'_>) -> Result<H
 /// # Errors
 /// As [`send`].
 pub(super) fn open(listener: SocketAddr, request: &AdminRequest<'_>) -> Result<OpenReply, String> {
-    exchange(reachable(listener), request).map_err(|error| no_reply(listener, &error))
+    exchange(reachable(listener), request).map_err(|error| no_reply(listener, request, &error))
 }
 
 /// The text of a reply's body.
@@ -58,11 +66,11 @@ pub(super) fn text_of(body: impl Read) -> io::Result<String> {
     Ok(text)
 }
 
-fn no_reply(listener: SocketAddr, error: &io::Error) -> String {
-    let address = reachable(listener);
+fn no_reply(listener: SocketAddr, request: &AdminRequest<'_>, error: &io::Error) -> String {
+    let (address, timeout) = (reachable(listener), request.timeout());
     match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-            format!("no reply from the admin address {address}: timed out after {TIMEOUT:?}")
+            format!("no reply from the admin address {address}: timed out after {timeout:?}")
         }
         _ => format!("no reply from the admin address {address}: {error}"),
     }
@@ -83,7 +91,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 fn exchange(address: SocketAddr, request: &AdminRequest<'_>) -> io::Result<OpenReply> {
     let AdminRequest { path, token, body } = request;
     let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_read_timeout(Some(request.timeout()))?;
     let method = if body.is_some() { "POST" } else { "GET" };
     let mut head = format!("{method} {path} HTTP/1.0\r\nHost: localhost\r\n");
     if let Some(token) = token {

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use serde_json::Value;
 use tokio::runtime::Builder;
 
@@ -31,6 +31,7 @@ use crate::service::inspection::{self, inspect};
 use crate::shell::value_text;
 
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("deployment").args(["upstream", "data"]).multiple(true)))]
 pub struct Arguments {
     /// Rule files, or folders of rule files.
     #[arg(value_name = "PATH", required_unless_present = "config")]
@@ -38,17 +39,18 @@ pub struct Arguments {
     /// Configuration file of serve; docward also checks its rules and certificates.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Also check that this deployment has the collections that rules name and the indexes that they need.
-    #[arg(long, value_name = "URI", value_parser = Unquoted(values::connection_string))]
-    upstream: Option<ConnectionString>,
-    /// Also read the stored documents, and count those that lack what a rule needs or break the rule.
-    #[arg(long, requires = "upstream")]
+    /// Also check that a deployment has the collections that rules name and the indexes that they need. Without a URI, that of
+    /// the configuration file.
+    #[arg(long, value_name = "URI", value_parser = Unquoted(values::connection_string), num_args = 0..=1)]
+    upstream: Option<Option<ConnectionString>>,
+    /// Also read the stored documents, and count those that lack what a rule needs or break the rule; includes --upstream.
+    #[arg(long)]
     data: bool,
     /// Connection string for that check [default: upstream].
-    #[arg(long, value_name = "URI", value_parser = Unquoted(values::connection_string), requires = "upstream")]
+    #[arg(long, value_name = "URI", value_parser = Unquoted(values::connection_string), requires = "deployment")]
     service: Option<ConnectionString>,
     /// Name server for mongodb+srv:// names [default: the system's].
-    #[arg(long, value_name = "ADDR", value_parser = values::address, requires = "upstream")]
+    #[arg(long, value_name = "ADDR", value_parser = values::address, requires = "deployment")]
     resolver: Option<SocketAddr>,
     /// Text, or a JSON list for editors and CI: of diagnostics, or of coverage with --coverage.
     #[arg(long, value_enum, default_value_t = Format::Text)]
@@ -73,9 +75,12 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
             logging::print_progress(&format!("warning: {notice}"));
         }
     }
-    if let (Some(upstream), Some(rules)) = (&arguments.upstream, &rules) {
+    let upstream = arguments.upstream.clone().flatten();
+    let is_known = upstream.is_some() || !findings.config_failed;
+    let is_asked = arguments.upstream.is_some() || arguments.data;
+    if let Some(rules) = rules.as_ref().filter(|_| is_asked && is_known) {
         let settings = ConfigFile {
-            upstream: Some(upstream.clone()),
+            upstream: upstream.or(settings.upstream),
             service: arguments.service.clone().or(settings.service),
             resolver: arguments.resolver.or(settings.resolver),
             members: settings.members,

@@ -149,19 +149,7 @@ impl OneRuleArguments {
     /// Finds the rule, connects, and runs `work`.
     pub(super) fn run(self, work: impl AsyncFnOnce(OneRuleInput) -> ExitCode) -> ExitCode {
         let Self { name, dry_run, connection } = self;
-        connection.run_for(&name, dry_run, work)
-    }
-}
-
-impl ConnectionOptions {
-    /// Connects, finds the rule of this name, and runs `work`.
-    pub(super) fn run_for(
-        self,
-        name: &str,
-        dry_run: bool,
-        work: impl AsyncFnOnce(OneRuleInput) -> ExitCode,
-    ) -> ExitCode {
-        self.run(async |rules, service| match find_rule(&rules, name) {
+        connection.run(async |rules, service| match find_rule(&rules, &name) {
             Ok(rule) => work(OneRuleInput { rules, rule, service, dry_run }).await,
             Err(text) => fail(&text, EXIT_USAGE),
         })

@@ -111,6 +111,11 @@ pub(super) fn print_progress(text: &str) {
     }
 }
 
+/// Prints text for a person who answers, as it is.
+pub(super) fn print_question(text: &str) {
+    write(text);
+}
+
 /// Nothing can be printed if stderr is closed.
 fn write(text: &str) {
     _ = stderr().lock().write_all(text.as_bytes());

@@ -176,9 +176,10 @@ impl crate::admin::AdminContext for ServeContext {
     fn change_mode(&self, request: ModeRequest) -> Pin<Box<dyn Future<Output = Result<ModeReply, String>> + Send>> {
         let active = self.active.clone();
         let changing = async move {
-            let ModeResult { found, note } = active.change(ModeChange::parse(request)?).await?;
+            let dry_run = request.dry_run;
+            let ModeResult { found, note, changed } = active.change(ModeChange::parse(request)?, dry_run).await?;
             let shared = found.as_ref().is_none_or(|found| found.shared);
-            Ok(ModeReply { until: found.map(|found| found.until), shared, note })
+            Ok(ModeReply { until: found.map(|found| found.until), shared, note, changed })
         };
         let changing = self.active.spawn_to_end(changing, &self.runtime);
         Box::pin(async { changing.await.unwrap_or_else(|_| Err("docward is shutting down".to_owned())) })

@@ -73,9 +73,10 @@ pub use verdict::{CollectionQuery, CommandVerdict, Prerequisite, Rewrite, Stored
 /// compares the two.
 pub const SCHEMA: &str = include_str!("schema.json");
 
-/// Makes one type of all patterns: each by the name of its module, which is its key in rule files, and of its type.
+/// Makes one type of all patterns: each by the name of its module, which is its key in rule files, and of its type; then
+/// what no longer holds while no rule of it is enforced, as one sentence.
 macro_rules! patterns {
-    ($($key:ident: $Type:ident),* $(,)?) => {
+    ($($key:ident: $Type:ident = $when_off:literal),* $(,)?) => {
         /// One pattern with its settings.
         #[derive(Debug, Clone)]
         pub enum AnyPattern {
@@ -131,6 +132,18 @@ macro_rules! patterns {
                 linked
             }
 
+            /// Returns what no longer holds while the rule is not enforced, as one sentence.
+            pub fn when_off(&self) -> &'static str {
+                match self {
+                    $(Self::$Type(_) => $when_off,)*
+                }
+            }
+
+            /// Returns the name of each pattern with its sentence, as [`Self::when_off`].
+            pub fn all_when_off() -> &'static [(&'static str, &'static str)] {
+                &[$((stringify!($key), $when_off)),*]
+            }
+
             /// Returns its position in the table: smaller is evaluated earlier.
             pub fn evaluation_order(&self) -> u8 {
                 EvaluationOrder::of_pattern(self) as u8
@@ -172,23 +185,28 @@ macro_rules! patterns {
 // In the order in which they evaluate a statement; the order in the rule files does not matter. Each pattern gets the
 // statement as the one before rewrote it.
 patterns! {
-    deny: Deny,
-    history: History,
-    replacement: Replacement,
-    together: Together,
-    frozen: Frozen,
-    bounds: Bounds,
-    schema_version: SchemaVersion,
-    queue: Queue,
-    bucket: Bucket,
-    copies: Copies,
-    tree: Tree,
-    timestamps: Timestamps,
-    sequence: Sequence,
-    limits: Limits,
-    defaults: Defaults,
-    throttle: Throttle,
-    reads: Reads,
+    deny: Deny = "Denied operations are executed.",
+    history: History =
+        "No states are recorded; afterwards the worker continues where it stopped, if the oplog still has the changes.",
+    replacement: Replacement =
+        "Saves of whole documents overwrite what others changed, and nothing increments versions.",
+    together: Together = "Fields that belong together can change alone.",
+    frozen: Frozen = "Frozen fields can change.",
+    bounds: Bounds = "Numbers can leave their range.",
+    schema_version: SchemaVersion = "Old processes can write over documents of a newer version.",
+    queue: Queue =
+        "Claims get no lease and count no attempt: two workers can finish one job, and jobs of crashed workers stay locked.",
+    bucket: Bucket =
+        "Buckets can exceed their limit, and nothing counts pushes: correct the counts before the rule is enforced again.",
+    copies: Copies =
+        "Copies become stale; afterwards the worker continues where it stopped, and `docward repair` finds the rest.",
+    tree: Tree = "Nothing maintains paths: build them again before the rule is enforced again.",
+    timestamps: Timestamps = "Late writes overwrite newer values, and no write gets a timestamp.",
+    sequence: Sequence = "Inserted documents get no number.",
+    limits: Limits = "Documents and arrays can exceed their limits.",
+    defaults: Defaults = "Commands get no default time limit.",
+    throttle: Throttle = "Nothing limits clients.",
+    reads: Reads = "The query listener rejects reads of the collections.",
 }
 
 /// A pattern and where it applies, for patterns that compare the rules of a set.

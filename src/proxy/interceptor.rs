@@ -165,9 +165,14 @@ impl OverriddenMode {
     /// The override of a rule, if there is one.
     #[must_use]
     pub fn of_rule(rule: &Rule) -> Option<Self> {
-        let ModeOverride { mode, only, until, reason, by, shared } = rule.mode_override.as_deref()?.clone();
-        let (mode, file_mode) = (mode.as_str(), rule.file_mode.as_str());
-        Some(Self { mode, only: only.names(), file_mode, until, reason, by, shared })
+        Some(Self::new(rule.mode_override.as_deref()?, rule.file_mode.as_str()))
+    }
+
+    /// An override of the mode of a rule that has `file_mode` in its file.
+    #[must_use]
+    pub fn new(found: &ModeOverride, file_mode: &'static str) -> Self {
+        let ModeOverride { mode, only, until, reason, by, shared } = found.clone();
+        Self { mode: mode.as_str(), only: only.names(), file_mode, until, reason, by, shared }
     }
 }
 

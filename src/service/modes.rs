@@ -13,6 +13,7 @@ use std::time::Duration;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use futures_util::TryStreamExt as _;
+use futures_util::future::try_join_all;
 use mongodb::Collection;
 use mongodb::error::Error;
 use mongodb::options::{ReturnDocument, WriteConcern};
@@ -148,17 +149,17 @@ async fn remove_expired(modes: &Collection<Document>) -> Result<(), Error> {
     modes.delete_many(doc! {"$expr": expired}).await.map(drop)
 }
 
-/// Stores an override of the mode of `rule` that ends after `length`; returns it as stored, and the server's clock. Removes
-/// documents that expired long ago.
+/// Stores an override of the mode of each of these rules that ends after `length`; returns them as stored, and the server's
+/// clock. Removes documents that expired long ago.
 ///
 /// # Errors
 /// The server or network error as text.
 pub async fn set(
     service: &MongoService,
-    rule: &str,
+    rules: &[String],
     wanted: &ModeOverride,
     length: Duration,
-) -> Result<(ModeOverride, ServerTime), String> {
+) -> Result<(ModeOverrides, ServerTime), String> {
     let (server, modes) = modes(service)?;
     let ModeOverride { mode, only, reason, by, .. } = wanted;
     let fields = doc! {
@@ -170,26 +171,30 @@ pub async fn set(
     };
     let written = async {
         remove_expired(&modes).await?;
-        let update = modes.find_one_and_update(doc! {"_id": rule}, checked(vec![doc! {"$set": fields}])?);
-        update.upsert(true).return_document(ReturnDocument::After).await
+        let update = checked(vec![doc! {"$set": fields}])?;
+        let set_one = async |rule: &String| {
+            let update = modes.find_one_and_update(doc! {"_id": rule}, update.clone());
+            update.upsert(true).return_document(ReturnDocument::After).await
+        };
+        try_join_all(rules.iter().map(set_one)).await
     };
     let stored = written.await.map_err(|error: Error| describe(&server, &error))?;
-    let stored = stored.as_ref().and_then(|stored| {
-        let (_, found) = parse(stored)?;
-        Some((Arc::unwrap_or_clone(found), ServerTime::reported(*stored.get_datetime("set_at").ok()?)))
-    });
-    stored.ok_or_else(|| "docward.modes: the document could not be read back".to_owned())
+    let time = stored.iter().flatten().find_map(|stored| stored.get_datetime("set_at").ok());
+    let found: ModeOverrides = stored.iter().flatten().filter_map(parse).collect();
+    match time.filter(|_| found.len() == rules.len()) {
+        Some(time) => Ok((found, ServerTime::reported(*time))),
+        None => Err("docward.modes: the documents could not be read back".to_owned()),
+    }
 }
 
-/// Removes the override of `rule`; returns whether there was one.
+/// Removes the overrides of these rules.
 ///
 /// # Errors
 /// The server or network error as text.
-pub async fn clear(service: &MongoService, rule: &str) -> Result<bool, String> {
-    let valid = doc! {"_id": rule, "$expr": {"$gt": ["$until", "$$NOW"]}};
+pub async fn clear(service: &MongoService, rules: &[String]) -> Result<(), String> {
     let (server, modes) = modes(service)?;
-    let removed = modes.delete_one(valid).await.map_err(|error| describe(&server, &error))?;
-    Ok(removed.deleted_count > 0)
+    let removed = modes.delete_many(doc! {"_id": {"$in": rules}}).await;
+    removed.map(drop).map_err(|error| describe(&server, &error))
 }
 
 fn modes(service: &MongoService) -> Result<(Arc<ServiceClient>, Collection<Document>), String> {

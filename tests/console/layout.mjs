@@ -9,7 +9,7 @@ export default async function (browser, { admin, uri }) {
   await asApp(uri, app, async (client) => {
     await client.db("shop").collection("items").updateOne({ _id: 1 }, { $set: { ["field".repeat(40)]: 1, a: 1 } });
   });
-  for (const [width, colorScheme] of [[360, "dark"], [1280, "light"]]) {
+  for (const [width, colorScheme] of [[360, "dark"], [390, "light"], [1280, "light"]]) {
     const options = { viewport: { width, height: 740 }, colorScheme, reducedMotion: "reduce" };
     const { page, complaints } = await openConsole(browser, admin, options);
     await live(page);
@@ -35,8 +35,12 @@ async function openAll(page) {
   }
 }
 
+/** Neither the page nor a list in it scrolls sideways. */
 async function fits(page, width) {
   assert.ok(await page.evaluate(() => document.documentElement.scrollWidth) <= width);
+  const wide = () => [...document.querySelectorAll(".scroll, .scroll-table")]
+    .filter((list) => list.scrollWidth > list.clientWidth).map((list) => `${list.ariaLabel}: ${list.scrollWidth}`);
+  assert.deepEqual(await page.evaluate(wide), []);
 }
 
 async function hasNoBarriers(page) {

@@ -47,6 +47,34 @@ export default async function (browser, { admin, token, uri }) {
   await promo.close();
   await page.getByRole("button", { name: "End the override" }).click();
   await page.locator(".override").waitFor({ state: "hidden" });
+
+  await overridesAll(page, replace);
   await client.close();
   assertQuiet(complaints, /status of 401/);
+}
+
+/** The question has what it means. */
+async function overridesAll(page, replace) {
+  await page.getByRole("button", { name: "All rules …" }).click();
+  const form = page.getByRole("form", { name: "Override the modes of all rules" });
+  await form.getByLabel("Reason").fill("incident 14");
+  const dialog = page.getByRole("dialog");
+  await form.getByRole("button", { name: "Override" }).click();
+  await shows(dialog, "Override 3 rules: shadow, for 30m?");
+  await shows(dialog, "replacement: whole, mergedSaves of whole documents overwrite what others changed");
+  await shows(dialog, "deny: keptDenied operations are executed.");
+  await dialog.getByRole("button", { name: "Cancel" }).click();
+  await dialog.waitFor({ state: "detached" });
+  await assert.rejects(replace, /whole/);
+  await form.getByRole("button", { name: "Override" }).click();
+  await dialog.getByRole("button", { name: "Override 3 rules" }).click();
+  await shows(row(page, "kept"), "file: enforce");
+  await replace();
+  await page.getByRole("button", { name: "End all overrides" }).click();
+  await shows(dialog, "rule 'kept' has mode shadow instead of enforce until");
+  await page.keyboard.press("Escape");
+  await page.getByRole("button", { name: "End all overrides" }).click();
+  await dialog.getByRole("button", { name: "End them" }).click();
+  await page.locator(".override").waitFor({ state: "hidden" });
+  await assert.rejects(replace, /whole/);
 }

@@ -1,6 +1,7 @@
 //! Modes that operators override at run time: in every process, for a limited time, and seen wherever the rule is seen.
 
-use std::process::{Command, Output};
+use std::io::Write as _;
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use bson::doc;
@@ -265,4 +266,87 @@ fn an_override_that_contradicts_another_rule_is_rejected() {
     for rule in [RULE, "second"] {
         mode(&docward, &[rule, "--clear"]);
     }
+}
+
+#[test]
+fn all_rules_change_at_once_after_a_question_with_what_that_means() {
+    const FIRST: &str = "all-first";
+    let more = "  - { name: all-second, namespace: modes.all-first, bounds: { field: n, min: 0 } }\n  \
+                - { name: all-third, namespace: modes.all-third, mode: disabled, together: [a, b] }\n  \
+                - { name: all-fourth, namespace: modes.all-fourth, mode: shadow, together: [a, b] }\n";
+    let docward = before(&rule(FIRST, more)).start();
+    let all = |arguments: &[&str]| mode(&docward, &[&["--all"][..], arguments].concat());
+    const SHADOW: [&str; 5] = ["shadow", "--for", "1h", "--reason", "incident 15"];
+    let asked = all(&SHADOW);
+    for words in [
+        "Mode shadow, for 1h, of 2 rules:",
+        "  replacement: all-first\n    Saves of whole documents",
+        "  bounds: all-second\n    Numbers can leave their range.",
+        "nothing is changed: give --yes",
+    ] {
+        assert!(asked.status.code() == Some(1) && text(&asked).contains(words), "{words}: {}", text(&asked));
+    }
+    assert!(rejects(&docward, FIRST));
+    // An override that a rule has already is replaced, and named.
+    let single = mode(&docward, &["all-fourth", "enforce", "--for", "1h", "--reason", "incident 12"]);
+    assert!(single.status.success(), "{}", text(&single));
+    let done = all(&[&SHADOW[..], &["--yes"]].concat());
+    assert!(text(&done).contains("3 rules: shadow until 20"), "{}", text(&done));
+    assert!(text(&done).contains("rule 'all-fourth' has mode enforce instead of shadow until"), "{}", text(&done));
+    await_rejects(&docward, FIRST, false, FOLLOWED);
+    let list = ask(&docward, "GET", "/api/modes", &Value::Null).json();
+    let of_all = |one: &&Value| one["reason"] == "incident 15" && one["mode"] == "shadow";
+    assert_eq!(list["overrides"].as_array().unwrap().iter().filter(of_all).count(), 3, "{list}");
+    // For one application.
+    let narrowed = all(&[&SHADOW[..], &["--yes", "--app", "promo-*"]].concat());
+    assert!(text(&narrowed).contains("3 rules: shadow for apps promo-* until 20"), "{}", text(&narrowed));
+    await_rejects(&docward, FIRST, true, FOLLOWED);
+    assert!(!rejects_app(&docward, FIRST, "promo-1"));
+    // At the admin address.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    std::fs::write(&file, TOKEN).unwrap();
+    let at_process = |arguments: &[&str]| {
+        let mut command = Command::new(docward_executable());
+        command.args(["mode", "--all"]).args(arguments).args(["--admin", &docward.admin_address()]);
+        command.arg("--admin-token-file").arg(&file).output().unwrap()
+    };
+    let asked = at_process(&["--clear"]);
+    assert!(text(&asked).contains("The overrides of 3 rules end"), "{}", text(&asked));
+    assert!(asked.status.code() == Some(1) && !rejects_app(&docward, FIRST, "promo-1"), "{}", text(&asked));
+    let ended = at_process(&["--clear", "--yes"]);
+    assert!(ended.status.success() && text(&ended).contains("3 rules: the overrides ended"), "{}", text(&ended));
+    assert!(rejects_app(&docward, FIRST, "promo-1"));
+    let again = all(&["--clear", "--yes"]);
+    assert!(again.status.code() == Some(1) && text(&again).contains("no loaded rule's mode"), "{}", text(&again));
+    for wrong in [&[][..], &["shadow", "--clear"], &["shadow", "--clear", "--yes"]] {
+        assert_eq!(all(wrong).status.code(), Some(64), "{wrong:?}");
+    }
+}
+
+/// `script` of util-linux runs a command on a terminal.
+#[test]
+fn on_a_terminal_a_change_of_all_rules_is_confirmed() {
+    const RULE: &str = "asked-on-a-terminal";
+    let docward = before(&rule(RULE, "")).start();
+    let answered = |answer: &str| {
+        let rules = docward.rules_file();
+        let typed = format!(
+            "{} mode --all shadow --for 1h --reason r --rules {} --service '{}'",
+            docward_executable().display(),
+            rules.display(),
+            Mongod::shared().uri()
+        );
+        let mut script = Command::new("script");
+        script.args(["--quiet", "--return", "--command", &typed, "/dev/null"]);
+        let mut script = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        script.stdin.take().unwrap().write_all(answer.as_bytes()).unwrap();
+        let done = script.wait_with_output().unwrap();
+        assert!(text(&done).contains("Continue? [y/N]"), "{}", text(&done));
+        done.status.success()
+    };
+    assert!(!answered("n\n") && rejects(&docward, RULE));
+    assert!(answered("y\n"));
+    await_rejects(&docward, RULE, false, FOLLOWED);
+    assert!(mode(&docward, &[RULE, "--clear"]).status.success());
 }

@@ -180,22 +180,63 @@ async fn each_pattern_works_with_its_documented_role_alone() {
     }
 }
 
-/// `check --data` needs the role `read` on the databases of the rules (docs/check.md).
+/// `check --data` needs the role `read` on the databases of the rules (docs/check.md), for every pattern. It uses the file's
+/// own `upstream`.
 #[tokio::test]
 async fn stored_data_is_checked_with_the_documented_role() {
+    const RULES: &str = "version: 1
+rules:
+  - { name: bounds, namespace: shop.orders, bounds: { field: qty, min: 0 } }
+  - { name: sequence, namespace: shop.orders, sequence: { field: no, counter: no } }
+  - { name: history, namespace: shop.orders, history: { into: orders_history, keep: 10 } }
+  - { name: replacement, namespace: shop.docs, replacement: { policy: check_version, version: version } }
+  - { name: together, namespace: shop.docs, together: [a, b] }
+  - { name: frozen, namespace: shop.docs, frozen: a }
+  - { name: limits, namespace: shop.docs, limits: { document: 1KiB } }
+  - { name: queue, namespace: shop.jobs, queue: { lease: 5m } }
+  - { name: bucket, namespace: shop.inbox, bucket: { array: messages, count: count, limit: 3, opened: time } }
+  - { name: tree, namespace: shop.nodes, tree: { separator: / } }
+  - { name: timestamps, namespace: shop.devices, timestamps: { source: at } }
+  - { name: versions, namespace: shop.people, schema_version: { field: v, current: 3, minimum: 2 } }
+  - { name: copies, namespace: shop.users, copies: [{ into: blog.posts, key: user, fields: { name: user_name } }] }
+";
     let mongod = Mongod::start_with_access_control(Kind::ReplicaSet);
     let uri = |user: &str| format!("mongodb://{user}:secret@{}/?replicaSet=rs0&authSource=admin", mongod.address());
     let root = Client::with_uri_str(uri("root")).await.unwrap();
-    let user = doc! { "createUser": "reader", "pwd": "secret", "roles": [{ "role": "read", "db": "shop" }] };
-    root.database("admin").run_command(user).await.unwrap();
-    root.database("shop").collection("orders").insert_one(doc! { "qty": -1 }).await.unwrap();
+    let roles =
+        |databases: &[&str]| databases.iter().map(|name| doc! { "role": "read", "db": *name }).collect::<Vec<_>>();
+    for (user, databases) in [("reader", &["shop", "blog"][..]), ("some", &["shop"])] {
+        let created = doc! { "createUser": user, "pwd": "secret", "roles": roles(databases) };
+        root.database("admin").run_command(created).await.unwrap();
+    }
+    let bad = doc! { "qty": -1, "no": 7, "a": 1, "messages": 1, "parent": 9, "at": 1, "user": 1 };
+    for collection in ["orders", "docs", "jobs", "inbox", "nodes", "devices", "people"] {
+        root.database("shop").collection(collection).insert_one(bad.clone()).await.unwrap();
+    }
+    root.database("shop").collection("users").insert_one(doc! { "_id": 1, "name": "Ann" }).await.unwrap();
+    root.database("blog").collection("posts").insert_one(bad).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("rules.yaml");
-    let rule = "{ name: r, namespace: shop.orders, bounds: { field: qty, min: 0 } }";
-    std::fs::write(&file, format!("version: 1\nrules:\n  - {rule}\n")).unwrap();
-    let mut check = Command::new(docward_executable());
-    check.arg("check").arg(file).args(["--data", "--upstream", &uri("reader")]);
-    let output = check.output().unwrap();
-    let printed = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
-    assert!(printed.contains("1 document") && !printed.contains("privilege"), "{printed}");
+    std::fs::write(folder.path().join("rules.yaml"), RULES).unwrap();
+    let check = |user: &str, arguments: &[&str]| {
+        let config = folder.path().join("docward.yaml");
+        let named = format!("members: {{ \"{}\": {{ listen: 127.0.0.1:27018 }} }}", mongod.address());
+        let upstream = format!("mongodb://{}/?replicaSet=rs0", mongod.address());
+        let own = format!("upstream: {upstream}\nservice: {}\nrules: [rules.yaml]\n{named}\n", uri(user));
+        std::fs::write(&config, own).unwrap();
+        let mut check = Command::new(docward_executable());
+        let output = check.args(["check", "--config"]).arg(&config).args(arguments).output().unwrap();
+        let printed = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        (output.status.success(), printed)
+    };
+    let (is_done, printed) = check("reader", &["--data"]);
+    assert!(is_done && !printed.contains("privilege"), "{printed}");
+    for rule in ["bounds", "sequence", "replacement", "together", "queue", "bucket", "tree", "versions", "copies"] {
+        assert!(printed.contains(&format!("warning[R0036]: `{rule}`: 1 document of")), "{rule}: {printed}");
+    }
+    // Without the stored documents, and without a deployment.
+    let (is_done, printed) = check("reader", &["--upstream"]);
+    assert!(is_done && printed.contains("R0031") && !printed.contains("R0036"), "{printed}");
+    assert!(!check("reader", &[]).1.contains("R0031"));
+    let (is_done, printed) = check("some", &["--data"]);
+    assert!(!is_done && printed.contains("blog"), "{printed}");
 }

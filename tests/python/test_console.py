@@ -9,6 +9,7 @@ import os
 import subprocess
 
 import pytest
+from pymongo import MongoClient
 
 import servers
 
@@ -167,6 +168,22 @@ def test_the_summary_of_a_deployment(browser, tmp_path):
         run_scenario("deployment", settings, browser, docward)
 
 
+def test_the_report_of_a_replay(browser, mongod, tmp_path):
+    capture, report = tmp_path / "traffic.bson", tmp_path / "report.html"
+    executable = servers.docward_executable()
+    recorder = servers.Docward(executable, mongod.uri, arguments=[capture], subcommand="record")
+    with contextlib.closing(recorder), MongoClient(recorder.uri) as client:
+        for n in range(50):
+            client.replayed.orders.replace_one({"_id": n}, {"n": n}, upsert=True)
+        client.close()
+        assert recorder.terminate() == 0
+    # A target has a long name.
+    again = f"{mongod.uri}&appName=the-{'very-' * 20}long-name"
+    replay = [executable, "replay", capture, "--to", again, "--allow-same-deployment", "--report", report]
+    subprocess.run(replay, check=True)
+    run_scenario("report", {"report": str(report)}, browser, recorder)
+
+
 def test_every_scenario_is_run():
     files = {path.stem for path in (servers.REPOSITORY / "tests/console").glob("*.mjs")}
-    assert files == SCENARIOS.keys() | {"deployment", "harness", "run", "screenshots"}
+    assert files == SCENARIOS.keys() | {"deployment", "harness", "report", "run", "screenshots"}

@@ -40,7 +40,7 @@ export async function explain(question, signal) {
   return response.json();
 }
 
-/** @param {{rule: string, by: string, mode?: string, for?: string, reason?: string}} change */
+/** @param {{rule?: string, all?: boolean, dry_run?: boolean, by: string, mode?: string, for?: string, reason?: string}} change */
 export async function changeMode(change) {
   const headers = { "Content-Type": "application/json" };
   const signal = AbortSignal.timeout(TIMEOUT);

@@ -2,7 +2,9 @@
 
 import { arrange, byId, element, setText } from "./dom.js";
 import { timeElement } from "./pieces.js";
-import { RequestError, closeConnection, token } from "./api.js";
+import { closeConnection, token } from "./api.js";
+import { confirmed } from "./confirm.js";
+import { problemOf } from "./mode.js";
 import { bytes, counted, duration, number, visible } from "./text.js";
 
 /** The maximum of shown rows. */
@@ -58,7 +60,7 @@ function rowOf(one) {
 
 function newRow({ connection }) {
   const button = element("button", { type: "button", "aria-label": `Close connection ${connection}` }, "Close");
-  button.addEventListener("click", () => close(connection, button));
+  button.addEventListener("click", () => ask(connection, button));
   return { row: element("tr"), last: element("td", {}, button), button };
 }
 
@@ -79,6 +81,15 @@ function cells(one) {
   ];
 }
 
+/** The row may have moved under the pointer, so the question names the connection. */
+async function ask(connection, button) {
+  const one = reply.connections.find((one) => one.connection === connection);
+  if (!one) return;
+  const about = [`${appOf(one)}, ${one.users?.join(", ") || "no known user"}, from ${one.client}. `
+    + `It ${one.command === null ? "is idle" : `waits for ${one.command}`}. Its driver connects again.`];
+  if (await confirmed(`Close connection ${number(connection)}?`, about.map(visible), "Close it")) await close(connection, button);
+}
+
 async function close(connection, button) {
   button.disabled = true;
   setText(byId("connections-problem"), "");
@@ -86,7 +97,6 @@ async function close(connection, button) {
     await closeConnection(connection);
   } catch (error) {
     button.disabled = false;
-    const what = error instanceof RequestError ? visible(error.message) : "docward does not reply";
-    setText(byId("connections-problem"), `Connection ${number(connection)} is not closed: ${what}`);
+    setText(byId("connections-problem"), `Connection ${number(connection)} is not closed: ${problemOf(error)}`);
   }
 }

@@ -1,5 +1,6 @@
 // The console: polls docward every few seconds and shows its state.
 
+import { showAllRules, startAllRules } from "./all.js";
 import { showApplications, startApplication } from "./application.js";
 import { showCapture, startCapture } from "./capture.js";
 import { showConnections, startConnections } from "./connections.js";
@@ -25,6 +26,7 @@ let lastSeen = 0;
 
 function start() {
   startRules();
+  startAllRules();
   startConnections();
   startCapture();
   startApplication();
@@ -76,6 +78,7 @@ function show(status, rules, open, slowest) {
   showNotices(status);
   showHour(rules);
   showRules(rules);
+  showAllRules();
   showConnections(open);
   showSlowest(slowest);
   showApplications(rules);

@@ -1,4 +1,4 @@
-// Overrides the mode of one rule for a limited time. Requires the token.
+// Overrides the mode of a rule for a limited time. Requires the token.
 
 import { element, setText } from "./dom.js";
 import { timeElement } from "./pieces.js";
@@ -21,7 +21,7 @@ function isNarrowed({ only }) {
 }
 
 /** " for apps promo-*, web; users admin.ada", or nothing for all clients. */
-function clients({ only }) {
+export function clients({ only }) {
   const lists = Object.entries(only).filter(([, names]) => names.length);
   return lists.length ? ` for ${lists.map(([who, names]) => `${who} ${names.map(visible).join(", ")}`).join("; ")}` : "";
 }
@@ -31,34 +31,43 @@ function globs(field) {
   return field.value.split(",").map((text) => text.trim()).filter(Boolean);
 }
 
-/** The override of a rule, and the form to set one. Built once, so that its fields keep their input. */
-export class ModeControl {
-  constructor(rule) {
-    this.name = rule.name;
-    this.current = element("div", { class: "override", hidden: "" });
-    this.problem = element("p", { class: "problem", role: "status" });
+/** The fields of an override. Built once, so that they keep their input. */
+export class OverrideForm {
+  /** @param {(change: {mode: string, only: object, for: string, reason: string}) => void} submit */
+  constructor(label, submit) {
     this.mode = select("Mode", Object.fromEntries(MODES.map((mode) => [mode, mode])));
     this.length = select("For", LENGTHS);
     this.apps = element("input", { size: "12", placeholder: "all", autocomplete: "off" });
     this.users = element("input", { size: "12", placeholder: "all", autocomplete: "off" });
     this.reason = element("input", { required: "", maxlength: "200", placeholder: "why", autocomplete: "off" });
-    this.form = element("form", { class: "override-form", "aria-label": `Override the mode of ${visible(rule.name)}` },
+    this.element = element("form", { class: "override-form", "aria-label": label },
       element("label", {}, "Mode ", this.mode), element("label", {}, "For ", this.length),
       element("label", { title: "Globs such as promo-*, separated by commas" }, "Only apps ", this.apps),
       element("label", { title: "Globs such as admin.ada, separated by commas" }, "Only users ", this.users),
       element("label", {}, "Reason ", this.reason), element("button", { type: "submit" }, "Override"));
-    this.form.addEventListener("submit", (event) => {
+    this.element.addEventListener("submit", (event) => {
       event.preventDefault();
       const only = { apps: globs(this.apps), users: globs(this.users) };
-      this.send({ mode: this.mode.value, only, for: this.length.value, reason: this.reason.value });
+      submit({ mode: this.mode.value, only, for: this.length.value, reason: this.reason.value });
     });
-    this.element = element("div", { class: "override-part" }, this.current, this.form, this.problem);
+  }
+}
+
+/** The override of a rule, and the form to set one. */
+export class ModeControl {
+  constructor(rule) {
+    this.name = rule.name;
+    this.current = element("div", { class: "override", hidden: "" });
+    this.problem = element("p", { class: "problem", role: "status" });
+    this.form = new OverrideForm(`Override the mode of ${visible(rule.name)}`, (change) => this.send(change));
+    this.element = element("div", { class: "override-part" }, this.current, this.form.element, this.problem);
   }
 
   show({ written }) {
     const { override } = written;
-    this.form.hidden = !token.get();
-    const state = JSON.stringify([override, this.form.hidden]);
+    const form = this.form.element;
+    form.hidden = !token.get();
+    const state = JSON.stringify([override, form.hidden]);
     if (state === this.shown) return;
     this.shown = state;
     this.current.hidden = !override;
@@ -82,11 +91,16 @@ export class ModeControl {
     try {
       const { note } = await changeMode({ rule: this.name, by: "console", ...change });
       setText(this.problem, note ? `Only in this process, and until it restarts: ${visible(note)}.` : "");
-      this.reason.value = "";
+      this.form.reason.value = "";
     } catch (error) {
-      setText(this.problem, error instanceof RequestError ? visible(error.message) : "docward does not reply");
+      setText(this.problem, problemOf(error));
     }
   }
+}
+
+/** Why a request failed. */
+export function problemOf(error) {
+  return error instanceof RequestError ? visible(error.message) : "docward does not reply";
 }
 
 function select(label, options) {

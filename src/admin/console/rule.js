@@ -68,7 +68,7 @@ function permitsByClient(clients, more) {
   const rows = clients.map(({ name, held, waiting, oldest_wait: oldest }) => element("tr", {},
     element("th", { scope: "row" }, name ? element("bdi", {}, visible(name)) : element("span", { class: "muted" }, "without a name")),
     numberCell(held, "permits"), numberCell(waiting, "waiting"),
-    element("td", { class: "number" }, waiting ? inSeconds(oldest) : "")));
+    element("td", { class: "number", "data-label": "oldest wait" }, waiting ? inSeconds(oldest) : "")));
   const head = { app: "Application", user: "User", client: "Host" }[clients[0].per];
   const heads = ["permits", "waiting", "oldest wait"].map((name) => element("th", { scope: "col", class: "number" }, name));
   return element("table", { class: "plain-table" },

@@ -9,19 +9,31 @@ use crate::text::counted;
 /// Commands with a chart of their own.
 const CHARTS: usize = 12;
 
+/// On a narrow screen each row of a table is a block whose cells have the titles of their columns. The dark colours are
+/// those of the console.
 const STYLE: &str = "\
-body{font:15px/1.5 system-ui,sans-serif;color:#1a1a1a;background:#fff;max-width:900px;margin:2rem auto;padding:0 1rem}\
+:root{--ground:#fff;--text:#1a1a1a;--muted:#555;--line:#ddd;--code:#f4f4f4}\
+@media screen and (prefers-color-scheme:dark){\
+:root{--ground:#0d1117;--text:#e7ecf2;--muted:#a0abb8;--line:#2f3742;--code:#151b23}\
+svg .ground{fill:var(--ground)}svg text{fill:var(--text)}svg .grid{stroke:var(--line)}}\
+body{font:15px/1.5 system-ui,sans-serif;color:var(--text);background:var(--ground);max-width:900px;margin:2rem auto;\
+padding:0 1rem;overflow-wrap:anywhere}\
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}\
-table{border-collapse:collapse;margin:.5rem 0}th,td{padding:.25rem .7rem;border-bottom:1px solid #ddd;text-align:left}\
+table{border-collapse:collapse;margin:.5rem 0}th,td{padding:.25rem .7rem;border-bottom:1px solid var(--line);text-align:left}\
 th{font-weight:600}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}\
-svg{max-width:100%;height:auto}code{background:#f4f4f4;padding:0 .2rem;overflow-wrap:anywhere}.note{color:#555}";
+svg{display:block;width:720px;max-width:100%;height:auto;break-inside:avoid}tr{break-inside:avoid}\
+code{background:var(--code);padding:0 .2rem}.note{color:var(--muted)}\
+@media screen and (max-width:45rem){table,tbody{display:block}thead{display:none}\
+tbody tr{display:flex;flex-wrap:wrap;gap:0 1rem;padding:.4rem 0;border-bottom:1px solid var(--line)}\
+td,td.n{padding:0;border:0;text-align:left}td:first-child{flex-basis:100%;font-weight:600}td:empty{display:none}\
+td:not(:first-child)::before{content:attr(data-label)' ';color:var(--muted)}}";
 
 /// Returns the page.
 #[must_use]
 pub fn to_html(report: &ReplayReport) -> String {
     let mut out = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
-         content=\"width=device-width\">\n<title>docward replay</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
+         content=\"width=device-width\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<title>docward replay</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
          <h1>Replay of {}</h1>\n",
         escaped(&report.files.join(", "))
     );
@@ -143,15 +155,18 @@ fn table(out: &mut String, heads: &[&str], rows: &[Vec<String>]) {
     let class = |at: usize| {
         if at == 0 || heads.get(at).is_some_and(|head| head.starts_with(' ')) { "" } else { " class=\"n\"" }
     };
-    out.push_str("<table>\n<tr>");
+    out.push_str("<table>\n<thead><tr>");
     heads.iter().enumerate().for_each(|(at, head)| _ = write!(out, "<th{}>{}</th>", class(at), head.trim()));
-    out.push_str("</tr>\n");
+    out.push_str("</tr></thead>\n<tbody>\n");
+    let label = |at: usize| heads.get(at).map(|head| escaped(head.trim())).unwrap_or_default();
     for row in rows {
         out.push_str("<tr>");
-        row.iter().enumerate().for_each(|(at, cell)| _ = write!(out, "<td{}>{}</td>", class(at), escaped(cell)));
+        row.iter().enumerate().for_each(|(at, cell)| {
+            _ = write!(out, "<td{} data-label=\"{}\">{}</td>", class(at), label(at), escaped(cell));
+        });
         out.push_str("</tr>\n");
     }
-    out.push_str("</table>\n");
+    out.push_str("</tbody>\n</table>\n");
 }
 
 fn paragraph(out: &mut String, text: &str) {

@@ -2,7 +2,7 @@
 
 use docward::patterns::AnyPattern;
 
-use super::{blocks, root};
+use super::{blocks, expect, root};
 
 /// The sections, each with words that it contains.
 const SECTIONS: [(&str, &[&str]); 6] = [
@@ -108,4 +108,23 @@ fn a_page_with_other_sections_is_found() {
         assert!(page.contains(part), "{part}");
         assert_eq!(faults("together", &page.replacen(part, instead, 1)).len(), 1, "{part}");
     }
+}
+
+/// docs/mode.md has what no longer holds while no rule of a pattern is enforced.
+#[test]
+fn the_page_of_modes_has_what_no_longer_holds() {
+    const OPENING: &str = "<!-- when off -->\n";
+    const CLOSING: &str = "<!-- end of when off -->\n";
+    expect([root().join("docs/mode.md")], |_, shown| {
+        let (before, rest) = shown.split_once(OPENING).unwrap();
+        let (_, after) = rest.split_once(CLOSING).unwrap();
+        let rows = AnyPattern::all_when_off().iter().map(|(name, text)| {
+            assert!(text.ends_with('.'), "{name}");
+            format!("| [{name}](patterns/{name}.md) | {text} |\n")
+        });
+        format!(
+            "{before}{OPENING}| pattern | what no longer holds |\n|---|---|\n{}{CLOSING}{after}",
+            rows.collect::<String>()
+        )
+    });
 }
