@@ -82,6 +82,11 @@ impl ResponseData {
         let labelled =
             outcomes.iter().map(|((rule, outcome), count)| ([("rule", *rule), ("outcome", *outcome)], *count));
         metrics.counters("rule_statements", "Statements by rule and outcome", labelled)?;
+        let checked = report.iter().flat_map(|rule| {
+            let apps = rule.counts.tally.apps().into_iter().filter(|(_, counts)| counts.check > 0);
+            apps.map(|(app, counts)| ([("rule", rule.label.name.as_str()), ("app", app)], counts.check))
+        });
+        metrics.counters("checked_statements", "Statements that are checked, by rule and application", checked)?;
         let mut modes: BTreeMap<&str, u64> = ["enforce", "shadow", "disabled"].map(|mode| (mode, 0)).into();
         for rule in report.iter().filter(|rule| rule.loaded) {
             *modes.entry(rule.written.mode).or_default() += 1;

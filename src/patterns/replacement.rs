@@ -220,7 +220,10 @@ impl Pattern for Replacement {
         let sent = self.version_field.as_ref().and_then(|version| Some((version, self.sent_version(facts, version)?)));
         let is_ignored = self.on_conflict == OnConflict::Ignore;
         match (before, sent) {
-            (None, Some((version, sent))) if sent.kind != Kind::Null && self.is_save(facts) => {
+            // A document with a version was read before; one that the filter's version inserts is new.
+            (None, Some((version, sent)))
+                if sent.kind != Kind::Null && self.is_save(facts) && version_in_filter(facts, version).is_none() =>
+            {
                 let rejection = versions::other_version(version, NONE, sent);
                 return Err(Broken { rejection, is_ignored });
             }
@@ -351,17 +354,17 @@ impl Replacement {
     /// Whether the statement is a replacement that is about a version.
     fn is_save(&self, facts: &Facts<'_, '_>) -> bool {
         let Operation::Update(update) = facts.operation() else { return false };
-        let is_pinned = |version: &Path| equality(update.filter.as_document(), version.as_str()).is_some();
+        let is_versioned =
+            self.version_field.as_ref().is_some_and(|version| version_in_filter(facts, version).is_some());
         matches!(update.modification.meaning(), Modification::Replacement(_))
-            && (self.policy == ReplacementPolicy::CheckVersion || self.version_field.as_ref().is_some_and(is_pinned))
+            && (self.policy == ReplacementPolicy::CheckVersion || is_versioned)
     }
 
     /// Returns the version that the statement was made for: the one in its filter or, under `check_version`, the one that it
     /// sends.
     fn sent_version<'s>(&self, facts: &Facts<'s, '_>, version_field: &Path) -> Option<Value<'s>> {
         let Operation::Update(update) = facts.operation() else { return None };
-        let pinned = equality(update.filter.as_document(), version_field.as_str());
-        pinned.or_else(|| match update.modification.meaning() {
+        version_in_filter(facts, version_field).or_else(|| match update.modification.meaning() {
             _ if self.policy != ReplacementPolicy::CheckVersion => None,
             Modification::Replacement(document) => version_of(document.as_document(), version_field).ok(),
             Modification::Operators(_) => match plain::stored(update, version_field) {
@@ -523,6 +526,12 @@ impl Replacement {
         let modification = Modification::Operators(operators);
         Ok(Verdict::rewrite(Operation::Update(Update { modification, array_filters: false, ..update.clone() })))
     }
+}
+
+/// Returns the version that the filter requires.
+fn version_in_filter<'s>(facts: &Facts<'s, '_>, version_field: &Path) -> Option<Value<'s>> {
+    let Operation::Update(update) = facts.operation() else { return None };
+    equality(update.filter.as_document(), version_field.as_str())
 }
 
 /// Returns the version of a document; null if it has none. Undefined counts as null: the server rejects a condition with

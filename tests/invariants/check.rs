@@ -151,6 +151,10 @@ fn changed_by_retry(rules: &[Rule], step: &Step, outcome: &Outcome) -> Option<Fi
     if count > 1 && outcome.through.reply.as_ref().is_some_and(is_again) {
         return None;
     }
+    // A rejected statement can have used a number, so that its evaluation has another one.
+    if rules.iter().any(|rule| rule.counter()) && outcome.through.reply.as_ref().is_some_and(is_rejected) {
+        return None;
+    }
     let repeats_directly = without_times(outcome.direct.reply.as_ref()) == without_times(again.direct.as_ref())
         && !differs(&[], &outcome.directly_stored, &again.directly_stored);
     if !repeats_directly {

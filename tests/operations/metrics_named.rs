@@ -37,6 +37,10 @@ fn scrape() -> String {
     let mut client = Client::connect(&docward.address());
     client.command("named", doc! { "ping": 1 });
     client.command("named", doc! { "find": "shared" });
+    client.command(
+        "named",
+        doc! { "update": "orders", "updates": [{ "q": { "_id": 1 }, "u": [{ "$replaceWith": { "a": 1 } }] }] },
+    );
     client.wait_until_counted();
     let authorization = format!("Bearer {TOKEN}");
     let headers =

@@ -50,13 +50,16 @@ fn start(mongod: &Mongod, database: &str, keep: &str) -> Docward {
 
 fn wait_for_beginning(mongod: &Mongod, database: &str) {
     let deadline = Instant::now() + WITHIN;
+    // As docs/patterns/history.md names it.
+    let id = format!("history {database}.orders -> {database}.orders_history");
     let count = || {
-        let lease = doc! {"count": "leases", "query": {"_id": {"$regex": database}, "tokens.0": {"$exists": true}}};
+        let lease = doc! {"count": "leases", "query": {"_id": &id, "tokens.0": {"$exists": true}}};
         mongod.command("docward", lease).get_i32("n").unwrap()
     };
     while count() == 0 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(50));
     }
+    assert!(count() > 0, "{id}");
 }
 
 fn orders(database: &Database) -> Collection<Document> {

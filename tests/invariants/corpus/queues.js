@@ -1228,4 +1228,12 @@
   }],
   after: [{_id: 1, locked: false, tlocked: new Date(4200000000000), try: 1, done: true}],
 },
+{
+  name: "queue: $mul of a job without a lock",
+  must: "stores 0, which is free",
+  rules: ["queue: { fields: { locked: locked, locked_at: tlocked, attempts: try }, lease: 5m }"],
+  stored: [{_id: 3}],
+  steps: [{command: {update: "c", updates: [{q: {}, u: {$mul: {locked: 1}}}]}, reply: {n: 1, nModified: 1, ok: 1}}],
+  after: [{_id: 3, locked: 0}],
+},
 ]

@@ -616,4 +616,23 @@
   }],
   after: [{_id: 4, m: {v: 6, y: 1}, stock: 1, note: 1}],
 },
+{
+  name: "replacement: a checked upsert whose filter has the version inside $or",
+  must: "inserts, as the plain one does",
+  rules: [
+    "timestamps: { source: at, per: document, without_source: pass }",
+    "replacement: { policy: check_version, version: a.n, count_updates: false }",
+  ],
+  stored: [],
+  steps: [{
+    command: {
+      findAndModify: "c",
+      query: {$and: [{_id: 3}, {$or: [{"a.n": 1}]}]},
+      update: {at: new Date(1000000004000), note: 73},
+      upsert: true,
+    },
+    reply: {lastErrorObject: {n: 1, updatedExisting: false, upserted: 3}, value: null, ok: 1},
+  }],
+  after: [{_id: 3, at: new Date(1000000004000), note: 73, a: {n: 2}, last_modified: new Date(1000000004000)}],
+},
 ]

@@ -110,7 +110,10 @@ impl Queue {
         match statement.replacement() {
             Some(document) => self.is_lock(document.get(LOCKED)),
             None => statement.writes().iter().any(|(operator, path, value)| {
-                !["$unset", "$rename"].contains(&operator.as_str()) && path == LOCKED && self.is_lock(Some(value))
+                // Of these the server may store another value, which is free.
+                !["$unset", "$rename", "$mul", "$min"].contains(&operator.as_str())
+                    && path == LOCKED
+                    && self.is_lock(Some(value))
             }),
         }
     }
