@@ -1,5 +1,7 @@
 //! What a server answered to a command, as far as a replay compares it: errors, counts, and the cursor that it opened.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Deserializer};
 use serde_json::Value as JsonValue;
 
@@ -26,8 +28,8 @@ pub struct ReplySummary {
     pub returned: Option<i64>,
     /// The cursor that stays open; 0 if there is none.
     pub cursor: i64,
-    /// The rules of docward that rejected a statement or the command.
-    pub rules: Vec<String>,
+    /// The rules of docward that rejected statements or the command, with the number of statements.
+    pub rules: BTreeMap<String, u64>,
 }
 
 impl ReplySummary {
@@ -81,7 +83,7 @@ impl ReplySummary {
             upserted: number("upserted").unwrap_or_default(),
             returned: number("returned"),
             cursor: number("cursor").unwrap_or_default(),
-            rules: Vec::new(),
+            rules: BTreeMap::new(),
         }
     }
 }
@@ -93,11 +95,12 @@ impl From<&Reply<'_>> for ReplySummary {
         let results = number("nErrors").and_then(|_| reply.first_batch()).unwrap_or(Document::EMPTY);
         let failed = |result: &Document<'_>| result.get("code").is_some();
         let failed = results.values().filter_map(Value::as_document).filter(failed);
-        let errors = reply.write_errors().values().filter_map(Value::as_document).chain(failed);
-        let errors: Vec<Document<'_>> = errors.take(MAX_ERRORS).collect();
-        let mut rules: Vec<String> = errors.iter().copied().chain([reply.body]).filter_map(rule).collect();
-        rules.sort_unstable();
-        rules.dedup();
+        let errors: Vec<Document<'_>> =
+            reply.write_errors().values().filter_map(Value::as_document).chain(failed).collect();
+        let mut rules = BTreeMap::new();
+        for rule in errors.iter().copied().chain([reply.body]).filter_map(rule) {
+            *rules.entry(rule).or_default() += 1;
+        }
         // findAndModify has its count in there.
         let last_error = reply.body.get("lastErrorObject").and_then(Value::as_document);
         let of_find_and_modify = || last_error?.get("n")?.as_integer();
@@ -111,6 +114,7 @@ impl From<&Reply<'_>> for ReplySummary {
             code: (!reply.is_ok()).then(|| reply.code().unwrap_or_default()),
             write_errors: errors
                 .iter()
+                .take(MAX_ERRORS)
                 .map(|error| error.get("code").and_then(Value::as_i32).unwrap_or_default())
                 .collect(),
             n: number("n").or_else(of_find_and_modify).or_else(of_bulk_write),
@@ -179,8 +183,8 @@ mod tests {
         let errors = vec![doc! {"index": 0, "code": 11000}, rejected];
         let written = answer(&doc! {"n": 1, "nModified": 1, "writeErrors": errors, "ok": 1.0});
         assert_eq!(
-            (written.write_errors.as_slice(), written.rules.as_slice()),
-            (&[11000, 121][..], &["no-replace".to_owned()][..])
+            (written.write_errors.as_slice(), &written.rules),
+            (&[11000, 121][..], &BTreeMap::from([("no-replace".to_owned(), 1)]))
         );
         assert!(!written.is_ok());
         let found = answer(&doc! {"cursor": {"firstBatch": [{}, {}], "id": 7_i64, "ns": "a.b"}, "ok": 1.0});
@@ -202,7 +206,7 @@ mod tests {
         for one in [written, found, failed, taken, upserted, bulk] {
             let bytes = document(|w| one.write(w));
             let read = ReplySummary::from_record(Document::parse(&bytes).unwrap());
-            assert_eq!(read, ReplySummary { rules: Vec::new(), ..one });
+            assert_eq!(read, ReplySummary { rules: BTreeMap::new(), ..one });
         }
     }
 }

@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -15,13 +16,15 @@ use tokio::runtime::Builder;
 
 use self::progress::ProgressDisplay;
 use self::source::{ActionReader, RecordedDeployment};
+use super::explain::milliseconds_now;
 use super::output::print;
 use super::typed::Unquoted;
-use super::{EXIT_USAGE, Format, fail, logging, values};
+use super::{EXIT_USAGE, Format, fail, load_rules, logging, values};
 use crate::audit::shape;
 use crate::player::{Pace, Player, ReplayTarget, stored};
-use crate::replay::report::{ReplayReport, TargetReport, to_html, to_json, to_text};
-use crate::replay::{Action, Comparison, Recorded, Speed, TargetReply};
+use crate::replay::report::{ReplayReport, ReportedRules, TargetReport, to_html, to_json, to_text};
+use crate::replay::{Action, Comparison, Recorded, RuleFields, Speed, TargetReply};
+use crate::rules::RuleSet;
 use crate::service::ConnectionString;
 use crate::text::counted;
 
@@ -48,6 +51,10 @@ pub struct Arguments {
     /// documents.
     #[arg(long, value_name = "URI", value_parser = Unquoted(values::connection_string))]
     compare: Option<ConnectionString>,
+    /// Rule file, or folder of rule files, of the docward that is a target: the report names them, and a comparison does
+    /// not look at the fields that docward writes for them. Can be repeated.
+    #[arg(long, value_name = "PATH")]
+    rules: Vec<PathBuf>,
     /// Write a page with charts to this file.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -73,7 +80,11 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return fail(&format!("cannot start the runtime: {error}"), 1),
     };
-    let report = match runtime.block_on(replay(arguments)) {
+    let rules = match load_rules(&arguments.rules) {
+        Ok(rules) => rules,
+        Err(code) => return code,
+    };
+    let report = match runtime.block_on(replay(arguments, &rules)) {
         Ok(report) => report,
         Err(ReplayFailure::Usage(text)) => return fail(&text, EXIT_USAGE),
         Err(ReplayFailure::Other(error)) => return fail(&format!("{error:#}"), 1),
@@ -111,7 +122,7 @@ impl<E: Into<anyhow::Error>> From<E> for ReplayFailure {
     }
 }
 
-async fn replay(arguments: &Arguments) -> Result<ReplayReport, ReplayFailure> {
+async fn replay(arguments: &Arguments, rules: &Arc<RuleSet>) -> Result<ReplayReport, ReplayFailure> {
     let survey = ActionReader::open(&arguments.files, HashMap::new()).await?.survey().await?;
     let total = survey.recorded().commands;
     if total == 0 {
@@ -133,7 +144,8 @@ async fn replay(arguments: &Arguments) -> Result<ReplayReport, ReplayFailure> {
             data.push(target.data_id().await.context(flag)?);
         }
         let pace = Pace { speed: arguments.speed, connections: arguments.connections };
-        players.push(Player::start(target, pace, arguments.compare.is_some()).await.context(flag)?);
+        let compared = arguments.compare.as_ref().map(|_| RuleFields::new(rules.clone()));
+        players.push(Player::start(target, pace, compared).await.context(flag)?);
     }
     if let [one, other] = data.as_slice()
         && one == other
@@ -144,12 +156,13 @@ async fn replay(arguments: &Arguments) -> Result<ReplayReport, ReplayFailure> {
         ));
     }
     announce(arguments, &survey, &players);
+    let began = milliseconds_now();
     let mut replay = Replay::open(arguments, players, &survey).await?;
     let stopped = tokio::select! {
         stopped = replay.play() => stopped?,
         _ = tokio::signal::ctrl_c() => Some("interrupted".to_owned()),
     };
-    Ok(replay.finish(arguments, stopped, &survey).await?)
+    Ok(replay.finish(arguments, (began, rules), stopped, &survey).await?)
 }
 
 /// Returns an error if the target is not the replica set that its connection string names, or may be the deployment that
@@ -268,6 +281,7 @@ impl Replay {
     async fn finish(
         mut self,
         arguments: &Arguments,
+        (began, rules): (i64, &Arc<RuleSet>),
         stopped: Option<String>,
         survey: &ActionReader,
     ) -> Result<ReplayReport> {
@@ -276,23 +290,34 @@ impl Replay {
             player.finish(source.planner().sessions().collect()).await;
         }
         if let (Some(comparison), [one, other], None) = (&mut self.comparison, self.targets.as_slice(), &stopped) {
+            let fields = RuleFields::new(rules.clone());
             for (database, collection) in survey.planner().written() {
                 let (one, other) = (one.player.target(), other.player.target());
-                let found = stored::compare(one, other, database, collection).await;
+                let without = fields.of(&format!("{database}.{collection}"));
+                let found = stored::compare(one, other, (database, collection), &without).await;
                 let found = found.with_context(|| format!("cannot compare {database}.{collection}"))?;
                 comparison.stored.push(found);
             }
         }
-        let files = arguments.files.iter().map(|file| {
-            file.file_name().map_or_else(|| file.display().to_string(), |name| name.to_string_lossy().into_owned())
-        });
+        let names = |files: &[PathBuf]| {
+            let name = |file: &PathBuf| {
+                file.file_name().map_or_else(|| file.display().to_string(), |name| name.to_string_lossy().into_owned())
+            };
+            files.iter().map(name).collect()
+        };
         let played = self.targets.iter().map(|PlayedTarget { player, .. }| {
             let played = player.played();
             TargetReport { target: player.target().name().to_owned(), tally: played.tally, seconds: played.seconds }
         });
         let read = self.targets.first().map(|target| &target.source).unwrap_or(survey);
         Ok(ReplayReport {
-            files: files.collect(),
+            files: names(&arguments.files),
+            began,
+            rules: (!arguments.rules.is_empty()).then(|| ReportedRules {
+                files: names(&arguments.rules),
+                count: rules.rules().len(),
+                hash: rules.hash().to_string(),
+            }),
             speed: arguments.speed,
             connections: arguments.connections,
             recorded: survey.recorded(),

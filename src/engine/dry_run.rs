@@ -167,9 +167,7 @@ fn in_order(
 /// Returns one command for each statement, if there are several. Each is built when it is taken: together they may be
 /// far longer than `command`.
 pub fn statements(command: Document<'_>) -> impl Iterator<Item = CowDocument<'static>> {
-    let list = command.first().and_then(|first| WriteForm::for_class(classify(first.key))).and_then(WriteForm::list);
-    let all = list.and_then(|list| command.get(list)).and_then(Value::as_array);
-    let all = list.zip(all).filter(|(_, all)| all.values().nth(1).is_some());
+    let all = statement_list(command).filter(|(_, all)| all.values().nth(1).is_some());
     let one = move |list: &str, statement: Value<'_>| {
         CowDocument::build(|w| {
             for element in command.elements() {
@@ -182,6 +180,18 @@ pub fn statements(command: Document<'_>) -> impl Iterator<Item = CowDocument<'st
         })
     };
     all.into_iter().flat_map(move |(list, all)| all.values().map(move |statement| one(list, statement)))
+}
+
+/// Returns the number of statements of a command; 1 for a command that is not a batch.
+#[must_use]
+pub fn statement_count(command: Document<'_>) -> u64 {
+    statement_list(command).map_or(1, |(_, all)| all.values().count() as u64)
+}
+
+/// The name and the value of a batch's list.
+fn statement_list(command: Document<'_>) -> Option<(&'static str, Document<'_>)> {
+    let list = command.first().and_then(|first| WriteForm::for_class(classify(first.key))).and_then(WriteForm::list)?;
+    Some((list, command.get(list).and_then(Value::as_array)?))
 }
 
 /// The state of the dry run of one command.

@@ -48,7 +48,7 @@ pub use authentication::{has_logged_in, read_users, requires_login};
 pub use composition::incompatible_rules;
 pub use dry_run::{
     AssumedDocuments, AssumedLookup, DryRun, DryRunOutcome, command_of_frame, command_start, dry_run, dry_run_with,
-    statements,
+    statement_count, statements,
 };
 pub use outcome::{OutcomeKind, RuleOutcome};
 pub use plan::{MAX_EVALUATION_LENGTH, Plan, evaluation_length};

@@ -14,7 +14,7 @@ use super::progress::PlayerProgress;
 use super::stream::{Dispatched, RecordedStream, StreamContext};
 use super::{ReplayTarget, TargetError};
 use crate::command::Reply;
-use crate::replay::{Action, ReplayTally, Speed, TargetReply};
+use crate::replay::{Action, ReplayTally, RuleFields, Speed, TargetReply};
 
 /// KiB of actions that wait to be sent.
 const MEMORY: usize = 64 << 10;
@@ -63,14 +63,17 @@ pub struct Player {
 }
 
 impl Player {
-    /// Opens and closes a connection, to see that the target can be used. `keeps_outcomes`: for a comparison.
+    /// Opens and closes a connection, to see that the target can be used. With `compared`, the outcomes
+    /// are kept for a comparison that does not look at these fields.
     ///
     /// # Errors
     /// [`TargetError`]: the target cannot be used.
-    pub async fn start(target: ReplayTarget, pace: Pace, keeps_outcomes: bool) -> Result<Self, TargetError> {
+    pub async fn start(target: ReplayTarget, pace: Pace, compared: Option<RuleFields>) -> Result<Self, TargetError> {
         target.connect(None).await?;
         let limited = pace.connections.map(ActionSlots::to);
-        let shared = Arc::new(StreamContext { target, progress: PlayerProgress::new(keeps_outcomes), limited });
+        let progress = PlayerProgress::new(compared.is_some());
+        let fields = compared.unwrap_or_default();
+        let shared = Arc::new(StreamContext { target, progress, limited, fields });
         let memory = Arc::new(Semaphore::new(MEMORY));
         Ok(Self { shared, streams: HashMap::new(), tasks: JoinSet::new(), pace, memory, round: None })
     }

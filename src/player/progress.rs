@@ -175,7 +175,7 @@ impl PlayerProgress {
                 let elapsed = state.earlier + state.round.elapsed();
                 let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
                 let elapsed = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
-                state.tally.answered(action.name, micros(took), elapsed, micros(behind), reply);
+                state.tally.answered(&action, micros(took), elapsed, micros(behind), reply);
                 state.last_reply = Instant::now();
                 let opener = action.cursors.first().copied().unwrap_or(action.number);
                 if reply.cursor != 0 {

@@ -5,8 +5,8 @@ use std::io::{self, ErrorKind};
 
 use super::{PlayerConnection, ReplayTarget, TargetError};
 use crate::command::Reply;
-use crate::document::{Document, OwnedValue, Value};
-use crate::replay::{StoredDifference, value_hash};
+use crate::document::{Document, OwnedValue, Path, Value};
+use crate::replay::{StoredDifference, document_hash, value_hash, without_fields};
 use crate::shell::value_text;
 
 /// The most documents of a collection that are compared; of larger ones only the counts.
@@ -16,15 +16,15 @@ const MAX_LOOKED_AT: usize = 1_000;
 const MAX_EXAMPLES: usize = 5;
 const BATCH: i32 = 1_000;
 
-/// Compares the documents of a collection, by `_id`.
+/// Compares the documents of a collection, by `_id`, without these fields.
 ///
 /// # Errors
 /// [`TargetError`]: a target cannot be read.
 pub async fn compare(
     first: &ReplayTarget,
     second: &ReplayTarget,
-    database: &str,
-    collection: &str,
+    (database, collection): (&str, &str),
+    without: &[Path],
 ) -> Result<StoredDifference, TargetError> {
     let namespace = format!("{database}.{collection}");
     let mut found = StoredDifference { namespace, ..StoredDifference::default() };
@@ -34,7 +34,7 @@ pub async fn compare(
     each(&mut one, database, collection, |id, document| {
         *count += 1;
         if documents.len() < MAX_DOCUMENTS {
-            documents.insert(value_hash(id), value_hash(Value::document(document)));
+            documents.insert(value_hash(id), document_hash(document, without));
         }
     })
     .await?;
@@ -44,7 +44,7 @@ pub async fn compare(
     each(&mut other, database, collection, |id, document| {
         *others += 1;
         match documents.remove(&value_hash(id)) {
-            Some(hash) if hash == value_hash(Value::document(document)) => {}
+            Some(hash) if hash == document_hash(document, without) => {}
             Some(_) => {
                 found.different += 1;
                 if different.len() < MAX_LOOKED_AT {
@@ -83,7 +83,7 @@ pub async fn compare(
         let sides =
             [by_id(&mut one, database, collection, id).await?, by_id(&mut other, database, collection, id).await?];
         let [Some(one), Some(other)] = &sides else { continue };
-        note_fields(one, other, &mut found.fields);
+        note_fields(one, other, without, &mut found.fields);
     }
     Ok(found)
 }
@@ -142,8 +142,9 @@ async fn by_id(
 }
 
 /// Counts the fields that two documents do not have in common.
-fn note_fields(one: &[u8], other: &[u8], fields: &mut BTreeMap<String, u64>) {
-    let (Ok(one), Ok(other)) = (Document::parse(one), Document::parse(other)) else { return };
+fn note_fields(one: &[u8], other: &[u8], without: &[Path], fields: &mut BTreeMap<String, u64>) {
+    let [one, other] = [one, other].map(|document| without_fields(document.to_vec(), without));
+    let (Ok(one), Ok(other)) = (Document::parse(&one), Document::parse(&other)) else { return };
     let mut names: Vec<&[u8]> = one.elements().chain(other.elements()).map(|element| element.key).collect();
     names.sort_unstable();
     names.dedup();

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::limited::ActionSlots;
 use super::progress::{FinishedAction, PlayerProgress};
 use super::{PlayerConnection, ReplayTarget, TargetError};
-use crate::replay::{Action, TargetReply};
+use crate::replay::{Action, RuleFields, TargetReply};
 
 /// A connection without actions is closed after this time.
 const IDLE: Duration = Duration::from_secs(10);
@@ -38,6 +38,8 @@ pub(super) struct StreamContext {
     pub(super) progress: PlayerProgress,
     /// Set if the number of connections is limited.
     pub(super) limited: Option<ActionSlots>,
+    /// What a comparison does not look at.
+    pub(super) fields: RuleFields,
 }
 
 /// One recorded connection.
@@ -107,7 +109,7 @@ impl RecordedStream {
             self.connection = None;
             return None;
         };
-        let outcome = TargetReply::of_reply(&reply);
+        let outcome = TargetReply::of_reply(&reply, &self.shared.fields.of(&action.namespace));
         let code = outcome.reply.as_ref().and_then(|reply| reply.code);
         if code.is_some_and(|code| NOT_PRIMARY.contains(&code)) {
             self.connection = None;

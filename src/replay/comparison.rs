@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 
 use super::Action;
 use crate::audit::ReplySummary;
 use crate::command::Reply;
-use crate::document::{Document, Value};
+use crate::document::edit::without;
+use crate::document::{Document, Path, Value};
+use crate::rules::{Mode, RuleSet};
 
 /// Different kinds of differences that are counted apart; further ones are only counted.
 const MAX_KINDS: usize = 200;
@@ -23,12 +26,15 @@ pub struct TargetReply {
 }
 
 impl TargetReply {
-    /// Reads a reply.
+    /// Reads a reply. Documents are compared without these fields.
     #[must_use]
-    pub fn of_reply(frame: &[u8]) -> Self {
+    pub fn of_reply(frame: &[u8], without: &[Path]) -> Self {
         let Ok(reply) = Reply::parse(frame) else { return Self::default() };
         let documents = reply.batch().unwrap_or(Document::EMPTY).values().chain(reply.body.get("value"));
-        let documents = documents.map(value_hash).fold(0, u64::wrapping_add);
+        let hash = |value: Value<'_>| {
+            value.as_document().map_or_else(|| value_hash(value), |document| document_hash(document, without))
+        };
+        let documents = documents.map(hash).fold(0, u64::wrapping_add);
         Self { reply: Some(ReplySummary::from(&reply)), documents }
     }
 }
@@ -110,7 +116,7 @@ fn difference(first: &TargetReply, second: &TargetReply) -> Option<String> {
         (None, Some(_)) => return Some("only the second target answered".to_owned()),
         (Some(_), None) => return Some("only the first target answered".to_owned()),
     };
-    let rule = |reply: &ReplySummary| reply.rules.join(", ");
+    let rule = |reply: &ReplySummary| reply.rules.keys().cloned().collect::<Vec<_>>().join(", ");
     match (one.rules.is_empty(), other.rules.is_empty()) {
         (true, false) => return Some(format!("rule '{}' rejected it only at the second target", rule(other))),
         (false, true) => return Some(format!("rule '{}' rejected it only at the first target", rule(one))),
@@ -144,6 +150,45 @@ fn result(reply: &ReplySummary) -> String {
         [] => "success".to_owned(),
         codes => format!("error {}", codes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
     }
+}
+
+/// The fields that docward writes for rules. A comparison does not look at them.
+#[derive(Debug, Clone, Default)]
+pub struct RuleFields(Arc<RuleSet>);
+
+impl RuleFields {
+    #[must_use]
+    pub fn new(rules: Arc<RuleSet>) -> Self {
+        Self(rules)
+    }
+
+    /// Returns those of a collection, given as `database.collection`.
+    #[must_use]
+    pub fn of(&self, namespace: &str) -> Vec<Path> {
+        let (database, collection) = namespace.split_once('.').unwrap_or((namespace, ""));
+        let rules = self.0.rules_for(database, collection);
+        let enforced = rules.iter().flat_map(|rules| rules.iter()).filter(|rule| rule.mode == Mode::Enforce);
+        enforced.flat_map(|rule| rule.properties.own_fields.iter().cloned()).collect()
+    }
+}
+
+/// Returns a hash of a document without these fields that is the same on both sides.
+#[must_use]
+pub fn document_hash(document: Document<'_>, without: &[Path]) -> u64 {
+    if without.is_empty() {
+        return value_hash(Value::document(document));
+    }
+    let rest = without_fields(document.as_bytes().to_vec(), without);
+    Document::parse(&rest).map_or(0, |rest| value_hash(Value::document(rest)))
+}
+
+/// Returns a document without these fields.
+#[must_use]
+pub fn without_fields(document: Vec<u8>, fields: &[Path]) -> Vec<u8> {
+    fields.iter().fold(document, |rest, field| {
+        let shorter = Document::parse(&rest).ok().map(|rest| without(rest, field.as_str()));
+        shorter.unwrap_or(rest)
+    })
 }
 
 /// Returns a hash of a value that is the same on both sides.

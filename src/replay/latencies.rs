@@ -27,6 +27,14 @@ impl Latencies {
         self.sum = self.sum.saturating_add(microseconds);
     }
 
+    /// Returns all of them together.
+    pub fn merged<'l>(all: impl Iterator<Item = &'l Self>) -> Self {
+        all.fold(Self::default(), |mut merged, one| {
+            merged.merge(one);
+            merged
+        })
+    }
+
     pub fn merge(&mut self, other: &Self) {
         if self.buckets.len() < other.buckets.len() {
             self.buckets.resize(other.buckets.len(), 0);

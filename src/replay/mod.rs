@@ -16,7 +16,9 @@ mod tests;
 mod timeline;
 
 pub use action::{Action, SessionId};
-pub use comparison::{Comparison, Difference, StoredDifference, TargetReply, value_hash};
+pub use comparison::{
+    Comparison, Difference, RuleFields, StoredDifference, TargetReply, document_hash, value_hash, without_fields,
+};
 pub use latencies::Latencies;
 pub use pace::Speed;
 pub use planner::{NotSent, PlannedCommand, RecordedReply, ReplayPlanner};

@@ -3,12 +3,15 @@
 mod charts;
 mod html;
 mod json;
+mod sentence;
 mod text;
 
 use std::collections::BTreeMap;
 
 use super::{Comparison, Latencies, NotSent, ReplayTally, Speed, Timeline};
 use crate::command::CommandName;
+use crate::shell::to_iso;
+use crate::text::counted;
 
 pub use html::to_html;
 pub use json::to_json;
@@ -38,10 +41,23 @@ pub struct TargetReport {
     pub seconds: f64,
 }
 
+/// The rules of a target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReportedRules {
+    pub files: Vec<String>,
+    pub count: usize,
+    /// Hash of the rule set, as the console shows it.
+    pub hash: String,
+}
+
 /// The result of a replay.
 #[derive(Debug, Clone)]
 pub struct ReplayReport {
     pub files: Vec<String>,
+    /// When it began, in milliseconds since 1970 UTC.
+    pub began: i64,
+    /// The rules of the docward that is a target, if they are known.
+    pub rules: Option<ReportedRules>,
     pub speed: Speed,
     /// The most connections, if limited.
     pub connections: Option<usize>,
@@ -104,6 +120,30 @@ impl ReplayReport {
     }
 }
 
+impl ReportedRules {
+    /// "orders.yaml (3 rules, set 8f6c…)"
+    fn text(&self) -> String {
+        let Self { files, count, hash } = self;
+        format!("{} ({}, set {hash})", files.join(", "), counted(*count as u64, "rule"))
+    }
+}
+
+impl ReplayReport {
+    /// What identifies the replay, each with its name.
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        let (first, last) = self.recorded.span.unwrap_or_default();
+        let connections = counted(self.recorded.connections as u64, "connection");
+        let files = self.files.join(", ");
+        let recorded = format!("{files}, recorded from {} to {}, {connections}", date(first), date(last));
+        let limit = self.connections.map_or_else(String::new, |limit| format!(", at most {limit} connections"));
+        let targets: Vec<&str> = self.played.iter().map(|played| &*played.target).collect();
+        let mut facts = vec![("capture", recorded), ("targets", targets.join(" and "))];
+        facts.extend(self.rules.as_ref().map(|rules| ("rules", rules.text())));
+        facts.push(("replay", format!("{} at {}{limit}", date(self.began), self.speed)));
+        facts
+    }
+}
+
 impl TargetReport {
     fn rate(&self) -> f64 {
         self.tally.count() as f64 / self.seconds.max(1e-3)
@@ -152,6 +192,11 @@ fn code_name(code: i32) -> &'static str {
         13435 => "NotPrimaryNoSecondaryOk",
         _ => "",
     }
+}
+
+/// Milliseconds since 1970 UTC as text.
+fn date(milliseconds: i64) -> String {
+    to_iso(milliseconds).unwrap_or_else(|| milliseconds.to_string())
 }
 
 /// Microseconds as text: `830 µs`, `12.3 ms`, `1.50 s`.

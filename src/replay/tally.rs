@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Latencies, Timeline};
+use super::{Action, Latencies, Timeline};
 use crate::audit::ReplySummary;
-use crate::command::CommandName;
+use crate::engine::statement_count;
 
 /// What a target answered.
 #[derive(Debug, Clone, Default)]
@@ -12,7 +12,9 @@ pub struct ReplayTally {
     pub commands: BTreeMap<&'static str, CommandTally>,
     /// Failed commands and statements by code.
     pub errors: BTreeMap<i32, u64>,
-    /// Commands of which a rule of docward rejected at least one statement, by rule.
+    /// The statements of the answered commands; a command that is not a batch counts as one.
+    pub statements: u64,
+    /// Statements that rules of docward rejected, by rule.
     pub rejections: BTreeMap<String, u64>,
     /// Commands without a reply: the connection was lost or could not be opened.
     pub without_reply: u64,
@@ -40,8 +42,9 @@ const LATE: u64 = 100_000;
 impl ReplayTally {
     /// Counts a reply. `elapsed`: milliseconds since the start of the replay. `behind`: microseconds that the command was
     /// sent later than it was due.
-    pub fn answered(&mut self, name: CommandName, microseconds: u64, elapsed: u64, behind: u64, reply: &ReplySummary) {
-        let command = self.commands.entry(name.as_str()).or_default();
+    pub fn answered(&mut self, action: &Action, microseconds: u64, elapsed: u64, behind: u64, reply: &ReplySummary) {
+        let command = self.commands.entry(action.name.as_str()).or_default();
+        self.statements += statement_count(action.command());
         command.played.add(microseconds);
         command.failed += u64::from(!reply.is_ok());
         self.timeline.add(elapsed);
@@ -50,8 +53,8 @@ impl ReplayTally {
         for code in reply.code.iter().chain(&reply.write_errors) {
             *self.errors.entry(*code).or_default() += 1;
         }
-        for rule in &reply.rules {
-            *self.rejections.entry(rule.clone()).or_default() += 1;
+        for (rule, statements) in &reply.rules {
+            *self.rejections.entry(rule.clone()).or_default() += statements;
         }
     }
 
@@ -70,8 +73,6 @@ impl ReplayTally {
     /// Returns the latencies of all commands.
     #[must_use]
     pub fn latencies(&self) -> Latencies {
-        let mut all = Latencies::default();
-        self.commands.values().for_each(|command| all.merge(&command.played));
-        all
+        Latencies::merged(self.commands.values().map(|command| &command.played))
     }
 }

@@ -198,8 +198,15 @@ fn a_comparison_names_what_differs() {
     let page = folder.path().join("report.html");
     let proxy = Docward::before(&other.uri()).rules(RULES).start();
     let second = direct(&proxy.address());
-    let arguments = ["--compare", &second, "--speed", "max", "--report", page.to_str().unwrap()];
+    let rules = proxy.rules_file();
+    let rules = rules.to_str().unwrap();
+    let arguments = ["--compare", &second, "--speed", "max", "--rules", rules, "--report", page.to_str().unwrap()];
     let report = replay(&[&capture], &one.uri(), &arguments, 2);
+    assert_eq!((&report["rules"]["files"][0], &report["rules"]["count"]), (&"rules.yaml".into(), &1.into()));
+    let sentence = report["sentence"].as_str().unwrap();
+    let rejected =
+        "As fast as possible, 1 of 32 statements would have been rejected, all by accounts-no-replace; p99 from ";
+    assert!(sentence.starts_with(rejected) && sentence.ends_with("s."), "{sentence}");
     let comparison = &report["comparison"];
     assert_eq!((&comparison["compared"], &comparison["equal"]), (&32.into(), &30.into()), "{report:#}");
     let what: Vec<&str> =
@@ -215,6 +222,7 @@ fn a_comparison_names_what_differs() {
         "the page needs no other file"
     );
     assert!(page.contains("replaceOne({_id}, {balance})"), "examples are shapes");
+    assert!(page.contains(sentence) && page.contains("rules.yaml (1 rule, set "), "{page}");
 
     empty(&one);
     empty(&other);
@@ -222,6 +230,22 @@ fn a_comparison_names_what_differs() {
     let report = replay(&[&capture], &one.uri(), &["--compare", &second, "--speed", "max"], 0);
     assert_eq!(report["comparison"]["differences"], serde_json::json!([]), "{report:#}");
     assert_eq!(report["comparison"]["stored"][0]["equal"], true);
+    let sentence = report["sentence"].as_str().unwrap();
+    assert!(
+        sentence.starts_with("As fast as possible, none of 32 statements would have been rejected; p99 "),
+        "{sentence}"
+    );
+
+    // What the rules add differs, unless they are named.
+    const STAMPED: &str =
+        "version: 1\nrules:\n  - { name: stamped, namespace: bank.accounts, timestamps: { source: $clock } }\n";
+    let proxy = Docward::before(&other.uri()).rules(STAMPED).start();
+    let (second, rules) = (direct(&proxy.address()), proxy.rules_file());
+    for (named, code) in [(&[][..], 2), (&["--rules", rules.to_str().unwrap()][..], 0)] {
+        empty(&one);
+        empty(&other);
+        replay(&[&capture], &one.uri(), &[&["--compare", &second, "--speed", "max"], named].concat(), code);
+    }
 }
 
 #[test]

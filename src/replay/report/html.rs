@@ -18,7 +18,10 @@ const STYLE: &str = "\
 svg .ground{fill:var(--ground)}svg text{fill:var(--text)}svg .grid{stroke:var(--line)}}\
 body{font:15px/1.5 system-ui,sans-serif;color:var(--text);background:var(--ground);max-width:900px;margin:2rem auto;\
 padding:0 1rem;overflow-wrap:anywhere}\
-h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}\
+h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem;break-after:avoid}\
+.result{font-size:1.2rem;line-height:1.4;border-inline-start:4px solid #0072b2;padding:.25rem 0 .25rem .9rem}\
+dt{color:var(--muted)}dd{margin:0 0 .3rem}\
+@media print{@page{margin:14mm}body{font-size:10pt;margin:0;max-width:none;padding:0}}\
 table{border-collapse:collapse;margin:.5rem 0}th,td{padding:.25rem .7rem;border-bottom:1px solid var(--line);text-align:left}\
 th{font-weight:600}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}\
 svg{display:block;width:720px;max-width:100%;height:auto;break-inside:avoid}tr{break-inside:avoid}\
@@ -34,9 +37,14 @@ pub fn to_html(report: &ReplayReport) -> String {
     let mut out = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
          content=\"width=device-width\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<title>docward replay</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
-         <h1>Replay of {}</h1>\n",
-        escaped(&report.files.join(", "))
+         <h1>Replay of {}</h1>\n<p class=\"result\">{}</p>\n<dl>\n",
+        escaped(&report.files.join(", ")),
+        escaped(&report.sentence())
     );
+    for (name, fact) in report.facts() {
+        let _ = writeln!(out, "<dt>{name}</dt><dd>{}</dd>", escaped(&fact));
+    }
+    out.push_str("</dl>\n");
     summary(report, &mut out);
     out.push_str(&charts::throughput(report).svg());
     latencies(report, &mut out);
@@ -114,7 +122,7 @@ fn errors(report: &ReplayReport, out: &mut String) {
         rows(|played| played.tally.rejections.iter().map(|(rule, count)| (rule.clone(), *count)).collect());
     if !rejections.is_empty() {
         out.push_str("<h2>Rejected by rules</h2>\n");
-        table(out, &["rule", " at", "commands"], &rejections);
+        table(out, &["rule", " at", "statements"], &rejections);
     }
 }
 

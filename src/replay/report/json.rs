@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{ReplayReport, code_name};
+use super::{ReplayReport, ReportedRules, code_name};
 use crate::replay::{Comparison, Latencies};
 
 /// Returns the report as JSON.
@@ -24,6 +24,7 @@ pub fn to_json(report: &ReplayReport) -> Value {
             "target": played.target,
             "seconds": played.seconds,
             "commands": tally.count(),
+            "statements": tally.statements,
             "failed": tally.failed(),
             "without_reply": tally.without_reply,
             "without_cursor": tally.without_cursor,
@@ -36,12 +37,16 @@ pub fn to_json(report: &ReplayReport) -> Value {
     });
     let recorded_latencies = recorded.latencies.iter().map(|(name, of)| ((*name).to_owned(), latencies(of)));
     json!({
+        "sentence": report.sentence(),
         "files": report.files,
+        "began": report.began,
+        "rules": report.rules.as_ref().map(rules),
         "speed": report.speed.to_string(),
         "connections": report.connections,
         "recorded": {
             "commands": recorded.commands,
             "connections": recorded.connections,
+            "span": recorded.span,
             "seconds": recorded.seconds(),
             "latencies": recorded_latencies.collect::<Map<_, _>>(),
         },
@@ -50,6 +55,11 @@ pub fn to_json(report: &ReplayReport) -> Value {
         "comparison": report.comparison.as_ref().map(comparison),
         "stopped": report.stopped,
     })
+}
+
+fn rules(rules: &ReportedRules) -> Value {
+    let ReportedRules { files, count, hash } = rules;
+    json!({"files": files, "count": count, "hash": hash})
 }
 
 fn latencies(latencies: &Latencies) -> Value {

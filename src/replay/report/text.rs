@@ -10,6 +10,7 @@ use crate::text::counted;
 #[must_use]
 pub fn to_text(report: &ReplayReport) -> String {
     let mut out = String::new();
+    report.facts().iter().for_each(|(name, fact)| _ = writeln!(out, "{name}: {fact}"));
     let recorded = &report.recorded;
     let _ = writeln!(
         out,
@@ -66,6 +67,7 @@ pub fn to_text(report: &ReplayReport) -> String {
         }
     }
     comparison(report, &mut out);
+    let _ = writeln!(out, "{}", report.sentence());
     out
 }
 
