@@ -293,7 +293,7 @@ impl Replay {
             let fields = RuleFields::new(rules.clone());
             for (database, collection) in survey.planner().written() {
                 let (one, other) = (one.player.target(), other.player.target());
-                let without = fields.of(&format!("{database}.{collection}"));
+                let without = fields.of_namespace(&format!("{database}.{collection}"));
                 let found = stored::compare(one, other, (database, collection), &without).await;
                 let found = found.with_context(|| format!("cannot compare {database}.{collection}"))?;
                 comparison.stored.push(found);

@@ -109,7 +109,7 @@ impl RecordedStream {
             self.connection = None;
             return None;
         };
-        let outcome = TargetReply::of_reply(&reply, &self.shared.fields.of(&action.namespace));
+        let outcome = TargetReply::of_reply(&reply, &self.shared.fields.of_namespace(&action.namespace));
         let code = outcome.reply.as_ref().and_then(|reply| reply.code);
         if code.is_some_and(|code| NOT_PRIMARY.contains(&code)) {
             self.connection = None;

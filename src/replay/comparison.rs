@@ -164,7 +164,7 @@ impl RuleFields {
 
     /// Returns those of a collection, given as `database.collection`.
     #[must_use]
-    pub fn of(&self, namespace: &str) -> Vec<Path> {
+    pub fn of_namespace(&self, namespace: &str) -> Vec<Path> {
         let (database, collection) = namespace.split_once('.').unwrap_or((namespace, ""));
         let rules = self.0.rules_for(database, collection);
         let enforced = rules.iter().flat_map(|rules| rules.iter()).filter(|rule| rule.mode == Mode::Enforce);

@@ -237,9 +237,9 @@ fn a_comparison_names_what_differs() {
     );
 
     // What the rules add differs, unless they are named.
-    const STAMPED: &str =
-        "version: 1\nrules:\n  - { name: stamped, namespace: bank.accounts, timestamps: { source: $clock } }\n";
-    let proxy = Docward::before(&other.uri()).rules(STAMPED).start();
+    const DATED: &str =
+        "version: 1\nrules:\n  - { name: dated, namespace: bank.accounts, timestamps: { source: $clock } }\n";
+    let proxy = Docward::before(&other.uri()).rules(DATED).start();
     let (second, rules) = (direct(&proxy.address()), proxy.rules_file());
     for (named, code) in [(&[][..], 2), (&["--rules", rules.to_str().unwrap()][..], 0)] {
         empty(&one);
