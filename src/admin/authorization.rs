@@ -34,13 +34,13 @@ pub(super) async fn authorize(State(data): State<ResponseData>, request: Request
 }
 
 fn rejection(data: &ResponseData, request: &Request) -> Option<Response> {
-    let settings = &data.settings;
+    let settings = data.settings.load();
     // Their responses contain no names, and probes of load balancers send any `Host` header or none.
     if is_probe(request.uri().path()) {
         return None;
     }
     // Without this check, a web page with a name that resolves to this address could read responses (DNS rebinding).
-    if settings.address.ip().is_loopback() && !is_own_name(request.headers(), settings) {
+    if settings.address.ip().is_loopback() && !is_own_name(request.headers(), &settings) {
         let text = "the Host header must be localhost, 127.0.0.1, [::1] or the host name in `admin`";
         return Some(error(StatusCode::MISDIRECTED_REQUEST, text));
     }

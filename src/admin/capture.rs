@@ -197,7 +197,7 @@ pub(super) async fn end(
 
 fn without_token(data: &ResponseData) -> Option<Response> {
     let text = "a capture contains documents and requires a token: set admin_token_file (--admin-token-file) of serve";
-    data.settings.token.is_none().then(|| error(StatusCode::FORBIDDEN, text))
+    data.settings.load().token.is_none().then(|| error(StatusCode::FORBIDDEN, text))
 }
 
 fn short(mut by: String) -> String {

@@ -64,7 +64,7 @@ pub(super) async fn close(
     State(data): State<ResponseData>,
     request: Result<Json<CloseRequest>, JsonRejection>,
 ) -> Response {
-    if data.settings.token.is_none() {
+    if data.settings.load().token.is_none() {
         let text = "closing connections requires a token: set admin_token_file (--admin-token-file)";
         return error(StatusCode::FORBIDDEN, text);
     }

@@ -31,6 +31,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use arc_swap::ArcSwap;
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -113,7 +114,7 @@ struct ResponseData {
     observer: Arc<Observer<RuleSet>>,
     admin_context: Arc<dyn AdminContext>,
     started: SystemTime,
-    settings: Arc<Settings>,
+    settings: Arc<ArcSwap<Settings>>,
     /// Permits to evaluate a command, and permits for requests that are read or wait.
     explain_permits: Arc<Semaphore>,
     explain_request_permits: Arc<Semaphore>,
@@ -123,12 +124,16 @@ struct ResponseData {
 }
 
 impl ResponseData {
-    fn new(settings: Settings, observer: Arc<Observer<RuleSet>>, admin_context: Arc<dyn AdminContext>) -> Self {
+    fn new(
+        settings: Arc<ArcSwap<Settings>>,
+        observer: Arc<Observer<RuleSet>>,
+        admin_context: Arc<dyn AdminContext>,
+    ) -> Self {
         Self {
             observer,
             admin_context,
             started: SystemTime::now(),
-            settings: Arc::new(settings),
+            settings,
             explain_permits: Arc::new(Semaphore::new(explain::AT_A_TIME)),
             explain_request_permits: Arc::new(Semaphore::new(explain::REQUESTS)),
             capture: Arc::default(),

@@ -93,7 +93,7 @@ pub(super) async fn change(
     State(data): State<ResponseData>,
     request: Result<Json<ModeRequest>, JsonRejection>,
 ) -> Response {
-    if data.settings.token.is_none() {
+    if data.settings.load().token.is_none() {
         let text = "changing modes requires a token: set admin_token_file (--admin-token-file)";
         return error(StatusCode::FORBIDDEN, text);
     }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use axum::Router;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -44,7 +45,7 @@ const BLOCKING_THREADS: usize = 2;
 /// The bound admin address.
 #[derive(Debug)]
 pub struct Listener {
-    settings: Settings,
+    settings: Arc<ArcSwap<Settings>>,
     /// `None` while the previous process of a hand-over still listens.
     socket: Option<std::net::TcpListener>,
 }
@@ -57,18 +58,19 @@ pub struct Admin {
 }
 
 impl Listener {
-    /// Binds the address. With `retry`, an address in use is not an error: it is bound again later, after a hand-over.
+    /// Binds the address. The token in `settings` may change later. With `retry`, an address in use is not an error: it is bound again later, after a hand-over.
     ///
     /// # Errors
     /// The address cannot be bound.
-    pub fn bind(settings: Settings, retry: bool) -> io::Result<Self> {
-        let socket = match std::net::TcpListener::bind(settings.address) {
+    pub fn bind(settings: Arc<ArcSwap<Settings>>, retry: bool) -> io::Result<Self> {
+        let address = settings.load().address;
+        let socket = match std::net::TcpListener::bind(address) {
             Ok(socket) => {
                 socket.set_nonblocking(true)?;
                 Some(socket)
             }
             Err(error) if retry && error.kind() == ErrorKind::AddrInUse => None,
-            Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", settings.address))),
+            Err(error) => return Err(io::Error::new(error.kind(), format!("{address}: {error}"))),
         };
         Ok(Self { settings, socket })
     }
@@ -85,7 +87,7 @@ impl Admin {
         admin_context: Arc<dyn AdminContext>,
     ) -> io::Result<Self> {
         let Listener { settings, socket } = listener;
-        let address = socket.as_ref().map_or(Ok(settings.address), std::net::TcpListener::local_addr)?;
+        let address = socket.as_ref().map_or_else(|| Ok(settings.load().address), std::net::TcpListener::local_addr)?;
         let (running, dropped) = oneshot::channel();
         let phase = observer.phase();
         let router = routes::router(ResponseData::new(settings, observer, admin_context));

@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::LogFormat;
+use super::logging::LogLevel;
 use super::machine;
 use super::pool::PoolKeys;
 use super::values::{self, AdminAddress, MemberEntry};
@@ -33,7 +34,7 @@ const LOG_FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json",
 
 /// The keys whose values diagnostics may show. The value of any other key, including a misspelled one, may be a
 /// password.
-const PUBLIC_KEYS: [&str; 17] = [
+const PUBLIC_KEYS: [&str; 18] = [
     "listen",
     "advertise",
     "members",
@@ -41,6 +42,7 @@ const PUBLIC_KEYS: [&str; 17] = [
     "drain_timeout",
     "hand_over",
     "log_format",
+    "log_level",
     "log_documents",
     "resolver",
     "admin",
@@ -64,6 +66,8 @@ pub(super) struct ConfigFile {
     pub(super) drain_timeout: Option<Duration>,
     pub(super) hand_over: Option<PathBuf>,
     pub(super) log_format: Option<LogFormat>,
+    /// `None`: that of RUST_LOG.
+    pub(super) log_level: Option<LogLevel>,
     pub(super) log_documents: bool,
     /// The collector for spans.
     pub(super) otlp: Option<Endpoint>,
@@ -164,6 +168,29 @@ impl ConfigFile {
             Ok(file) => file.log_format,
             Err(errors) => errors.partial?.log_format,
         }
+    }
+
+    /// The keys with other values in `other` that a reload does not change.
+    pub(super) fn keys_for_restart(&self, other: &Self) -> Vec<&'static str> {
+        let service_tls = |file: &Self| file.service.as_ref().map(|uri| uri.tls_files().is_some());
+        let keys = [
+            ("listen", self.listen != other.listen),
+            ("members", self.members.is_empty() != other.members.is_empty()),
+            ("query_listen", self.query_listen != other.query_listen),
+            ("upstream", self.upstream != other.upstream),
+            // Whether there is a connection, and whether it uses TLS.
+            ("service", service_tls(self) != service_tls(other)),
+            ("resolver", self.resolver != other.resolver),
+            ("tls", self.tls.certificate.is_some() != other.tls.certificate.is_some()),
+            ("pool", self.pool != other.pool),
+            ("admin", self.admin.address != other.admin.address),
+            ("drain_timeout", self.drain_timeout != other.drain_timeout),
+            ("hand_over", self.hand_over != other.hand_over),
+            ("log_format", self.log_format != other.log_format),
+            ("log_documents", self.log_documents != other.log_documents),
+            ("otlp", self.otlp != other.otlp),
+        ];
+        keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
     }
 
     /// Reports each key with the address of a listener of another key.
@@ -283,6 +310,7 @@ impl ConfigFile {
             drain_timeout: reader.duration("drain_timeout").map(|time| time.value),
             hand_over: read_socket(reader, folder),
             log_format: reader.choice("log_format", &LOG_FORMATS).map(|format| format.value),
+            log_level: checked(reader, "log_level", LogLevel::parse),
             log_documents: reader.boolean("log_documents").is_some_and(|documents| documents.value),
             otlp: checked(reader, "otlp", Endpoint::parse),
             upstream,

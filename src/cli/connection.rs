@@ -11,7 +11,7 @@ use tokio::runtime::Builder;
 use super::config_file::ConfigFile;
 use super::typed::Unquoted;
 use super::{EXIT_USAGE, fail, load_rules, logging, values};
-use crate::config::{MAX_FILE_BYTES, MapReader, Report, read_file};
+use crate::config::{MapReader, Report};
 use crate::proxy::UpstreamError;
 use crate::rules::RuleId;
 use crate::rules::{Rule, RuleSet};
@@ -84,11 +84,6 @@ impl ConnectionOptions {
     /// The path of the configuration file.
     pub(super) fn config(&self) -> Option<&Path> {
         self.config.as_deref()
-    }
-
-    /// The current content of the configuration file, to detect changes; `None` if it cannot be read.
-    pub(super) fn config_text(&self) -> Option<Vec<u8>> {
-        read_file(self.config.as_deref()?, MAX_FILE_BYTES).ok()
     }
 }
 

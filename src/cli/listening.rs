@@ -16,7 +16,7 @@ pub(super) const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::
 const TLS: &str = "TLS";
 
 /// The command line.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(super) struct ListenOptions {
     /// Address for the first member's listener; further members take the following ports [default: 127.0.0.1:27018].
     #[arg(long, value_name = "ADDR", value_parser = values::address)]
@@ -29,7 +29,7 @@ pub(super) struct ListenOptions {
 }
 
 /// TLS of the listeners; the connection string has the settings for the upstream.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 struct Tls {
     /// PEM file with the listeners' certificate and its chain; clients must then use TLS.
     #[arg(long, value_name = "FILE", help_heading = TLS)]

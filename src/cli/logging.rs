@@ -19,6 +19,7 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, layer};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Registry, reload};
 
 use super::LogFormat;
 use crate::config::Report;
@@ -36,17 +37,48 @@ static IS_JOURNAL: LazyLock<bool> = LazyLock::new(|| {
 /// The format of the log, once it has started.
 static STARTED: OnceLock<LogFormat> = OnceLock::new();
 
+/// The levels and modules that are logged, once the log has started.
+static FILTER: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
+
 /// Starts logging to stderr. Only the output of subcommands goes to stdout.
-pub(super) fn start(format: LogFormat) {
+pub(super) fn start(format: LogFormat, level: Option<&LogLevel>) {
     _ = STARTED.set(format);
     let lines = layer().with_writer(|| CountedStderr).with_ansi(stderr().is_terminal());
-    let logs = tracing_subscriber::registry().with(filter());
+    let (filter, handle) = reload::Layer::new(filter(level));
+    _ = FILTER.set(handle);
+    let logs = tracing_subscriber::registry().with(filter);
     match format {
         LogFormat::Json => logs.with(lines.json().flatten_event(true).map_event_format(JournalLines)).init(),
         LogFormat::Text if *IS_JOURNAL => logs.with(lines.without_time().map_event_format(JournalLines)).init(),
         LogFormat::Text => logs.with(lines).init(),
     }
     std::panic::set_hook(Box::new(log_panic));
+}
+
+/// Logs other levels and modules from now on.
+pub(super) fn set_level(level: Option<&LogLevel>) {
+    // It fails only without a log.
+    _ = FILTER.get().map(|handle| handle.reload(filter(level)));
+}
+
+/// Levels and modules, in the form of RUST_LOG.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LogLevel(String);
+
+impl LogLevel {
+    /// # Errors
+    /// A message for the user.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let is_level = |level: &str| level.parse::<LevelFilter>().is_ok() && !level.is_empty();
+        // A misspelled level would be the name of a module.
+        let is_valid = |one: &str| match one.trim().split_once('=') {
+            Some((module, level)) => !module.is_empty() && is_level(level),
+            None => is_level(one.trim()),
+        };
+        let is_known = text.split(',').all(is_valid) && text.parse::<Targets>().is_ok();
+        let usage = "write off, error, warn, info, debug or trace, also for modules: info,docward::proxy=debug";
+        is_known.then(|| Self(text.to_owned())).ok_or_else(|| usage.to_owned())
+    }
 }
 
 /// Stderr; its bytes count for the rate limit of log lines that clients can cause.
@@ -87,11 +119,13 @@ pub(super) fn is_json() -> bool {
     STARTED.get() == Some(&LogFormat::Json)
 }
 
-/// The levels and modules in RUST_LOG: `warn`, `info,docward::proxy=debug`. `EnvFilter` would add only filters on
-/// spans, which docward does not have, and needs a regular-expression library.
-fn filter() -> Targets {
-    let chosen = std::env::var("RUST_LOG").ok().and_then(|directives| directives.parse().ok());
-    chosen.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO))
+/// The levels and modules of `level` or RUST_LOG: `warn`, `info,docward::proxy=debug`. `EnvFilter` would add only
+/// filters on spans, which docward does not have, and needs a regular-expression library.
+fn filter(level: Option<&LogLevel>) -> Targets {
+    let chosen = level.map(|level| level.0.clone()).or_else(|| std::env::var("RUST_LOG").ok());
+    chosen
+        .and_then(|directives| directives.parse().ok())
+        .unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO))
 }
 
 /// Prints an error. Hides credentials, because `text` may quote a connection string that was typed elsewhere.
@@ -177,6 +211,16 @@ fn lines(level: Level, text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_misspelled_level_is_an_error() {
+        for text in ["warn", "off", "info,docward::proxy=debug", "docward=trace, info"] {
+            assert!(LogLevel::parse(text).is_ok(), "{text}");
+        }
+        for text in ["", "inof", "info,", "docward=verbose", "=info", "docward::proxy"] {
+            assert!(LogLevel::parse(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn a_panic_shows_no_password() {

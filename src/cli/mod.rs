@@ -140,7 +140,7 @@ impl Arguments {
         let Self { log_format, command } = self;
         // `serve` starts logging itself: its configuration file can set the format.
         if !matches!(command, CliCommand::Serve(_)) {
-            logging::start(log_format.unwrap_or_default());
+            logging::start(log_format.unwrap_or_default(), None);
         }
         match command {
             CliCommand::Serve(arguments) => serve::run(*arguments, log_format),

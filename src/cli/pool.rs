@@ -34,7 +34,7 @@ pub(super) struct PoolKeys {
     credentials: Option<CredentialsPolicy>,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Pool of server connections")]
 pub(super) struct PoolArguments {
     /// Share server connections between clients: at most this many for each member and user [default: each client has

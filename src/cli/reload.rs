@@ -1,11 +1,11 @@
-//! Reloads rules and certificates while `serve` runs: on SIGHUP, and when the files change.
+//! Reloads settings, rules and certificates while `serve` runs: on SIGHUP, and when the files change.
 //!
 //! It polls the contents of the files instead of their times or file-system events, so that it also detects the links
-//! that Kubernetes swaps. Each [`Reloadable`] is replaced as a whole or not at all. Statements and handshakes in progress
-//! finish with the previous one.
+//! that Kubernetes swaps. A reload replaces everything that has changed, or nothing. Statements and handshakes in progress
+//! finish with what they began with.
 
 mod certificates;
-mod rules;
+mod settings;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::admin::ReloadStatus;
 
 pub(super) use self::certificates::{Certificates, Expiry};
-pub(super) use self::rules::Rules;
+pub(super) use self::settings::{ReloadTargets, SettingsReload};
 
 /// How often the files are read. A change is loaded after two equal reads, so that no half-written file is loaded.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -31,11 +31,19 @@ pub(super) trait Reloadable: Send {
     /// The fingerprint of the files' current content.
     fn fingerprint(&self) -> Fingerprint;
 
-    /// Reloads the data and logs the result.
+    /// Reads and checks the files. Nothing changes yet.
     ///
     /// # Errors
-    /// A message for the user: what is wrong. The data has not changed then.
-    fn load(&mut self) -> Result<(), String>;
+    /// A message for the user: what is wrong; it is logged.
+    fn prepare(&mut self) -> Result<(), String>;
+
+    /// The fingerprint of what a failed reload has read, if that is other files than before.
+    fn tried(&self) -> Option<Fingerprint> {
+        None
+    }
+
+    /// Uses what was prepared if everything else `succeeded` too, and forgets it otherwise; logs the result.
+    fn finish(&mut self, succeeded: bool);
 
     /// Warns of what needs the operator's attention soon; called at each poll.
     fn remind(&mut self) {}
@@ -53,12 +61,10 @@ pub struct Reload {
 
 struct WatchedPart {
     part: Box<dyn Reloadable>,
-    /// The fingerprint of the last load, successful or not.
+    /// The fingerprint of the last reload, successful or not.
     known: Fingerprint,
     /// The fingerprint of the last poll.
     seen: Fingerprint,
-    /// The error of the last load.
-    error: Option<String>,
 }
 
 impl Fingerprint {
@@ -96,7 +102,7 @@ impl Reload {
                 Ok(reload) => self = reload,
                 Err(error) => {
                     tracing::error!(
-                        "stopped watching rules and certificates; restart docward to load changes: {error}"
+                        "stopped watching settings, rules and certificates; restart docward to load changes: {error}"
                     );
                     return std::future::pending().await;
                 }
@@ -104,22 +110,43 @@ impl Reload {
         }
     }
 
-    /// Loads changed parts, or all parts if `requested`.
+    /// Loads the parts that differ from what is in use, or all parts if `requested`: all of them or none.
     fn poll(&mut self, requested: bool) {
-        let results: Vec<bool> = self.parts.iter_mut().filter_map(|watched| watched.poll(requested)).collect();
-        if results.is_empty() {
+        self.parts.iter_mut().for_each(|watched| watched.part.remind());
+        let mut changed = requested;
+        for watched in &mut self.parts {
+            changed |= watched.has_settled_change();
+        }
+        if !changed {
             return;
         }
-        let succeeded = !results.contains(&false);
+        let is_due = |watched: &&mut WatchedPart| {
+            requested || watched.seen != watched.known || watched.seen != watched.part.made_from()
+        };
+        let mut due: Vec<_> = self.parts.iter_mut().filter(is_due).collect();
+        let errors: Vec<String> = due.iter_mut().filter_map(|watched| watched.part.prepare().err()).collect();
+        let succeeded = errors.is_empty();
+        for watched in &mut due {
+            watched.part.finish(succeeded);
+            // A change during a successful load causes another load. A mistake is reported once.
+            if succeeded {
+                watched.known = watched.part.made_from();
+            } else {
+                watched.seen = watched.part.tried().unwrap_or(watched.seen);
+                watched.known = watched.seen;
+            }
+        }
+        if !succeeded && errors.len() < due.len() {
+            tracing::error!("nothing was reloaded: a reload changes everything or nothing");
+        }
         let before = self.reload_status.load();
-        let errors: Vec<_> = self.parts.iter().filter_map(|watched| watched.error.as_deref()).collect();
         let now = SystemTime::now();
         self.reload_status.store(Arc::new(ReloadStatus {
             loaded: before.loaded + u64::from(succeeded),
             failed: before.failed + u64::from(!succeeded),
             loaded_at: if succeeded { now } else { before.loaded_at },
             tried_at: now,
-            last_error: (!errors.is_empty()).then(|| errors.join("\n")),
+            last_error: (!succeeded).then(|| errors.join("\n")),
         }));
     }
 }
@@ -127,21 +154,13 @@ impl Reload {
 impl WatchedPart {
     fn new(part: Box<dyn Reloadable>) -> Self {
         let known = part.made_from();
-        Self { part, known, seen: known, error: None }
+        Self { part, known, seen: known }
     }
 
-    /// Whether a load was successful; `None` if there was none.
-    fn poll(&mut self, requested: bool) -> Option<bool> {
-        self.part.remind();
+    /// Whether the files differ from those of the last reload, and are the same as at the last poll.
+    fn has_settled_change(&mut self) -> bool {
         let now = self.part.fingerprint();
-        let settled = std::mem::replace(&mut self.seen, now) == now;
-        if !requested && (!settled || now == self.known) {
-            return None;
-        }
-        self.error = self.part.load().err();
-        // A change during the load causes another load; the same mistake is reported once.
-        self.known = if self.error.is_none() { self.part.made_from() } else { now };
-        Some(self.error.is_none())
+        std::mem::replace(&mut self.seen, now) == now && now != self.known
     }
 }
 

@@ -44,7 +44,7 @@ mod tests {
             "resolver": "127.0.0.1:53", "rules": ["rules/"],
             "tls": { "certificate": "a.pem", "key": "a.key", "client_ca": "ca.pem" },
             "admin": "127.0.0.1:9216", "admin_token": "0123456789abcdef",
-            "log_format": "json", "log_documents": true, "otlp": "http://127.0.0.1:4318",
+            "log_format": "json", "log_level": "warn", "log_documents": true, "otlp": "http://127.0.0.1:4318",
             "limits": {
                 "connections": 1, "connections_per_address": 1, "idle_timeout": "30m", "max_lifetime": "1h",
                 "handshake_timeout": "10s", "memory": "512MiB",

@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,9 +24,10 @@ use super::connection::{ConnectionOptions, exit_code, start};
 use super::explain::milliseconds_now;
 use super::listening::{LISTEN, ListenOptions, placement};
 use super::live_report;
+use super::logging::LogLevel;
 use super::notices::notices;
 use super::pool::PoolArguments;
-use super::reload::{Certificates, Expiry, Reload, Reloadable, Rules};
+use super::reload::{Certificates, Expiry, Reload, ReloadTargets, Reloadable, SettingsReload};
 use super::telemetry::TelemetryConfig;
 use super::typed::Unquoted;
 use super::values::{self, AdminAddress, MemberEntry};
@@ -34,7 +35,7 @@ use super::words::iso;
 use super::{EXIT_USAGE, LogFormat, fail, logging};
 use crate::config::Report;
 use crate::otlp::Endpoint;
-use crate::proxy::{Interceptor, ListenerTls, Proxy, ProxyConfig, Upstream, UpstreamTls};
+use crate::proxy::{Interceptor, LimitSettings, ListenerTls, Proxy, ProxyConfig, Upstream, UpstreamTls};
 use crate::rules::RuleSet;
 use crate::secret::Secret;
 use crate::service::access::{self, ServiceAccess};
@@ -46,7 +47,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 const END_AFTER_DRAIN: Duration = Duration::from_secs(10);
 
 /// The command line.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Arguments {
     #[command(flatten)]
     listening: ListenOptions,
@@ -60,6 +61,9 @@ pub struct Arguments {
     /// How long a shutdown waits for busy connections [default: 10s].
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     drain_timeout: Option<Duration>,
+    /// Levels and modules of the log, such as warn or info,docward::proxy=debug [default: RUST_LOG, or info].
+    #[arg(long, value_name = "LEVEL", value_parser = LogLevel::parse)]
+    log_level: Option<LogLevel>,
     /// Include documents in the log of decisions; readers of the log then see the data.
     #[arg(long)]
     log_documents: bool,
@@ -79,7 +83,7 @@ pub struct Arguments {
     pool: PoolArguments,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Metrics, health and console")]
 struct AdminArguments {
     /// HTTP address for metrics, health and the console [default: none].
@@ -93,7 +97,7 @@ struct AdminArguments {
     admin_token_file: Option<PathBuf>,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Limits")]
 struct LimitArguments {
     /// Maximum number of client connections [default: no limit].
@@ -119,19 +123,25 @@ struct LimitArguments {
     memory: Option<usize>,
 }
 
+impl Arguments {
+    /// The path of the configuration file.
+    pub(super) fn config(&self) -> Option<&Path> {
+        self.connection.config()
+    }
+}
+
 pub(super) fn run(arguments: Arguments, log_format: Option<LogFormat>) -> ExitCode {
-    let connection = arguments.connection.clone();
-    let settings = settings(arguments);
-    let from_file = match &settings {
-        Ok(settings) => settings.log_format,
+    let settings = settings(arguments.clone());
+    let (from_file, level) = match &settings {
+        Ok(settings) => (settings.log_format, settings.log_level.as_ref()),
         // Its mistakes are reported in the format that it names.
-        Err(_) => connection.config().and_then(ConfigFile::log_format_of),
+        Err(_) => (arguments.config().and_then(ConfigFile::log_format_of), None),
     };
-    logging::start(log_format.or(from_file).unwrap_or_default());
+    logging::start(log_format.or(from_file).unwrap_or_default(), level);
     start(settings, Builder::new_multi_thread(), async |settings, rules| {
         // Overrides of modes are kept where docward has a connection of its own.
         let keeps_modes = settings.service.is_some();
-        for notice in notices(&settings, &rules, connection.config()) {
+        for notice in notices(&settings, &rules, arguments.config()) {
             tracing::warn!("{notice}");
         }
         let started = settings.clone();
@@ -144,9 +154,7 @@ pub(super) fn run(arguments: Arguments, log_format: Option<LogFormat>) -> ExitCo
         let service = Arc::new(service);
         let mode_store = keeps_modes.then(|| service.clone());
         let active = Arc::new(ActiveRules::new(rules.clone(), mode_store));
-        let parts: Vec<Box<dyn Reloadable>> =
-            vec![Box::new(Rules::new(connection, started, active.clone(), config.placement.clone()))];
-        let code = check_and_serve(config, telemetry, (active, &rules), service.clone(), parts).await;
+        let code = check_and_serve((arguments, started), config, telemetry, (active, &rules), service.clone()).await;
         service.close().await;
         code
     })
@@ -154,25 +162,36 @@ pub(super) fn run(arguments: Arguments, log_format: Option<LogFormat>) -> ExitCo
 
 /// Checks what the rules and `config` need, and serves.
 async fn check_and_serve(
-    mut config: ProxyConfig,
+    (arguments, started): (Arguments, ConfigFile),
+    config: ProxyConfig,
     mut telemetry: TelemetryConfig,
     (active, rules): (Arc<ActiveRules>, &RuleSet),
     service: Arc<MongoService>,
-    mut parts: Vec<Box<dyn Reloadable>>,
 ) -> ExitCode {
     if let Err(reason) = check_access(&service, rules).await {
         return fail(&reason, EXIT_USAGE);
     }
-    let files = raise_file_limit(config.limits.connections);
-    config.limits.unauthenticated = unauthenticated(config.limits.connections, files);
+    config.limits.send_replace(limits(&started));
     active.start().await;
-    match certificates(&config, &service) {
-        Ok((certificates, expiry)) => {
-            parts.extend(certificates);
-            telemetry.expiry = expiry;
-        }
+    // The driver reads the files itself, once. This only detects that they changed and are valid.
+    let service_tls = match service.tls_files().map(UpstreamTls::load).transpose().context("--service") {
+        Ok(tls) => tls.map(Arc::new),
         Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
-    }
+    };
+    let targets = ReloadTargets {
+        active: active.clone(),
+        placement: config.placement.clone(),
+        limits: config.limits.clone(),
+        tls: config.tls.clone(),
+        service: service.clone(),
+        service_tls: service_tls.clone(),
+        admin: telemetry.admin.clone(),
+    };
+    // The settings first: they may name other certificates.
+    let mut parts: Vec<Box<dyn Reloadable>> = vec![Box::new(SettingsReload::new(arguments, started, targets))];
+    let (certificates, expiry) = certificates(&config, &service, service_tls);
+    parts.extend(certificates);
+    telemetry.expiry = expiry;
     match serve(config, telemetry, active, service, Reload::new(parts)).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&format!("{error:#}"), 1),
@@ -180,12 +199,13 @@ async fn check_and_serve(
 }
 
 /// Combines the flags with the configuration file; flags take precedence.
-fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
+pub(super) fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
     let Arguments {
         listening,
         members,
         query_listen,
         drain_timeout,
+        log_level,
         log_documents,
         otlp,
         hand_over,
@@ -213,6 +233,7 @@ fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
         pool: pool.with_defaults_from(file.pool),
         query_listen: query_listen.or(file.query_listen),
         drain_timeout: drain_timeout.or(file.drain_timeout),
+        log_level: log_level.or(file.log_level),
         log_documents: log_documents || file.log_documents,
         otlp: otlp.or(file.otlp),
         hand_over: hand_over.or(file.hand_over),
@@ -237,7 +258,7 @@ pub(super) async fn configure(settings: ConfigFile) -> Result<(ProxyConfig, Mong
         query_listen: settings.query_listen,
         upstream,
         tls: tls.map(Arc::new),
-        limits: settings.limits.settings(),
+        limits: Arc::new(watch::Sender::new(settings.limits.settings())),
         pool: settings.pool.settings()?,
         drain_timeout: settings.drain_timeout.unwrap_or(DRAIN_TIMEOUT),
         log_documents: settings.log_documents,
@@ -267,10 +288,11 @@ async fn check_access(service: &MongoService, rules: &RuleSet) -> Result<(), Str
 }
 
 /// The certificates of every connection type that uses TLS.
-///
-/// # Errors
-/// A message for the user: the service's connection string names unusable files.
-fn certificates(config: &ProxyConfig, service: &Arc<MongoService>) -> Result<(Vec<Box<dyn Reloadable>>, Expiry)> {
+fn certificates(
+    config: &ProxyConfig,
+    service: &Arc<MongoService>,
+    service_tls: Option<Arc<UpstreamTls>>,
+) -> (Vec<Box<dyn Reloadable>>, Expiry) {
     let mut parts: Vec<Box<dyn Reloadable>> = Vec::new();
     let mut expiry = Expiry::default();
     if let Some(tls) = &config.tls {
@@ -281,13 +303,19 @@ fn certificates(config: &ProxyConfig, service: &Arc<MongoService>) -> Result<(Ve
         expiry.add("upstream", tls.clone());
         parts.push(Certificates::new("upstream", tls.clone(), || {}));
     }
-    if let Some(files) = service.tls_files() {
-        // The driver reads the files itself, once. This part only detects that they changed and are valid.
-        let (tls, service) = (Arc::new(UpstreamTls::load(files).context("--service")?), service.clone());
+    if let Some(tls) = service_tls {
+        let service = service.clone();
         expiry.add("service", tls.clone());
         parts.push(Certificates::new("service", tls, move || service.reconnect()));
     }
-    Ok((parts, expiry))
+    (parts, expiry)
+}
+
+/// The limits of `serve`. They need open files, of which this raises the soft limit.
+pub(super) fn limits(settings: &ConfigFile) -> LimitSettings {
+    let limits = settings.limits.clone().settings();
+    let files = raise_file_limit(limits.connections);
+    LimitSettings { unauthenticated: unauthenticated(limits.connections, files), ..limits }
 }
 
 /// Raises the soft limit of open files to the hard limit and returns it. Each client takes two descriptors.

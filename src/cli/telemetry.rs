@@ -25,7 +25,7 @@ use crate::service::ConnectionString;
 
 /// The configuration of telemetry.
 pub(super) struct TelemetryConfig {
-    admin: Option<admin::Settings>,
+    pub(super) admin: Option<Arc<ArcSwap<admin::Settings>>>,
     otlp: Option<Endpoint>,
     deployment: (ConnectionString, Option<SocketAddr>),
     pub(super) expiry: Expiry,
@@ -57,7 +57,7 @@ impl TelemetryConfig {
     /// A message for the user.
     pub(super) fn from_config(settings: &ConfigFile) -> Result<Self> {
         Ok(Self {
-            admin: settings.admin.settings()?,
+            admin: settings.admin.settings()?.map(|admin| Arc::new(ArcSwap::from_pointee(admin))),
             otlp: settings.otlp.clone(),
             deployment: (settings.upstream(), settings.resolver),
             expiry: Expiry::default(),

@@ -23,7 +23,8 @@ pub struct ProxyConfig {
     pub upstream: Upstream,
     /// `None`: clients connect without TLS.
     pub tls: Option<Arc<ListenerTls>>,
-    pub limits: LimitSettings,
+    /// May be replaced while the proxy runs: new connections get the new limits.
+    pub limits: Arc<watch::Sender<LimitSettings>>,
     /// `None`: each client has a server connection of its own.
     pub pool: Option<PoolSettings>,
     /// How long connections may take to finish during a graceful shutdown.

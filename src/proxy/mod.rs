@@ -45,4 +45,4 @@ pub use telemetry::outcome_counters::{LiveRule, RuleCounts};
 pub use telemetry::slowest::SlowStatement;
 pub use telemetry::spans::{SpanDecision, TraceSpan, Tracer};
 pub(crate) use transport::socket::SocketStream;
-pub use transport::tls::{FromFiles, ListenerFiles, ListenerTls, PemSource, TlsError, UpstreamTls};
+pub use transport::tls::{FromFiles, ListenerFiles, ListenerTls, LoadedFiles, PemSource, TlsError, UpstreamTls};

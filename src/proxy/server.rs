@@ -17,7 +17,7 @@ use crate::proxy::config::ProxyConfig;
 use crate::proxy::connection::close_spacing::CloseSpacing;
 use crate::proxy::connection::connection_counts::ConnectionCounters;
 use crate::proxy::connection::context::{MemberContext, ProcessContext, RuleContext, TrafficContext};
-use crate::proxy::connection::limits::ConnectionLimits;
+use crate::proxy::connection::limits::{ConnectionLimits, LimitSettings};
 use crate::proxy::connection::listener_context::{Backend, ListenerContext};
 use crate::proxy::connection::memory::Memory;
 use crate::proxy::connection::permits::Permits;
@@ -52,6 +52,7 @@ pub struct Proxy<P> {
     process: Arc<ProcessContext<P>>,
     predecessor: Option<Predecessor>,
     placement: watch::Receiver<ListenerPlacement>,
+    limits: watch::Receiver<LimitSettings>,
     drain_timeout: Duration,
     hand_over: Option<PathBuf>,
     observer: Arc<Observer<P>>,
@@ -84,6 +85,8 @@ impl<P: Interceptor> Proxy<P> {
         service: Arc<dyn Service>,
     ) -> Result<Self, StartError> {
         let placement = config.placement.subscribe();
+        let mut limits_changed = config.limits.subscribe();
+        let limit_settings = *limits_changed.borrow_and_update();
         let (mut sockets, predecessor) = ask_predecessor(&config).await?;
         for socket in passed {
             sockets.add(None, socket).map_err(StartError::Passed)?;
@@ -100,7 +103,7 @@ impl<P: Interceptor> Proxy<P> {
                 meter: meter(&config),
                 connection_counters: ConnectionCounters::default(),
                 open_connections: Arc::default(),
-                memory: Memory::new(config.limits.memory),
+                memory: Memory::new(limit_settings.memory),
                 captures: Captures::default(),
                 compressors: config.upstream.compressors.clone().map(Arc::from),
             },
@@ -109,7 +112,7 @@ impl<P: Interceptor> Proxy<P> {
             activity: Arc::default(),
         });
         let listener_context = ListenerContext::new(Backend::Queries(queries.clone()), process.clone());
-        let limits = Arc::new(ConnectionLimits::new(config.limits.clone()));
+        let limits = Arc::new(ConnectionLimits::new(limit_settings));
         let status = Arc::<ProcessStatus>::default();
         let upstream = Arc::new(config.upstream.clone());
         let pools = config.pool.map(|settings| Pools::new(upstream.clone(), settings));
@@ -127,7 +130,18 @@ impl<P: Interceptor> Proxy<P> {
         let (noted, other_drains) = mpsc::channel(other_drains::QUEUE_LENGTH);
         let observer = Observer { process: process.clone(), status, limits, pools, query_address, other_drains: noted };
         let (observer, ProxyConfig { drain_timeout, hand_over, .. }) = (Arc::new(observer), config);
-        Ok(Self { listeners, process, predecessor, placement, drain_timeout, hand_over, observer, other_drains })
+        let limits = limits_changed;
+        Ok(Self {
+            listeners,
+            process,
+            predecessor,
+            placement,
+            limits,
+            drain_timeout,
+            hand_over,
+            observer,
+            other_drains,
+        })
     }
 
     /// Returns the addresses of the members' listeners, the first member's first.
@@ -215,6 +229,11 @@ impl<P: Interceptor> Proxy<P> {
                 Ok(()) = self.placement.changed() => {
                     let placement = self.placement.borrow_and_update().clone();
                     self.listeners.place(placement, connection_token).await;
+                }
+                Ok(()) = self.limits.changed() => {
+                    let settings = *self.limits.borrow_and_update();
+                    self.observer.limits.set(settings);
+                    memory.set_limit(settings.memory);
                 }
                 Some(hello_result) = seen.recv() => self.listeners.take_hello_result(hello_result, connection_token),
             }

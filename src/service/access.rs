@@ -54,7 +54,7 @@ pub async fn check(service: &MongoService, rules: &RuleSet) -> ServiceAccess {
     };
     let unknown = || {
         let silent = || format!("no server answered docward's own connection within {TIMEOUT:?}");
-        ServiceAccess::Unknown(server.observed.unreachable().unwrap_or_else(silent))
+        ServiceAccess::Unknown(server.observed().unreachable().unwrap_or_else(silent))
     };
     tokio::select! {
         reply = timeout(TIMEOUT, asked) => match reply {
@@ -63,6 +63,24 @@ pub async fn check(service: &MongoService, rules: &RuleSet) -> ServiceAccess {
         },
         // The listeners open at once, although the driver would search for longer.
         () = server.is_down() => unknown(),
+    }
+}
+
+/// Checks that a new connection can log in, and that its user has all privileges that the `rules` need.
+///
+/// # Errors
+/// A message for the user: why the connection cannot be used.
+pub async fn try_connection(service: &MongoService, rules: &RuleSet) -> Result<(), String> {
+    let server = service.server();
+    let asked = async {
+        let client = server.client().map_err(|error| error.to_string())?;
+        privileges(&client).await.map_err(|error| server.describe(&error))
+    };
+    let silent = || format!("no server answered docward's own connection within {TIMEOUT:?}");
+    timeout(TIMEOUT, asked).await.map_err(|_| server.observed().unreachable().unwrap_or_else(silent))??;
+    match check(service, rules).await {
+        ServiceAccess::Granted => Ok(()),
+        ServiceAccess::Refused(reason) | ServiceAccess::Unknown(reason) => Err(reason),
     }
 }
 
@@ -163,7 +181,7 @@ fn needs(rule: &Rule) -> impl Iterator<Item = NeededPrivilege<'_>> {
 }
 
 fn classify(server: &ServiceClient, error: &Error, first: &NeededPrivilege<'_>) -> ServiceAccess {
-    let text = server.observed.describe(error);
+    let text = server.observed().describe(error);
     match &*error.kind {
         ErrorKind::Authentication { .. } => ServiceAccess::Refused(format!(
             "docward's own user (--service) cannot log in, but rule '{}' needs it: {text}",

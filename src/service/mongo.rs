@@ -83,7 +83,7 @@ impl MongoService {
     /// Returns the files of its TLS options; `None` without TLS.
     pub fn tls_files(&self) -> Option<TlsFiles> {
         match self.server.tls() {
-            Some(Tls::Enabled(options)) => Some(options.into()),
+            Some(Tls::Enabled(options)) => Some((&options).into()),
             _ => None,
         }
     }
@@ -94,10 +94,15 @@ impl MongoService {
         self.server.forget_client();
     }
 
+    /// Uses the connection of `other` for later operations. Pending lookups continue; workers begin again on it.
+    pub fn adopt(&self, other: &Self) {
+        self.server.adopt(&other.server);
+    }
+
     /// Waits until no server of the connection string can be reached; returns why.
     pub async fn is_down(&self) -> String {
         self.server.is_down().await;
-        self.server.observed.unreachable().unwrap_or_default()
+        self.server.observed().unreachable().unwrap_or_default()
     }
 
     /// Starts a task for which [`Self::close`] waits.

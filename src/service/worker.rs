@@ -167,6 +167,7 @@ impl ElectedWorker {
             let Err(stop) = self.acquire_and_work(candidate).await;
             let (pause, text) = match stop {
                 Stop::Lost => (LEASE_RETRY, String::new()),
+                Stop::Replaced => (Duration::ZERO, String::new()),
                 Stop::HistoryLost { why: text, .. } | Stop::Ended { why: text, .. } => {
                     tracing::warn!(rule, "changes may have been missed; {}: {text}", words.after_loss);
                     (Duration::ZERO, String::new())
@@ -189,6 +190,7 @@ impl ElectedWorker {
 
     /// Acquires the lease and works until something stops it.
     async fn acquire_and_work(&self, candidate: &WorkerCandidate) -> Result<Infallible, Stop> {
+        let mut replacements = self.server.replacements();
         let client = &self.server.client().map_err(|error| Stop::Failed(error.to_string()))?;
         let hello = client.database("admin").run_command(doc! {"hello": 1}).await?;
         if let Some((why, help)) = Capabilities::from_hello(&hello).lacks_any(&self.requirements) {
@@ -210,6 +212,7 @@ impl ElectedWorker {
         };
         tokio::select! {
             stop = lease.keep() => Err(stop),
+            _ = replacements.changed() => Err(Stop::Replaced),
             result = worked => result,
         }
     }

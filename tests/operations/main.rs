@@ -10,6 +10,7 @@ mod decision_log;
 mod deployment;
 mod ending;
 mod hand_over;
+mod members;
 mod metrics;
 mod metrics_named;
 mod modes;

@@ -283,6 +283,35 @@ async fn certificates_change_while_connections_are_open() {
     ping(&client(&docward, &(trust(&old) + "&serverSelectionTimeoutMS=120000")).await).await.unwrap();
 }
 
+/// The configuration names other files while docward runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn other_certificates_are_named_by_reload() {
+    let folder = folder();
+    let (old, new) = (Authority::new(folder.path(), "old"), Authority::new(folder.path(), "new"));
+    let (first, second) = (old.sign("first", HOSTS), new.sign("second", HOSTS));
+    let config = folder.path().join("docward.yaml");
+    let write = |certificate: &str| std::fs::write(&config, format!("tls: {{certificate: {certificate}}}\n")).unwrap();
+    write(&first);
+    let docward = Docward::before(&Mongod::shared().uri()).argument("--config").argument(config.to_str().unwrap());
+    let docward = docward.start();
+    let trust = |authority: &Authority| format!("tls=true&tlsCAFile={}", authority.file());
+    let standing = client(&docward, &trust(&old)).await;
+    ping(&standing).await.unwrap();
+    write(&old.file());
+    docward.wait_for_log("`tls`: ");
+    ping(&client(&docward, &trust(&old)).await).await.unwrap();
+    write(&second);
+    docward.wait_for_log("`tls` loaded; new connections use it");
+    ping(&client(&docward, &trust(&new)).await).await.unwrap();
+    // The new files are watched.
+    std::fs::rename(old.sign("renewed", HOSTS), &second).unwrap();
+    docward.wait_for_log("certificates reloaded");
+    ping(&client(&docward, &trust(&old)).await).await.unwrap();
+    std::fs::write(&config, "{}\n").unwrap();
+    docward.wait_for_log("`tls` has changed; it needs a restart or a hand-over");
+    ping(&client(&docward, &trust(&old)).await).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upstream_may_change_its_authority() {
     let (folder, next) = (folder(), folder());

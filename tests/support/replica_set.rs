@@ -130,8 +130,19 @@ impl ReplicaSet {
 
     /// Starts a new member and adds it to the configuration; it is a secondary when this returns.
     pub fn add(&mut self) -> usize {
-        let index = self.members.len();
+        let index = self.start_next();
+        self.add_started(index);
+        index
+    }
+
+    /// Starts a new member that is not in the configuration yet.
+    pub fn start_next(&mut self) -> usize {
         self.members.push(Mongod::start_member());
+        self.members.len() - 1
+    }
+
+    /// Adds it to the configuration; it is a secondary when this returns.
+    pub fn add_started(&self, index: usize) {
         let host = self.members[index].address();
         self.reconfigure(|configuration| {
             let members = configuration.get_array_mut("members").unwrap();
@@ -139,7 +150,6 @@ impl ReplicaSet {
         });
         let is_secondary = || self.secondaries().contains(&index).then_some(());
         poll(TIMEOUT, is_secondary).expect("the new member did not become a secondary");
-        index
     }
 
     /// Removes a member from the configuration; its mongod keeps running. Must not be the primary.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::{Fingerprint, Reloadable};
-use crate::proxy::{FromFiles, PemSource};
+use crate::proxy::{FromFiles, LoadedFiles, PemSource};
 
 /// How long before the end of a certificate the warnings begin, in seconds.
 const WARNING: i64 = 30 * 24 * 3600;
@@ -16,6 +16,8 @@ pub(in crate::cli) struct Certificates<S: PemSource> {
     /// The type of connection, for the log: listeners, upstream or service.
     side: &'static str,
     tls: Arc<FromFiles<S>>,
+    /// Loaded, and not in use yet.
+    prepared: Option<LoadedFiles<S>>,
     /// Called after they were replaced.
     renewed: Box<dyn Fn() + Send>,
     /// When the last warning was logged.
@@ -46,7 +48,7 @@ impl<S: PemSource> Certificates<S> {
         tls: Arc<FromFiles<S>>,
         renewed: impl Fn() + Send + 'static,
     ) -> Box<Self> {
-        Box::new(Self { side, tls, renewed: Box::new(renewed), warned: None })
+        Box::new(Self { side, tls, prepared: None, renewed: Box::new(renewed), warned: None })
     }
 }
 
@@ -59,19 +61,23 @@ impl<S: PemSource> Reloadable for Certificates<S> {
         Fingerprint::from_content(self.tls.content())
     }
 
-    fn load(&mut self) -> Result<(), String> {
+    fn prepare(&mut self) -> Result<(), String> {
         let side = self.side;
-        match self.tls.reload() {
-            Ok(()) => {
-                tracing::info!(side, "certificates reloaded; new connections use them");
-                self.warned = None;
-                (self.renewed)();
-                Ok(())
-            }
-            Err(error) => {
-                tracing::error!(side, "certificates not reloaded; the previous ones stay in use: {error}");
-                Err(error.to_string())
-            }
+        self.prepared = Some(LoadedFiles::load(self.tls.source()).map_err(|error| {
+            tracing::error!(side, "certificates not reloaded; the previous ones stay in use: {error}");
+            error.to_string()
+        })?);
+        Ok(())
+    }
+
+    fn finish(&mut self, succeeded: bool) {
+        // The settings may name other files since.
+        let loaded = self.prepared.take().filter(|loaded| succeeded && *loaded.source() == self.tls.source());
+        if let Some(loaded) = loaded {
+            self.tls.replace(loaded);
+            tracing::info!(side = self.side, "certificates reloaded; new connections use them");
+            self.warned = None;
+            (self.renewed)();
         }
     }
 

@@ -25,14 +25,14 @@ impl Reloadable for NumberFile {
         Fingerprint::from_content(self.0.lock().unwrap().0)
     }
 
-    fn load(&mut self) -> Result<(), String> {
+    fn prepare(&mut self) -> Result<(), String> {
+        if self.0.lock().unwrap().0 == 7 { Err("it is 7".into()) } else { Ok(()) }
+    }
+
+    fn finish(&mut self, succeeded: bool) {
         let mut numbers = self.0.lock().unwrap();
         let file = numbers.0;
-        if file == 7 {
-            return Err("it is 7".into());
-        }
-        numbers.1.push(file);
-        Ok(())
+        numbers.1.extend(succeeded.then_some(file));
     }
 }
 
@@ -56,15 +56,18 @@ fn a_change_is_loaded_after_two_equal_polls_and_everything_on_request() {
     assert_eq!((one.loaded(), other.loaded()), (vec![2], vec![]));
     one.change(7);
     assert_eq!(poll(true), (1, 1, wrong.clone()));
-    assert_eq!(other.loaded(), [0]);
+    assert_eq!((one.loaded(), other.loaded()), (vec![2], vec![]), "everything or nothing");
     for _ in 0..3 {
         assert_eq!(poll(false), (1, 1, wrong.clone()), "a mistake is reported once");
     }
     other.change(3);
     poll(false);
-    assert_eq!(poll(false), (2, 1, wrong), "a successful load of another part does not hide the error");
+    assert_eq!(poll(false), (1, 2, wrong.clone()), "the mistake in one part prevents the reload of the other");
+    assert!(other.loaded().is_empty());
     one.change(2);
     poll(false);
-    assert_eq!(poll(false), (3, 1, None));
-    assert_eq!((one.loaded(), other.loaded()), (vec![2, 2], vec![0, 3]));
+    assert_eq!(poll(false), (2, 2, None));
+    assert_eq!((one.loaded(), other.loaded()), (vec![2, 2], vec![3]));
+    assert_eq!(poll(false), (2, 2, None));
+    assert_eq!(poll(true), (3, 2, None));
 }

@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
+
 use crate::proxy::connection::connection_counts::Refusal;
 use crate::proxy::connection::unauthenticated::{Slot, UnauthenticatedConnections};
 
 /// Configured limits; `None` means no limit.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitSettings {
     /// Client connections of all listeners together.
     pub connections: Option<usize>,
@@ -70,10 +72,10 @@ impl LimitReached {
 /// Counts open connections.
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct ConnectionLimits {
-    pub(in crate::proxy) settings: LimitSettings,
+    settings: ArcSwap<LimitSettings>,
     unauthenticated: Arc<UnauthenticatedConnections>,
     open: AtomicUsize,
-    /// Contains only addresses with open connections, and stays empty without a per-address limit.
+    /// Contains only addresses with open connections.
     by_address: Mutex<HashMap<IpAddr, usize>>,
 }
 
@@ -86,7 +88,19 @@ pub(in crate::proxy) struct Admission {
 
 impl ConnectionLimits {
     pub(in crate::proxy) fn new(settings: LimitSettings) -> Self {
-        Self { unauthenticated: UnauthenticatedConnections::new(settings.unauthenticated), settings, ..Self::default() }
+        let limits = Self::default();
+        limits.set(settings);
+        limits
+    }
+
+    /// Sets the limits of new connections. Open ones stay, and keep the timeouts that have begun.
+    pub(in crate::proxy) fn set(&self, settings: LimitSettings) {
+        self.unauthenticated.set_limit(settings.unauthenticated);
+        self.settings.store(Arc::new(settings));
+    }
+
+    pub(in crate::proxy) fn settings(&self) -> LimitSettings {
+        **self.settings.load()
     }
 
     /// The number of open connections.
@@ -100,27 +114,27 @@ impl ConnectionLimits {
     /// [`LimitReached`]: a limit is reached.
     pub(in crate::proxy) fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Admission, LimitReached> {
         let address = address.to_canonical();
+        let LimitSettings { connections, connections_per_address, .. } = self.settings();
         let open = self.open.fetch_add(1, Ordering::Relaxed);
-        if let Some(limit) = self.settings.connections.filter(|limit| open >= *limit) {
+        if let Some(limit) = connections.filter(|limit| open >= *limit) {
             self.open.fetch_sub(1, Ordering::Relaxed);
             return Err(LimitReached::Connections(limit));
         }
-        if let Some(limit) = self.settings.connections_per_address {
-            let mut by_address = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
-            let open = by_address.entry(address).or_default();
-            if *open >= limit {
-                self.open.fetch_sub(1, Ordering::Relaxed);
-                return Err(LimitReached::Address(limit, address));
-            }
-            *open += 1;
+        // Counted without a limit too: a reload may set one.
+        let mut by_address = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = by_address.entry(address).or_default();
+        if let Some(limit) = connections_per_address.filter(|limit| *open >= *limit) {
+            self.open.fetch_sub(1, Ordering::Relaxed);
+            return Err(LimitReached::Address(limit, address));
         }
+        *open += 1;
         Ok(Admission { limits: self.clone(), address })
     }
 }
 
 impl Admission {
-    pub(in crate::proxy) fn settings(&self) -> &LimitSettings {
-        &self.limits.settings
+    pub(in crate::proxy) fn settings(&self) -> LimitSettings {
+        self.limits.settings()
     }
 
     /// Counts the connection as one that has not logged in although it must.
@@ -132,13 +146,11 @@ impl Admission {
 impl Drop for Admission {
     fn drop(&mut self) {
         self.limits.open.fetch_sub(1, Ordering::Relaxed);
-        if self.limits.settings.connections_per_address.is_some() {
-            let mut by_address = self.limits.by_address.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(open) = by_address.get_mut(&self.address) {
-                *open -= 1;
-                if *open == 0 {
-                    by_address.remove(&self.address);
-                }
+        let mut by_address = self.limits.by_address.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = by_address.get_mut(&self.address) {
+            *open -= 1;
+            if *open == 0 {
+                by_address.remove(&self.address);
             }
         }
     }
@@ -176,5 +188,17 @@ mod tests {
         assert!(each.by_address.lock().unwrap().is_empty());
         assert_eq!(each.open.load(Ordering::Relaxed), 0);
         assert!(each.admit(mapped).is_ok());
+    }
+
+    #[test]
+    fn new_limits_count_the_connections_that_are_open() {
+        let (one, two): (IpAddr, IpAddr) = ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
+        let limits = limits(None, None);
+        let _open = [limits.admit(one).unwrap(), limits.admit(one).unwrap()];
+        limits.set(LimitSettings { connections_per_address: Some(2), ..LimitSettings::default() });
+        assert_eq!(limits.admit(one).unwrap_err(), LimitReached::Address(2, one));
+        let _other = limits.admit(two).unwrap();
+        limits.set(LimitSettings { connections: Some(3), ..LimitSettings::default() });
+        assert_eq!(limits.admit(two).unwrap_err(), LimitReached::Connections(3));
     }
 }

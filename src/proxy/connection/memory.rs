@@ -40,9 +40,6 @@ const LARGE_ALLOCATION: usize = 1 << 20;
 /// The budget.
 #[derive(Debug)]
 pub(in crate::proxy) struct Memory {
-    limit: usize,
-    /// What messages may use before they are evaluated. The rest is for their evaluation.
-    limit_of_messages: usize,
     accounts: Mutex<Accounts>,
     /// At least one message waits.
     contended: AtomicBool,
@@ -58,6 +55,7 @@ pub(in crate::proxy) struct Memory {
 
 #[derive(Debug, Default)]
 struct Accounts {
+    limit: usize,
     used: usize,
     next: u64,
     /// Requested bytes by order of arrival.
@@ -104,9 +102,7 @@ impl Memory {
     /// `limit`: in bytes.
     pub(in crate::proxy) fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self {
-            limit,
-            limit_of_messages: limit - (limit / 2).min(MAX_EVALUATION_LENGTH),
-            accounts: Mutex::default(),
+            accounts: Mutex::new(Accounts { limit, ..Accounts::default() }),
             contended: AtomicBool::new(false),
             overcommit: Arc::new(Semaphore::new(1)),
             waits: AtomicU64::new(0),
@@ -116,7 +112,18 @@ impl Memory {
     }
 
     pub(in crate::proxy) fn usage(&self) -> MemoryUse {
-        MemoryUse { limit: self.limit, used: self.accounts().used, waits: self.waits.load(Ordering::Relaxed) }
+        let (limit, used) = {
+            let accounts = self.accounts();
+            (accounts.limit, accounts.used)
+        };
+        MemoryUse { limit, used, waits: self.waits.load(Ordering::Relaxed) }
+    }
+
+    /// Changes the limit. Shares that are held stay.
+    pub(in crate::proxy) fn set_limit(&self, limit: usize) {
+        let mut accounts = self.accounts();
+        accounts.limit = limit;
+        self.wake(&accounts);
     }
 
     /// Requests a share for a message. One that is larger than the whole budget is granted when no other share is held.
@@ -139,7 +146,7 @@ impl Memory {
     /// Counts `bytes` if they are within the budget.
     fn fits(&self, bytes: usize) -> bool {
         let mut accounts = self.accounts();
-        let fits = accounts.used + bytes <= self.limit;
+        let fits = accounts.used + bytes <= accounts.limit;
         if fits {
             accounts.used += bytes;
         }
@@ -155,14 +162,19 @@ impl Memory {
     fn wake(&self, accounts: &Accounts) {
         self.contended.store(!accounts.waiting.is_empty(), Ordering::Relaxed);
         if let Some((bytes, waker)) = accounts.waiting.values().next()
-            && self.has_room(accounts, *bytes)
+            && accounts.has_room(*bytes)
         {
             waker.wake_by_ref();
         }
     }
+}
 
-    fn has_room(&self, accounts: &Accounts, bytes: usize) -> bool {
-        accounts.used == 0 || accounts.used + bytes <= self.limit_of_messages
+impl Accounts {
+    /// Whether a message may begin to arrive. Before they are evaluated, messages may use a part of the budget: the rest
+    /// is for their evaluation.
+    fn has_room(&self, bytes: usize) -> bool {
+        let limit_of_messages = self.limit - (self.limit / 2).min(MAX_EVALUATION_LENGTH);
+        self.used == 0 || self.used + bytes <= limit_of_messages
     }
 }
 
@@ -172,7 +184,7 @@ impl PendingShare {
         let mut accounts = memory.accounts();
         let first = accounts.waiting.keys().next().copied();
         let is_next = first.is_none() || first == self.ticket;
-        if is_next && memory.has_room(&accounts, self.bytes) {
+        if is_next && accounts.has_room(self.bytes) {
             accounts.used += self.bytes;
             if let Some(ticket) = self.ticket.take() {
                 accounts.waiting.remove(&ticket);
@@ -193,11 +205,17 @@ impl PendingShare {
         self.ticket = Some(ticket);
         accounts.waiting.insert(ticket, (self.bytes, cx.waker().clone()));
         memory.contended.store(true, Ordering::Relaxed);
-        let (used, waiting) = (accounts.used, accounts.waiting.len());
+        let (limit, used, waiting) = (accounts.limit, accounts.used, accounts.waiting.len());
         drop(accounts);
         if let Some(suppressed) = memory.warnings.line() {
-            let (limit, bytes) = (memory.limit, self.bytes);
-            tracing::warn!(limit, used, bytes, waiting, suppressed, "large messages wait for memory (limits: memory)");
+            tracing::warn!(
+                limit,
+                used,
+                bytes = self.bytes,
+                waiting,
+                suppressed,
+                "large messages wait for memory (limits: memory)"
+            );
         }
         Poll::Pending
     }

@@ -84,7 +84,7 @@ impl IdleTimeouts {
     /// Records that the first message has arrived, and the login where one is required. The lifetime then ends after 80
     /// to 100 % of its maximum, by `random`, so that connections that were opened together do not end together.
     pub(in crate::proxy) fn established(&mut self, random: [u8; 16]) {
-        let LimitSettings { idle_timeout, max_lifetime, .. } = *self.admission.settings();
+        let LimitSettings { idle_timeout, max_lifetime, .. } = self.admission.settings();
         let part = 0.8 + 0.2 * f64::from(random[0]) / 255.0;
         self.expire_in(max_lifetime.map(|limit| limit.mul_f64(part)));
         let period = idle_timeout.map(|limit| limit / 2);
@@ -125,7 +125,7 @@ impl IdleTimeouts {
         busy: bool,
         unauthenticated_slot: Option<Unauthenticated>,
     ) -> Result<(), End> {
-        let LimitSettings { handshake_timeout, idle_timeout, .. } = *self.admission.settings();
+        let LimitSettings { handshake_timeout, idle_timeout, .. } = self.admission.settings();
         let Some(wait) = &mut self.wait else { return Ok(()) };
         if wait.is_displaced {
             return Err(End::Displaced);

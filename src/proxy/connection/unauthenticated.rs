@@ -12,13 +12,13 @@ use tokio::sync::oneshot;
 /// All such connections.
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct UnauthenticatedConnections {
-    /// `None`: unlimited.
-    limit: Option<usize>,
     list: Mutex<UnauthenticatedList>,
 }
 
 #[derive(Debug, Default)]
 struct UnauthenticatedList {
+    /// `None`: unlimited.
+    limit: Option<usize>,
     next: u64,
     /// Ordered by arrival.
     waiting: BTreeMap<u64, (IpAddr, oneshot::Sender<()>)>,
@@ -34,8 +34,8 @@ pub(in crate::proxy) struct Slot {
 }
 
 impl UnauthenticatedConnections {
-    pub(in crate::proxy) fn new(limit: Option<usize>) -> Arc<Self> {
-        Arc::new(Self { limit, list: Mutex::default() })
+    pub(in crate::proxy) fn set_limit(&self, limit: Option<usize>) {
+        self.list().limit = limit;
     }
 
     /// Adds a connection from this address; another may have to close for it.
@@ -43,7 +43,7 @@ impl UnauthenticatedConnections {
         let address = address.to_canonical();
         let (displace, displaced) = oneshot::channel();
         let mut list = self.list();
-        if self.limit.is_some_and(|limit| list.waiting.len() >= limit) {
+        if list.limit.is_some_and(|limit| list.waiting.len() >= limit) {
             list.displace();
         }
         let number = list.next;
@@ -102,7 +102,8 @@ mod tests {
 
     #[test]
     fn the_oldest_connection_of_the_busiest_address_is_displaced() {
-        let unauthenticated = UnauthenticatedConnections::new(Some(3));
+        let unauthenticated = Arc::<UnauthenticatedConnections>::default();
+        unauthenticated.set_limit(Some(3));
         let (one, many) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
         let is_displaced = |slot: &mut Slot| poll_fn(|cx| slot.poll_displaced(cx)).now_or_never().is_some();
         let mut first = unauthenticated.add(one);

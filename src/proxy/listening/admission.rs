@@ -135,7 +135,7 @@ impl ConnectionSetup {
 
     /// The deadline for the first message of a client that is accepted now.
     fn deadline(&self) -> Instant {
-        Instant::now() + self.limits.settings.handshake_timeout
+        Instant::now() + self.limits.settings().handshake_timeout
     }
 
     /// Accepts the client. Its server is dialled when its first message has arrived; if no server is known, the client's

@@ -23,7 +23,7 @@ use crate::proxy::transport::socket::SocketStream;
 use crate::service::TlsFiles;
 
 pub(in crate::proxy) use self::explain::from_upstream;
-pub use self::pem::{FromFiles, PemSource, TlsError};
+pub use self::pem::{FromFiles, LoadedFiles, PemSource, TlsError};
 
 /// The PEM files of the listener side. The key may be in the certificate's file, as for mongod.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,6 +10,8 @@ use crate::service::client::ServiceClient;
 pub(in crate::service) enum Stop {
     /// Another process holds the lease.
     Lost,
+    /// Another connection replaces this one; the work continues on it.
+    Replaced,
     /// The changes of a stream since its resume token are no longer available.
     HistoryLost { stream: usize, why: String },
     /// A stream ends with its collection; later changes are available from `next` on.
@@ -33,6 +35,7 @@ impl Stop {
     pub(in crate::service) fn describe(self, server: &ServiceClient) -> String {
         match self {
             Self::Lost => "another process holds the lease".to_owned(),
+            Self::Replaced => "another connection replaces this one".to_owned(),
             Self::Driver(error) => server.describe(&error),
             Self::Failed(text)
             | Self::Unsupported(text)

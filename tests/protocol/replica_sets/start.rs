@@ -172,7 +172,7 @@ fn a_primary_without_a_listener_is_reported_and_gets_one_by_reload() {
     assert_eq!(hosts(moved), (false, names(&[port, moved])));
     // Without `members`, and with two listeners of one address, they stay as they are.
     std::fs::write(&file, "{}\n").unwrap();
-    docward.wait_for_log("keys other than `rules` and `members` have changed");
+    docward.wait_for_log("`members` has changed; it needs a restart or a hand-over");
     write(&[(&seen, moved), (&hidden, moved)]);
     docward.wait_for_log("listen on one address");
     assert_eq!(hosts(port).1, names(&[port, moved]));

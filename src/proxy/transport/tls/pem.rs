@@ -6,7 +6,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use rustls::RootCertStore;
@@ -71,8 +70,8 @@ impl TlsError {
 }
 
 /// The files a configuration is built from.
-pub trait PemSource: Send + Sync + 'static {
-    type Config: Send + Sync;
+pub trait PemSource: Clone + PartialEq + Send + Sync + 'static {
+    type Config: std::fmt::Debug + Send + Sync;
 
     fn files(&self) -> Vec<&Path>;
 
@@ -86,66 +85,81 @@ pub trait PemSource: Send + Sync + 'static {
     fn build(&self) -> Result<Self::Config, TlsError>;
 }
 
-/// A configuration that can be reloaded from its files.
+/// A configuration that can be reloaded from its files, or from others.
 #[derive(Debug)]
-pub struct FromFiles<S: PemSource> {
+pub struct FromFiles<S: PemSource>(ArcSwap<LoadedFiles<S>>);
+
+/// A configuration and the files it was built from.
+#[derive(Debug)]
+pub struct LoadedFiles<S: PemSource> {
     source: S,
-    current: ArcSwap<S::Config>,
-    /// A hash of the content that `current` was built from.
-    made_from: AtomicU64,
+    config: Arc<S::Config>,
+    /// A hash of the content that it was built from.
+    made_from: u64,
     /// The end of the validity of docward's own certificate, in seconds since 1970 UTC; 0: it presents none.
-    valid_until: AtomicI64,
+    valid_until: i64,
+}
+
+impl<S: PemSource> LoadedFiles<S> {
+    /// Loads the configuration.
+    ///
+    /// # Errors
+    /// [`TlsError`]: what is wrong with a file, and what to do.
+    pub fn load(source: S) -> Result<Self, TlsError> {
+        // Hashed first: if a file changes meanwhile, the next check sees a different hash.
+        let made_from = content(&source);
+        let config = Arc::new(source.build()?);
+        let valid_until = validity_end(&source)?;
+        Ok(Self { source, config, made_from, valid_until })
+    }
+
+    pub fn source(&self) -> &S {
+        &self.source
+    }
 }
 
 impl<S: PemSource> FromFiles<S> {
     /// Loads the configuration.
     ///
     /// # Errors
-    /// [`TlsError`]: what is wrong with a file, and what to do.
+    /// As [`LoadedFiles::load`].
     pub fn load(source: S) -> Result<Self, TlsError> {
-        let made_from = AtomicU64::new(content(&source));
-        let current = ArcSwap::from_pointee(source.build()?);
-        let valid_until = AtomicI64::new(validity_end(&source)?);
-        Ok(Self { source, current, made_from, valid_until })
+        LoadedFiles::load(source).map(|loaded| Self(ArcSwap::from_pointee(loaded)))
     }
 
     /// Returns what is wrong with the files: all that cannot be read, else what [`Self::load`] returns.
     pub fn mistakes(source: S) -> Vec<TlsError> {
         let unreadable: Vec<TlsError> = source.files().into_iter().filter_map(|file| read_pem(file).err()).collect();
-        if unreadable.is_empty() { Self::load(source).err().into_iter().collect() } else { unreadable }
+        if unreadable.is_empty() { LoadedFiles::load(source).err().into_iter().collect() } else { unreadable }
     }
 
-    /// Reloads the configuration for new handshakes.
-    ///
-    /// # Errors
-    /// [`TlsError`]; nothing has changed then.
-    pub fn reload(&self) -> Result<(), TlsError> {
-        // Hashed first: if a file changes during the reload, the next check sees a different hash.
-        let content = self.content();
-        let current = self.source.build()?;
-        self.valid_until.store(validity_end(&self.source)?, Ordering::Relaxed);
-        self.current.store(Arc::new(current));
-        self.made_from.store(content, Ordering::Relaxed);
-        Ok(())
+    /// Uses another configuration for new handshakes.
+    pub fn replace(&self, loaded: LoadedFiles<S>) {
+        self.0.store(Arc::new(loaded));
     }
 
     /// Returns a hash of the current content of the files. It detects changes and is not cryptographic.
     pub fn content(&self) -> u64 {
-        content(&self.source)
+        content(&self.0.load().source)
     }
 
     /// Returns the hash of the content that is in use.
     pub fn made_from(&self) -> u64 {
-        self.made_from.load(Ordering::Relaxed)
+        self.0.load().made_from
+    }
+
+    /// Returns the files in use.
+    pub fn source(&self) -> S {
+        self.0.load().source.clone()
     }
 
     /// Returns when docward's own certificate expires, in seconds since 1970 UTC; `None`: it presents none.
     pub fn valid_until(&self) -> Option<i64> {
-        Some(self.valid_until.load(Ordering::Relaxed)).filter(|end| *end != 0)
+        Some(self.0.load().valid_until).filter(|end| *end != 0)
     }
 
     pub(super) fn current(&self) -> Arc<S::Config> {
-        self.current.load_full()
+        self.0.load().config.clone()
     }
 }
 
