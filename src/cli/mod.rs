@@ -15,6 +15,7 @@ mod difference;
 mod doubts;
 mod drains;
 mod explain;
+mod file_limit;
 mod health;
 mod history;
 mod listening;

@@ -22,6 +22,7 @@ use super::active_rules::ActiveRules;
 use super::config_file::{AdminKeys, ConfigFile, LimitKeys};
 use super::connection::{ConnectionOptions, exit_code, start};
 use super::explain::milliseconds_now;
+use super::file_limit::limits;
 use super::listening::{LISTEN, ListenOptions, placement};
 use super::live_report;
 use super::logging::LogLevel;
@@ -35,7 +36,7 @@ use super::words::iso;
 use super::{EXIT_USAGE, LogFormat, fail, logging};
 use crate::config::Report;
 use crate::otlp::Endpoint;
-use crate::proxy::{Interceptor, LimitSettings, ListenerTls, Proxy, ProxyConfig, Upstream, UpstreamTls};
+use crate::proxy::{Interceptor, ListenerTls, Proxy, ProxyConfig, Upstream, UpstreamTls};
 use crate::rules::RuleSet;
 use crate::secret::Secret;
 use crate::service::access::{self, ServiceAccess};
@@ -125,7 +126,7 @@ struct LimitArguments {
 
 impl Arguments {
     /// The path of the configuration file.
-    pub(super) fn config(&self) -> Option<&Path> {
+    fn config(&self) -> Option<&Path> {
         self.connection.config()
     }
 }
@@ -188,7 +189,10 @@ async fn check_and_serve(
         admin: telemetry.admin.clone(),
     };
     // The settings first: they may name other certificates.
-    let mut parts: Vec<Box<dyn Reloadable>> = vec![Box::new(SettingsReload::new(arguments, started, targets))];
+    let config_file = arguments.config().map(Path::to_owned);
+    let read_settings = move || settings(arguments.clone());
+    let settings = SettingsReload::new(config_file, Box::new(read_settings), started, targets);
+    let mut parts: Vec<Box<dyn Reloadable>> = vec![Box::new(settings)];
     let (certificates, expiry) = certificates(&config, &service, service_tls);
     parts.extend(certificates);
     telemetry.expiry = expiry;
@@ -199,7 +203,7 @@ async fn check_and_serve(
 }
 
 /// Combines the flags with the configuration file; flags take precedence.
-pub(super) fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
+fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
     let Arguments {
         listening,
         members,
@@ -309,40 +313,6 @@ fn certificates(
         parts.push(Certificates::new("service", tls, move || service.reconnect()));
     }
     (parts, expiry)
-}
-
-/// The limits of `serve`. They need open files, of which this raises the soft limit.
-pub(super) fn limits(settings: &ConfigFile) -> LimitSettings {
-    let limits = settings.limits.clone().settings();
-    let files = raise_file_limit(limits.connections);
-    LimitSettings { unauthenticated: unauthenticated(limits.connections, files), ..limits }
-}
-
-/// Raises the soft limit of open files to the hard limit and returns it. Each client takes two descriptors.
-pub(super) fn raise_file_limit(connections: Option<usize>) -> Option<u64> {
-    const OTHER_FILES: u64 = 100;
-    let needed = connections.map(|count| 2 * count as u64 + OTHER_FILES);
-    let limit = rlimit::increase_nofile_limit(rlimit::INFINITY);
-    match &limit {
-        Ok(limit) if needed.is_some_and(|needed| *limit < needed) => tracing::warn!(
-            limit,
-            needed,
-            "the limit of open files is too low for limits.connections; raise it (ulimit -n, LimitNOFILE=)"
-        ),
-        Ok(_) => {}
-        Err(error) => {
-            tracing::warn!(
-                "cannot raise the limit of open files: {error}; raise it yourself (ulimit -n, LimitNOFILE=)"
-            );
-        }
-    }
-    limit.ok()
-}
-
-/// The most unauthenticated connections where authentication is required: half of all allowed connections.
-fn unauthenticated(connections: Option<usize>, files: Option<u64>) -> Option<usize> {
-    let by_files = || files.and_then(|files| usize::try_from(files / 2).ok());
-    connections.or_else(by_files).map(|all| all.div_ceil(2))
 }
 
 async fn serve(

@@ -19,7 +19,7 @@ const OWN_CONNECTION: &str = "docward's own connection";
 
 #[derive(Debug)]
 pub(super) struct ServiceClient {
-    current: Mutex<Connection>,
+    current: Mutex<ServiceConnection>,
     /// Notified when another connection replaces the current one.
     replaced: watch::Sender<()>,
     /// The counters for which it has stored numbers that clients provided before they existed.
@@ -29,7 +29,7 @@ pub(super) struct ServiceClient {
 
 /// How to connect, what the monitors see, and the client of all operations but a few.
 #[derive(Debug, Clone)]
-struct Connection {
+struct ServiceConnection {
     options: Arc<ClientOptions>,
     observed: Arc<ObservedServers>,
     client: SharedClient,
@@ -60,7 +60,7 @@ impl Drop for SeparateClient {
     }
 }
 
-impl Connection {
+impl ServiceConnection {
     fn unused(options: Arc<ClientOptions>) -> Self {
         let observed = Arc::new(ObservedServers::new(options.repl_set_name.clone()));
         Self { options, observed, client: SharedClient::Unused }
@@ -75,7 +75,7 @@ fn open(mut options: ClientOptions, observed: Arc<ObservedServers>) -> Result<Cl
 impl ServiceClient {
     /// `background`: tasks that use it.
     pub(super) fn new(options: ClientOptions, background: BackgroundTasks) -> Self {
-        let current = Mutex::new(Connection::unused(Arc::new(options)));
+        let current = Mutex::new(ServiceConnection::unused(Arc::new(options)));
         Self { current, replaced: watch::Sender::default(), provided: Mutex::default(), background }
     }
 
@@ -88,7 +88,7 @@ impl ServiceClient {
     pub(super) fn adopt(&self, other: &Self) {
         let mut taken = other.lock();
         let connection =
-            Connection { client: std::mem::replace(&mut taken.client, SharedClient::Closed), ..taken.clone() };
+            ServiceConnection { client: std::mem::replace(&mut taken.client, SharedClient::Closed), ..taken.clone() };
         drop(taken);
         self.replace(connection);
     }
@@ -100,7 +100,7 @@ impl ServiceClient {
 
     /// Returns when no server of the connection string can be reached.
     pub(super) async fn is_down(&self) {
-        let Connection { options, observed, .. } = self.lock().clone();
+        let ServiceConnection { options, observed, .. } = self.lock().clone();
         observed.are_down(&options.hosts).await;
     }
 
@@ -122,11 +122,11 @@ impl ServiceClient {
 
     /// Opens another client for the next operation.
     pub(super) fn forget_client(&self) {
-        let connection = Connection::unused(self.lock().options.clone());
+        let connection = ServiceConnection::unused(self.lock().options.clone());
         self.replace(connection);
     }
 
-    fn replace(&self, connection: Connection) {
+    fn replace(&self, connection: ServiceConnection) {
         let mut current = self.lock();
         if !matches!(current.client, SharedClient::Closed) {
             *current = connection;
@@ -161,7 +161,7 @@ impl ServiceClient {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Connection> {
+    fn lock(&self) -> MutexGuard<'_, ServiceConnection> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

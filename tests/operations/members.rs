@@ -64,7 +64,7 @@ async fn a_member_is_added_and_another_removed_without_a_failed_operation() {
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        panic!("the load stands still: {:#?}", docward.log());
+        panic!("the load has stopped: {:#?}", docward.log());
     };
     progress().await;
 

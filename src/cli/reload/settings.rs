@@ -1,6 +1,7 @@
 //! Reloads the configuration file, the files with secrets that it names, and the rules.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -11,9 +12,10 @@ use super::{Fingerprint, Reloadable};
 use crate::admin;
 use crate::cli::active_rules::ActiveRules;
 use crate::cli::config_file::ConfigFile;
+use crate::cli::file_limit::limits;
 use crate::cli::listening::{LISTEN, placement};
-use crate::cli::{logging, serve};
-use crate::config::{MAX_FILE_BYTES, read_file};
+use crate::cli::logging;
+use crate::config::{MAX_FILE_BYTES, Report, read_file};
 use crate::proxy::{LimitSettings, ListenerFiles, ListenerPlacement, ListenerTls, LoadedFiles, UpstreamTls};
 use crate::rules::RuleSet;
 use crate::service::access::try_connection;
@@ -32,7 +34,9 @@ pub(in crate::cli) struct ReloadTargets {
 
 /// The settings in use and their sources.
 pub(in crate::cli) struct SettingsReload {
-    arguments: serve::Arguments,
+    config: Option<PathBuf>,
+    /// Reads them again: the flags and the configuration file, combined.
+    read_settings: ReadSettings,
     /// The settings in use. Keys that need a restart have their values of the start.
     in_use: ConfigFile,
     /// The content of the files except the rules, when they were loaded.
@@ -45,8 +49,13 @@ pub(in crate::cli) struct SettingsReload {
     tried: Option<Fingerprint>,
 }
 
+type ReadSettings = Box<dyn Fn() -> Result<ConfigFile, Report> + Send>;
+
 /// The configuration file, and the files with secrets.
 type Content = Vec<Option<Vec<u8>>>;
+
+/// A connection that was tried, and its certificates.
+type TriedService = (MongoService, Option<LoadedFiles<TlsFiles>>);
 
 /// What has been read and checked, and is not in use yet.
 struct Prepared {
@@ -58,23 +67,28 @@ struct Prepared {
     placement: Option<ListenerPlacement>,
     limits: Option<LimitSettings>,
     tls: Option<LoadedFiles<ListenerFiles>>,
-    /// A connection that was tried, and its certificates.
-    service: Option<(MongoService, Option<LoadedFiles<TlsFiles>>)>,
+    service: Option<TriedService>,
     admin: Option<admin::Settings>,
 }
 
 impl SettingsReload {
     /// `started`: what the flags and the file, combined, gave at the start.
-    pub(in crate::cli) fn new(arguments: serve::Arguments, started: ConfigFile, targets: ReloadTargets) -> Self {
+    pub(in crate::cli) fn new(
+        config: Option<PathBuf>,
+        read_settings: ReadSettings,
+        started: ConfigFile,
+        targets: ReloadTargets,
+    ) -> Self {
         let (prepared, named) = (None, Vec::new());
-        let mut this = Self { arguments, in_use: started, content: Vec::new(), targets, prepared, named, tried: None };
+        let mut this =
+            Self { config, read_settings, in_use: started, content: Vec::new(), targets, prepared, named, tried: None };
         this.content = this.current_content(&this.in_use);
         this
     }
 
     fn current_content(&self, settings: &ConfigFile) -> Content {
         let secrets = settings.secrets.files.iter().chain(&settings.admin.token_file);
-        let files = self.arguments.config().into_iter().chain(secrets.map(|path| &**path));
+        let files = self.config.as_deref().into_iter().chain(secrets.map(|path| &**path));
         files.map(|path| read_file(path, MAX_FILE_BYTES).ok()).collect()
     }
 
@@ -84,7 +98,7 @@ impl SettingsReload {
 
     /// The fingerprint of the files that the configuration file names now, instead of those in use.
     fn fingerprint_of_named(&self) -> Fingerprint {
-        match serve::settings(self.arguments.clone()) {
+        match (self.read_settings)() {
             Ok(read) => Fingerprint::from_content(self.content_with_rules(&read)),
             // It may be about a file that appears later.
             Err(report) => Fingerprint::from_content((self.content_with_rules(&self.in_use), report.render(false))),
@@ -92,7 +106,7 @@ impl SettingsReload {
     }
 
     fn read_all(&self) -> Result<Prepared, String> {
-        let read = serve::settings(self.arguments.clone()).map_err(|report| report.render(false))?;
+        let read = (self.read_settings)().map_err(|report| report.render(false))?;
         let content = self.current_content(&read);
         if let Some((_, shared)) = read.shared_addresses(Some(LISTEN)).pop() {
             return Err(shared);
@@ -106,7 +120,7 @@ impl SettingsReload {
         let settings = self.without(&for_restart, read);
         let placed = (&settings.members, &settings.advertise) != (&self.in_use.members, &self.in_use.advertise);
         let placement = placed.then(|| placement(&settings)).transpose().map_err(|error| error.to_string())?;
-        let limits = (settings.limits != self.in_use.limits).then(|| serve::limits(&settings));
+        let limits = (settings.limits != self.in_use.limits).then(|| limits(&settings));
         let files = settings.tls.clone().files().map_err(|error| error.to_string())?;
         let changed = files.filter(|_| settings.tls != self.in_use.tls);
         let tls = changed.map(LoadedFiles::load).transpose().map_err(|error| format!("`tls`: {error}"))?;
@@ -134,11 +148,7 @@ impl SettingsReload {
     }
 
     /// A new connection for docward's own work that was tried, if the settings name another one.
-    fn try_service(
-        &self,
-        settings: &ConfigFile,
-        rules: &RuleSet,
-    ) -> Result<Option<(MongoService, Option<LoadedFiles<TlsFiles>>)>, String> {
+    fn try_service(&self, settings: &ConfigFile, rules: &RuleSet) -> Result<Option<TriedService>, String> {
         if settings.service == self.in_use.service {
             return Ok(None);
         }
