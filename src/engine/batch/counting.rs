@@ -104,7 +104,7 @@ impl<'f> BatchJob<'f> {
         let Some(stored) = found.document() else { return Flow::Continue(true) };
         let incrementing = uncounted.rule.pattern.incrementing();
         if incrementing.is_some_and(|one| one.stored_kind(stored) == StoredKind::Number) {
-            // It was so before, or another client has just set it to a number: the server's error to the next attempt tells.
+            // It was so before, or another client has just set it to a number: the server's error to the next attempt shows it.
             self.count_again(group).into_iter().for_each(|again| self.continue_with(again));
             return Flow::Continue(false);
         }
