@@ -376,6 +376,9 @@ fn invalid_settings_are_errors() {
         "queue: { fields: { locked_at: locked }, lease: 5m }",
         &["R0025 `locked`, `locked_at` and `attempts` must be three fields"],
     );
+    check("queue: { lease: 5m, free: [A] }", &["R0025 `free` and `claimed` belong together"]);
+    check("queue: { lease: 5m, free: [A, B], claimed: [C, B] }", &["R0025 `B` means free and claimed"]);
+    check("queue: { lease: 5m, free: [], claimed: [1] }", &["R0013 ", "R0011 "]);
     check("bucket: { array: m, count: m.n, limit: 1 }", &["R0025 `m.n` overlaps another field"]);
     check("bucket: { array: m, count: n, limit: 0 }", &["R0013 `limit` must be from 1"]);
     check(

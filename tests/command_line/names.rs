@@ -52,8 +52,8 @@ fn wrong_names(schema: &str) -> Option<Vec<&'static str>> {
 }
 
 /// Keys with texts that are not names: free texts, and texts with a form of their own.
-const OTHER_TEXTS: [&str; 10] =
-    ["name", "why", "given", "becomes", "app", "at", "counter", "separator", "rate", "expect"];
+const OTHER_TEXTS: [&str; 12] =
+    ["name", "why", "given", "becomes", "app", "at", "counter", "separator", "rate", "expect", "free", "claimed"];
 /// Schemas of texts that are not names.
 const OTHER_SCHEMAS: [&str; 2] = ["duration", "size"];
 

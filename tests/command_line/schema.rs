@@ -40,7 +40,8 @@ pub(crate) fn patterns() -> Vec<(&'static str, Value)> {
         ("frozen", json!(["a", "b.c"])),
         (
             "queue",
-            json!({ "fields": { "locked": "l", "locked_at": "s", "attempts": "n" }, "lease": "90s", "max_attempts": 3 }),
+            json!({ "fields": { "locked": "l", "locked_at": "s", "attempts": "n" }, "lease": "90s", "max_attempts": 3,
+                "free": ["QUEUED", "RETRY"], "claimed": "CONSUMED" }),
         ),
         ("bucket", json!({ "array": "m", "count": "n", "limit": 100, "opened": "t" })),
         ("copies", json!([{ "into": "d.other", "key": "a.id", "fields": { "name": "a.name" }, "on_delete": "unset" }])),

@@ -92,8 +92,7 @@ async fn a_user_that_lacks_something_is_named_with_its_flag() {
     let lists = |command: &str| command.starts_with("check") || command.contains(" all ");
     let privilege = |command: &str| match command {
         _ if command.contains("jobs shadow") => "the privilege find on docward.modes",
-        _ if command.contains("--clear") => "the privilege remove on docward.modes",
-        _ if command.contains("--list") => "the privilege find on docward.modes",
+        _ if command.contains("--list") || command.contains("--clear") => "the privilege find on docward.modes",
         _ if command.contains("names") => "the privilege find on d.posts",
         _ if command.contains("--dry-run") => "the privilege find on d.devices",
         _ if command.contains("devices") => "the privilege update or insert on d.devices",
