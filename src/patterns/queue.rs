@@ -32,7 +32,7 @@ use super::{
 };
 use crate::command::{Conditions, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{
-    self, Declaration, DeclaredScalar, Keys, Mapping, Setting, TEXT, Text, TextOrList, WholeNumber,
+    self, Constraint, Declaration, DeclaredScalar, Keys, Mapping, Setting, TEXT, Text, TextOrList, WholeNumber,
 };
 use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, Writer, edit};
@@ -96,7 +96,11 @@ const CLAIMED: Setting<TextOrList<Text>> =
 const KEYS: Keys = Keys::new(
     "A collection that is used as a job queue, with a lease.",
     &[&FIELDS, &LEASE, &MAX_ATTEMPTS, &FREE, &CLAIMED],
-);
+)
+.constrained(&[
+    Constraint::Needs { key: "free", other: "claimed" },
+    Constraint::Needs { key: "claimed", other: "free" },
+]);
 
 const NO_JOB: NoEffect = NoEffect::no_match("it matched nothing: no job is free");
 const LOST_CLAIM: NoEffect =

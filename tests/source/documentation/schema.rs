@@ -63,7 +63,11 @@ fn constraint(schema: &mut Map<String, Value>, constraint: &Constraint) {
         Constraint::ExactlyOneKey => json!({ "minProperties": 1, "maxProperties": 1 }),
         Constraint::AtLeastOneOf(keys) => json!({ "anyOf": each(keys) }),
         Constraint::ExactlyOneOf(keys) => json!({ "oneOf": each(keys) }),
-        Constraint::Needs { key, other } => json!({ "dependentRequired": { key: [other] } }),
+        Constraint::Needs { key, other } => {
+            let mut needed = schema.get("dependentRequired").cloned().unwrap_or_else(|| json!({}));
+            needed[key] = json!([other]);
+            json!({ "dependentRequired": needed })
+        }
         Constraint::RequiredIf { key, other, value } => {
             json!({ "if": is(other, value), "then": { "required": [key] } })
         }
