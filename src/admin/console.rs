@@ -1,5 +1,6 @@
 //! Serves the console's files in `console/`: a page, its styles and its scripts. The files contain no data of this
-//! process. The page requests the data itself, with the token that the user enters.
+//! process. The page requests the data itself, with the token that the user enters, in a header: there are no cookies to
+//! protect. Decisions are read by `fetch`, because EventSource cannot send a header.
 
 use axum::Router;
 use axum::http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE};

@@ -2,7 +2,7 @@
 //!
 //! Only this file imports the YAML parser, so that it can be replaced. It accepts the subset of YAML that the
 //! rule language uses: no anchors, merge keys or custom tags, one document, bounded size and depth. It does not
-//! know rules.
+//! know rules, and reads no settings: serde's derive would stop at the first mistake.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

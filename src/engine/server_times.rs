@@ -3,6 +3,9 @@
 //!
 //! A reply that is made of several replies, or that docward writes itself, has the newest times among those that the
 //! server sent.
+//!
+//! A reply for which nothing was sent has those of the last hello to the member's monitor. They may be seconds old, but cost
+//! no round trip. The monitor is not logged in, so its signature of the cluster time is valid for every client.
 
 use crate::command::Reply;
 use crate::document::{CowDocument, Document, Element, Kind, Value, peek};

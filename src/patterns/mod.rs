@@ -341,6 +341,11 @@ pub trait Pattern {
 
     /// Checks that the statement still keeps this rule after all rules have changed it.
     ///
+    /// Patterns that rewrite or check statements do without it only if no later rule can undo that. `replacement`: later
+    /// rules only add conditions, and the increment is added last. `timestamps`: only `sequence`, which adds to its
+    /// pipeline, and `limits` come later. `sequence`: the number is set last, and then checked by the others. `tree`: its
+    /// procedure checks the node. `copies`: later rules write no references.
+    ///
     /// # Errors
     /// The reason why the statement would break the rule.
     fn check_final(&self, statement: &Statement<'_>) -> Result<(), Rejection> {

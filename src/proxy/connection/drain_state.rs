@@ -1,4 +1,7 @@
 //! How far a connection is with the end of its process, or of its own lifetime.
+//!
+//! A connection that is too old ends as in a drain, by its driver's monitor: if others closed, the driver would clear its
+//! pool, and operations that wait for a connection and cannot be repeated would fail.
 
 use crate::engine::Retried;
 use crate::proxy::connection::end::End;

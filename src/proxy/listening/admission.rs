@@ -1,5 +1,6 @@
 //! Sets up a client connection: checks the limits, performs the TLS handshake if the listener uses TLS, and connects
-//! to a member when the first message has arrived. Failures are logged and, where possible, reported to the client.
+//! to a member when the first message has arrived, so that health checks and silent clients cost the server nothing.
+//! Failures are logged and, where possible, reported to the client.
 //!
 //! Next: [`crate::proxy::connection::lifecycle`].
 
