@@ -49,6 +49,14 @@ drains: ## drains and hand-overs of one of two docwards behind HAProxy while dri
 soak: ## 15 minutes of mixed load, and docward's memory use (DOCWARD_SOAK_SECONDS=900)
 	@scripts/chaos.sh soak
 
+.PHONY: night
+night: ## run attack, chaos, invariants, drivers, odm, compat and soak, and print one summary (NIGHT="odm soak": only these)
+	@scripts/night.sh
+
+.PHONY: book
+book: ## render the documentation as a book with search, and print its first page
+	@scripts/book.sh
+
 .PHONY: screenshots
 screenshots: ## make the screenshots of docs/console.md again (DOCWARD_SCREENSHOT_MINUTES=15)
 	@scripts/screenshots.sh

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# `make book`: the documentation as a book with search; prints its first page. Its source is a copy of all files that
+# pages link to, so that the links work. Installs mdBook once.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source scripts/fetching.bash
+
+version=0.5.4
+mdbook="$cache/mdbook-$version/bin/mdbook"
+if [[ ! -x "$mdbook" ]]; then
+    begin mdbook
+    cargo install --locked --no-default-features --features search --root "$scratch/mdbook" "mdbook@$version" >&2
+    keep "$scratch/mdbook" "$cache/mdbook-$version"
+fi
+
+target=$(scripts/target-folder.sh)
+pages="$target/book-source"
+rm -rf "$pages"
+mkdir -p "$pages/bench"
+cp -r docs rules deploy ./*.md LICENSE Dockerfile docs/book.toml "$pages"
+cp -r bench/RESULTS.md bench/plots "$pages/bench"
+{
+    echo '[docward](README.md)'
+    sed '1d; s|](\(.\)|](docs/\1|; s|(docs/)|()|' docs/SUMMARY.md
+    for page in SECURITY CHANGELOG CONTRIBUTING ARCHITECTURE bench/RESULTS; do
+        echo "- [$(sed -n '1s/^# //p' "$page.md")]($page.md)"
+    done
+} >"$pages/SUMMARY.md"
+"$mdbook" build "$pages" --dest-dir "$target/book" >&2
+echo "$target/book/index.html"
