@@ -7,10 +7,6 @@ pub(super) struct Form {
     /// The statement's topic: the heading of its table.
     pub(super) topic: String,
     pub(super) statement: String,
-    /// Statements of one class differ only in `varies`.
-    pub(super) class: Option<&'static str>,
-    /// The operator, or the path, of a statement with a class.
-    pub(super) varies: String,
 }
 
 /// The topic of the statements that only one pattern's page has.
@@ -19,6 +15,22 @@ const OF_PATTERN: &str = "Statements of this pattern";
 impl Form {
     pub(super) fn is_own(&self) -> bool {
         self.topic == OF_PATTERN
+    }
+
+    /// The class of the statement: the first column of a table.
+    pub(super) fn class(&self) -> &'static str {
+        let has = |text| self.statement.contains(text);
+        match self.statement.split('(').next().unwrap_or_default() {
+            "insertOne" | "insertMany" => "insert",
+            "replaceOne" | "findOneAndReplace" => "replacement",
+            "deleteOne" | "deleteMany" | "findOneAndDelete" => "delete",
+            "updateOne" | "updateMany" | "findOneAndUpdate" if has("}, [{$") => "update by pipeline",
+            "updateOne" | "updateMany" | "findOneAndUpdate" if has("upsert: true") => "upsert",
+            "updateOne" | "updateMany" | "findOneAndUpdate" => "update by operators",
+            "find" | "aggregate" if !has("$out") && !has("$merge") => "read",
+            "bulkWrite" => "batch",
+            _ => "command",
+        }
     }
 }
 
@@ -125,17 +137,12 @@ pub(super) fn all(fields: &[(String, String)], own: &[String], collection: &str)
     let form = |topic: &str, statement: String| Form {
         topic: topic.to_owned(),
         statement: statement.replace("COLLECTION", collection),
-        class: None,
-        varies: String::new(),
     };
-    let update = |topic: &str, class, operator: &str, arguments: &str| Form {
-        class: Some(class),
-        varies: operator.to_owned(),
-        ..form(topic, format!("updateOne({{_id: 1}}, {{{operator}: {arguments}}})"))
+    let update = |topic: &str, operator: &str, arguments: &str| {
+        form(topic, format!("updateOne({{_id: 1}}, {{{operator}: {arguments}}})"))
     };
     let elsewhere = if fields.is_empty() { "Statements" } else { "Statements on other fields" };
-    let operators = ELSEWHERE.map(|(operator, arguments)| update(elsewhere, "elsewhere", operator, arguments));
-    let mut forms: Vec<Form> = operators.into();
+    let mut forms: Vec<Form> = ELSEWHERE.map(|(operator, arguments)| update(elsewhere, operator, arguments)).into();
     forms.extend(PLAIN.map(|statement| form(elsewhere, statement.to_owned())));
     for (field, value) in fields {
         let topic = format!("Statements on `{field}`");
@@ -149,15 +156,8 @@ pub(super) fn all(fields: &[(String, String)], own: &[String], collection: &str)
             });
             quoted.replace("DOCUMENT", &nested).replace("FIELD", &name).replace("VALUE", value)
         };
-        let operators = ON_FIELD.iter();
-        forms.extend(
-            operators.map(|(operator, arguments)| update(&topic, "on a field", operator, &of_field(arguments))),
-        );
-        forms.extend(BELOW.map(|path| {
-            let path = path.replace("FIELD", field);
-            let statement = format!("updateOne({{_id: 1}}, {{$set: {{\"{path}\": 1}}}})");
-            Form { class: Some("below a field"), varies: path, ..form(&topic, statement) }
-        }));
+        forms.extend(ON_FIELD.map(|(operator, arguments)| update(&topic, operator, &of_field(arguments))));
+        forms.extend(BELOW.map(|path| update(&topic, "$set", &format!("{{\"{}\": 1}}", path.replace("FIELD", field)))));
         forms.extend(OF_FIELD.map(|statement| form(&topic, of_field(statement))));
     }
     forms.extend(own.iter().map(|statement| form(OF_PATTERN, statement.clone())));

@@ -1,33 +1,33 @@
-//! Writes docward's verdict on each kind of statement into the pages of the patterns.
+//! Writes docward's verdict on each kind of statement into the reference pages of the patterns.
 //!
-//! This test makes the table between `<!-- statements …` and `<!-- end of statements -->`: it runs the statements of
-//! `forms` through the last rule shown above, as `docward explain` does. `UPDATE_EXPECT=1` rewrites it. The opening
-//! comment may give fields of the rule with a value for each (`field: available = 3`), further statements of the
-//! pattern's applications (`also: updateOne(…)`), and a field whose value changes each time (`varies: no`).
+//! This test makes the tables between `<!-- statements …` and `<!-- end of statements -->` of `docs/reference/PATTERN.md`:
+//! it runs the statements of `forms` through the last rule shown above, as `docward explain` does. `UPDATE_EXPECT=1`
+//! rewrites them. The opening comment may give fields of the rule with a value for each (`field: available = 3`), further
+//! statements of the pattern's applications (`also: updateOne(…)`), and a field whose value changes each time
+//! (`varies: no`).
 //!
-//! `stored` then compares the table with a real mongod. Statements that are forwarded unchanged are not repeated on every
-//! page: docs/coverage.md lists all of them.
+//! A row has the statements of one class with one verdict, and shows some of them; `stored` compares all with a real
+//! mongod. `docs/reference/statements.md` lists all statements.
 
 use std::path::{Path, PathBuf};
 
 use docward::config::SourceFile;
 use docward::document::CowDocument;
 use docward::engine::{AssumedLookup, ClientState, DryRun, DryRunOutcome, Now, OutcomeKind, dry_run};
+use docward::patterns::AnyPattern;
 use docward::rules::RuleSet;
 use docward::shell::{self, ShellContext, render_unbroken};
 
 use super::forms::{self, Form};
 use super::rules::{Shown, recognise, rule_collection};
-use super::{blocks, expect, pages};
+use super::{blocks, expect, root};
 
 const OPENING: &str = "<!-- statements\n";
 const END_OF_OPENING: &str = "-->\n";
 const CLOSING: &str = "<!-- end of statements -->\n";
 
-/// Statements that a page lists although they are forwarded.
-const FEW: usize = 3;
-/// What a page has instead of more.
-const OTHERS: &str = "all others of [these statements](../coverage.md#the-statements-of-the-tables)";
+/// Statements that a row shows.
+const SHOWN: usize = 3;
 const OPENING_OF_ALL: &str = "<!-- all statements -->\n";
 
 /// The time of the statements: 2026-01-01T00:00:00Z, as in `docward test`.
@@ -129,21 +129,25 @@ impl Section {
 
     fn table(&self, evaluated: &[Evaluated]) -> String {
         let mut rows: Vec<Row> = Vec::new();
-        for row in evaluated.iter().map(|evaluated| self.row(evaluated)) {
-            match rows.iter_mut().find(|known| known.takes(&row)) {
-                Some(known) => known.statements.extend(row.statements),
-                None => rows.push(row),
+        for evaluated in evaluated {
+            let (form, verdict, result) = (&evaluated.form, evaluated.verdict(), self.result(evaluated));
+            let class = if verdict == Verdict::Forwards && !form.is_own() { OTHERS } else { form.class() };
+            let is_same = |row: &&mut Row| {
+                (row.verdict, row.class) == (verdict, class) && (!form.is_own() || row.result == result)
+            };
+            match rows.iter_mut().find(is_same) {
+                Some(row) => row.statements.push(form.statement.clone()),
+                None => rows.push(Row { class, verdict, result, statements: vec![form.statement.clone()] }),
             }
         }
         rows.sort_by_key(|row| row.verdict as usize);
         let rows: String = rows.iter().map(Row::to_text).collect();
-        format!("{}:\n\n| statement | docward | sent as, or error |\n|---|---|---|\n{rows}", evaluated[0].form.topic)
+        format!("{}:\n\n{HEAD}{rows}", evaluated[0].form.topic)
     }
 
-    fn row(&self, evaluated: &Evaluated) -> Row {
-        let verdict = evaluated.verdict();
-        let code = |text: &str| format!("`{}`", text.replace('|', "\\|"));
-        let result = match verdict {
+    /// What is sent, or the reason.
+    fn result(&self, evaluated: &Evaluated) -> String {
+        match evaluated.verdict() {
             Verdict::Forwards => "unchanged".to_owned(),
             Verdict::Decides => "what the stored documents allow".to_owned(),
             Verdict::Checks => evaluated.reason_of(OutcomeKind::Check).unwrap_or_default(),
@@ -153,32 +157,24 @@ impl Section {
                 let shown = sent.iter().map(|sent| render_unbroken(sent.as_document(), &self.database));
                 shown.map(|sent| code(&self.short(&sent))).collect::<Vec<_>>().join("<br>")
             }
-        };
-        Row { verdict, result, statements: vec![evaluated.form.clone()] }
+        }
     }
 }
 
-/// Statements with the same verdict and result.
+const HEAD: &str = "| class | statements | docward | sent as, or reason (of the first) |\n|---|---|---|---|\n";
+/// The class of the statements that are forwarded unchanged.
+const OTHERS: &str = "all others";
+
+/// Statements of one class with the same verdict.
 struct Row {
+    class: &'static str,
     verdict: Verdict,
-    /// The class of the first statement.
+    /// Of the first statement.
     result: String,
-    statements: Vec<Form>,
+    statements: Vec<String>,
 }
 
 impl Row {
-    /// Whether another row is the same; within one class, the varying part may differ.
-    fn takes(&self, other: &Row) -> bool {
-        let (first, form) = (&self.statements[0], &other.statements[0]);
-        let of_class = form.class.is_some() && first.class == form.class;
-        let is_same = match self.verdict {
-            Verdict::Rewrites => of_class || self.result == other.result,
-            _ if of_class => self.result.replace(&first.varies, "") == other.result.replace(&form.varies, ""),
-            _ => self.result == other.result,
-        };
-        self.verdict == other.verdict && is_same
-    }
-
     fn to_text(&self) -> String {
         let does = match self.verdict {
             Verdict::Rewrites => "rewrites",
@@ -188,27 +184,20 @@ impl Row {
             Verdict::RejectsStored => "rejects, if the filter matches a document",
             Verdict::Forwards => "forwards",
         };
-        let statements = match self.verdict {
-            Verdict::Forwards if self.statements.len() > FEW && !self.statements[0].is_own() => OTHERS.to_owned(),
-            _ => statements_text(&self.statements),
+        let statements = match self.statements.len() {
+            count if self.class == OTHERS => format!("{count} of [these](statements.md)"),
+            count => {
+                let mut shown: Vec<String> = self.statements.iter().take(SHOWN).map(|text| code(text)).collect();
+                shown.extend((count > SHOWN).then(|| format!("and {} more", count - SHOWN)));
+                shown.join("<br>")
+            }
         };
-        format!("| {statements} | {does} | {} |\n", self.result)
+        format!("| {} | {statements} | {does} | {} |\n", self.class, self.result)
     }
 }
 
-/// Only the first statement of a class is written in full.
-fn statements_text(statements: &[Form]) -> String {
-    let mut lines: Vec<String> = Vec::new();
-    let mut class = None;
-    for form in statements {
-        match (lines.last_mut(), form.class) {
-            (Some(line), Some(_)) if form.class == class => line.push_str(&format!(", `{}`", form.varies)),
-            _ => lines.push(format!("`{}`", form.statement)),
-        }
-        class = form.class;
-    }
-    let with_others = |line: &String| line.replacen("`, `", "`, also `", 1);
-    lines.iter().map(with_others).collect::<Vec<_>>().join("<br>")
+fn code(text: &str) -> String {
+    format!("`{}`", text.replace('|', "\\|"))
 }
 
 impl Evaluated {
@@ -292,40 +281,33 @@ fn regenerate(page: &Path, text: &str) -> (Vec<Section>, String) {
 /// The tables of all patterns' pages.
 pub(super) fn sections() -> Vec<Section> {
     let of_page = |page: PathBuf| regenerate(&page, &std::fs::read_to_string(&page).unwrap()).0;
-    pattern_pages().flat_map(of_page).collect()
+    reference_pages().flat_map(of_page).collect()
 }
 
-fn pattern_pages() -> impl Iterator<Item = PathBuf> {
-    pages().into_iter().filter(|page| page.parent().is_some_and(|folder| folder.ends_with("docs/patterns")))
-}
-
-/// All statements of the tables, for a field that a rule names.
-fn all_statements() -> String {
-    let forms = forms::all(&[("field".to_owned(), "3".to_owned())], &[], "c");
-    let topics = forms.chunk_by(|one, next| one.topic == next.topic);
-    topics.map(|forms| format!("{}:\n\n{}\n", forms[0].topic, statements_text(forms))).collect::<Vec<_>>().join("\n")
+fn reference_pages() -> impl Iterator<Item = PathBuf> {
+    AnyPattern::NAMES.iter().map(|name| root().join(format!("docs/reference/{name}.md")))
 }
 
 #[test]
 fn one_page_lists_all_statements_of_the_tables() {
-    let page = pages().into_iter().find(|page| page.ends_with("docs/coverage.md")).unwrap();
-    expect(std::iter::once(page), |_, text| {
+    let forms = forms::all(&[("field".to_owned(), "3".to_owned())], &[], "c");
+    let list = |forms: &[Form]| {
+        let statements: String = forms.iter().map(|form| format!("{}\n", form.statement)).collect();
+        format!("{}:\n\n```js\n{statements}```\n", forms[0].topic)
+    };
+    let lists = forms.chunk_by(|one, next| one.topic == next.topic).map(list).collect::<Vec<_>>().join("\n");
+    expect([root().join("docs/reference/statements.md")], |_, text| {
         let (before, rest) = text.split_once(OPENING_OF_ALL).expect(OPENING_OF_ALL);
         let (_, after) = rest.split_once(CLOSING).expect(CLOSING);
-        format!("{before}{OPENING_OF_ALL}\n{}\n{CLOSING}{after}", all_statements())
+        format!("{before}{OPENING_OF_ALL}\n{lists}\n{CLOSING}{after}")
     });
 }
 
 #[test]
 fn pages_show_the_verdict_on_each_kind_of_statement() {
-    let mut shown: Vec<PathBuf> = Vec::new();
-    expect(pattern_pages(), |page, text| {
+    expect(reference_pages(), |page, text| {
         let (sections, real) = regenerate(page, text);
-        shown.extend((!sections.is_empty()).then(|| page.to_owned()));
+        assert!(!sections.is_empty(), "{} does not show the verdict on each kind of statement", page.display());
         real
     });
-    for pattern in docward::patterns::AnyPattern::NAMES {
-        let has_table = shown.iter().any(|page| page.file_stem().is_some_and(|stem| stem == *pattern));
-        assert!(has_table, "the page of `{pattern}` does not show the verdict on each kind of statement");
-    }
 }
