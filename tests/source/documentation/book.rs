@@ -1,4 +1,4 @@
-//! Every page is in the book's summary, and every link has an existing target.
+//! Every page is in the book's summary, every link has an existing target, and the book stays short.
 
 use std::path::Path;
 
@@ -85,4 +85,35 @@ fn every_subcommand_has_a_page() {
         };
         assert!(pages().iter().any(titled), "no page's title has `{name}` in it");
     }
+}
+
+/// The most words that are written by hand: on the page of a pattern, and in the whole book.
+const MAX_WORDS_OF_PATTERN: usize = 900;
+const MAX_WORDS: usize = 52_750;
+
+/// The words of a page outside of what tests write: the text between `<!-- NAME …` and `<!-- end of NAME -->`, and the output
+/// of commands.
+fn words_by_hand(text: &str) -> usize {
+    let (mut in_table, mut in_output, mut words) = (false, false, 0);
+    for line in text.lines() {
+        let is_comment = line.starts_with("<!-- ");
+        in_table = (in_table || is_comment) && !line.starts_with("<!-- end of ");
+        in_output = (in_output || line == "```console") && line != "```";
+        words += if in_table || in_output || is_comment { 0 } else { line.split_whitespace().count() };
+    }
+    words
+}
+
+#[test]
+fn the_book_is_short() {
+    let folder = root().join("docs");
+    let mut all = 0;
+    for page in pages().iter().filter(|page| page.starts_with(&folder) && !page.ends_with("keys.md")) {
+        let words = words_by_hand(&std::fs::read_to_string(page).unwrap());
+        let of_pattern = page.parent().is_some_and(|folder| folder.ends_with("patterns"));
+        assert!(!of_pattern || words <= MAX_WORDS_OF_PATTERN, "{}: {words} words", page.display());
+        all += words;
+    }
+    assert!(all <= MAX_WORDS, "the book has {all} words that are written by hand");
+    assert_eq!(words_by_hand("a b\n<!-- x\n-->\nc d\n<!-- end of x -->\n```console\n$ e\n```\n```sh\nf\n```"), 6);
 }

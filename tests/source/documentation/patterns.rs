@@ -5,10 +5,9 @@ use docward::patterns::AnyPattern;
 use super::{blocks, expect, root};
 
 /// The sections, each with words that it contains.
-const SECTIONS: [(&str, &[&str]); 6] = [
-    ("Keys", &["| key | type | required or default | meaning |"]),
-    ("Before and after", &["|---|---|"]),
-    ("What the application sees", &["code", "`insertedId`"]),
+const SECTIONS: [(&str, &[&str]); 5] = [
+    ("Before and after", &["| statement | becomes |"]),
+    ("What the application sees", &["| case | reply |"]),
     (
         "What you need",
         &[
@@ -20,7 +19,7 @@ const SECTIONS: [(&str, &[&str]); 6] = [
         ],
     ),
     ("Limits", &["- "]),
-    ("Adopt it, and go back", &["`mode: shadow`", "audit", "To go back, "]),
+    ("Adopt it, and go back", &["](../adopt.md)", "To go back, "]),
 ];
 
 /// The most sentences of the problem.
@@ -39,7 +38,7 @@ fn faults(name: &str, page: &str) -> Vec<String> {
     let Some(problem) = first.strip_prefix(&format!("# {name}\n\n**The problem.** ")) else {
         return vec!["it does not begin with its name and the problem".to_owned()];
     };
-    let problem = problem.split("\n\n").next().unwrap().split("Examples:").next().unwrap();
+    let problem = problem.split("\n\n").next().unwrap();
     let sentences = problem.split_whitespace().filter(|word| word.ends_with('.')).count();
     if sentences > MAX_SENTENCES {
         faults.push(format!("the problem has {sentences} sentences"));
@@ -51,14 +50,18 @@ fn faults(name: &str, page: &str) -> Vec<String> {
     if !blocks(first, "yaml").iter().any(|(_, block)| is_rule(block)) {
         faults.push("no complete rule stands before the first section".to_owned());
     }
+    for link in [format!("(../keys.md#{name})"), format!("(../reference/{name}.md)")] {
+        if !first.contains(&link) {
+            faults.push(format!("no link to {link} stands before the first section"));
+        }
+    }
     let headings: Vec<_> = sections.iter().map(|(heading, _)| *heading).collect();
     let expected = SECTIONS.map(|(heading, _)| heading);
     if headings != expected {
         faults.push(format!("the sections are {headings:?}, not {expected:?}"));
     }
     for ((heading, text), (_, needed)) in sections.iter().zip(SECTIONS) {
-        let text = text.to_lowercase();
-        let missing = needed.iter().filter(|word| !text.contains(&word.to_lowercase()));
+        let missing = needed.iter().filter(|word| !text.contains(**word));
         faults.extend(missing.map(|word| format!("'{heading}' does not mention {word}")));
     }
     faults
@@ -99,9 +102,10 @@ fn a_page_with_other_sections_is_found() {
     for (part, instead) in [
         ("## Limits", "## Restrictions"),
         ("**The problem.**", "**Purpose.**"),
-        ("`insertedId`", "the id"),
+        ("| case | reply |", "| reply |"),
         ("    together: [", "    tigether: ["),
-        ("| required or default |", "| default |"),
+        ("(../keys.md#together)", "(../keys.md)"),
+        ("(../adopt.md)", "(../rules.md)"),
         ("To go back, ", "Then "),
         ("has one. ", "has one. So. It. Is. "),
     ] {

@@ -117,11 +117,11 @@ fn with_test(rule: &[&str], given: &str, becomes: &str) -> String {
     format!("{text}    tests:\n      - {{ given: {given}, {expected} }}\n")
 }
 
-/// The database and collection of a rule's statements: the collection with the copies, else the one it names.
+/// The database and collection of a rule's statements: the collection with the copies, else one that it names.
 pub(super) fn rule_collection(rule_file: &str) -> (String, String) {
     let named = |key: &str| {
         let (database, collection) = rule_file.split_once(key)?.1.split([',', '\n', ' ']).next()?.split_once('.')?;
-        Some((database.to_owned(), collection.to_owned()))
+        Some((database.to_owned(), collection.replace('*', "c")))
     };
     named("into: ").or_else(|| named("namespace: ")).unwrap_or_default()
 }
