@@ -55,18 +55,18 @@ pub(super) struct Evaluated {
     pub(super) dry_runs: Vec<DryRun>,
 }
 
-/// The table's verdict on a statement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The table's verdict on a statement: of several commands, the greatest one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Verdict {
+    Forwards,
     Rewrites,
     /// The stored documents decide, in a transaction.
     Decides,
     /// Executed in a transaction, then compared.
     Checks,
-    Rejects,
     /// Rejected if the statement's filter matches a document, else forwarded unchanged.
     RejectsStored,
-    Forwards,
+    Rejects,
 }
 
 impl Section {
@@ -140,7 +140,7 @@ impl Section {
                 None => rows.push(Row { class, verdict, result, statements: vec![form.statement.clone()] }),
             }
         }
-        rows.sort_by_key(|row| row.verdict as usize);
+        rows.sort_by_key(|row| (row.verdict == Verdict::Forwards, row.verdict));
         let rows: String = rows.iter().map(Row::to_text).collect();
         format!("{}:\n\n{HEAD}{rows}", evaluated[0].form.topic)
     }
@@ -215,15 +215,7 @@ impl Evaluated {
             DryRunOutcome::Rejected { .. } if self.questions().next().is_some() => Verdict::RejectsStored,
             DryRunOutcome::Rejected { .. } => Verdict::Rejects,
         };
-        let severity = |verdict: &Verdict| match verdict {
-            Verdict::Forwards => 0,
-            Verdict::Rewrites => 1,
-            Verdict::Decides => 2,
-            Verdict::Checks => 3,
-            Verdict::RejectsStored => 4,
-            Verdict::Rejects => 5,
-        };
-        self.dry_runs.iter().map(of).max_by_key(severity).unwrap_or(Verdict::Forwards)
+        self.dry_runs.iter().map(of).max().unwrap_or(Verdict::Forwards)
     }
 
     /// The finds that must return a document for the statement to be rejected.
