@@ -329,7 +329,7 @@ impl<'a> Statement<'a> {
     /// Returns the same statement with a filter that matches the same documents, but from which an upsert takes only
     /// this `_id`. A replacement takes the same from its filter. `never`: the filter's conditions that the server may
     /// see to match nothing; it then takes no `_id` either.
-    pub fn pinned_by_id(&self, id: Option<Value<'_>>, never: Document<'_>) -> Self {
+    pub fn with_only_id(&self, id: Option<Value<'_>>, never: Document<'_>) -> Self {
         let Operation::Update(update) = &self.operation else { return self.clone() };
         let filter = CowDocument::build(|w| {
             id.into_iter().for_each(|id| w.value("_id", id));

@@ -1,9 +1,9 @@
 //! The effect of a statement on the length of a document, in bytes of BSON.
 
 use super::WrittenBy;
+use super::equalities::{equalities, may_match_nothing};
 use super::items::AddedValues;
 use super::operators::{Write, is_position, is_rename_source, on_insert, on_stored, position};
-use super::pins::{may_match_nothing, pins};
 use crate::command::{Modification, Operation, Update};
 use crate::document::{Document, Kind, Value};
 
@@ -169,10 +169,10 @@ fn of_upsert(update: &Update<'_>) -> Option<usize> {
         Modification::Replacement(document) => {
             let may_match_nothing = may_match_nothing(filter);
             let mut id = None;
-            for pin in pins(filter).iter().filter(|pin| pin.path == b"_id") {
-                let own = element_length("_id".len()) + pinned_length(pin.value?);
+            for equality in equalities(filter).iter().filter(|equality| equality.path == b"_id") {
+                let own = element_length("_id".len()) + given_length(equality.value?);
                 // A server that finds no equality generates the `_id`.
-                let is_certain = pin.certain && !may_match_nothing;
+                let is_certain = equality.certain && !may_match_nothing;
                 id = id.max(Some(if is_certain { own } else { own.max(GENERATED_ID) }));
             }
             Some(with_id(document.as_document(), id))
@@ -181,8 +181,8 @@ fn of_upsert(update: &Update<'_>) -> Option<usize> {
             let mut length = EMPTY_LENGTH + GENERATED_ID;
             let mut add =
                 |path: &[u8], bytes: usize| length = length.saturating_add(around_length(path)).saturating_add(bytes);
-            for pin in &pins(filter) {
-                add(pin.path, element_length(name_length(pin.path)) + pinned_length(pin.value?));
+            for equality in equalities(filter) {
+                add(equality.path, element_length(name_length(equality.path)) + given_length(equality.value?));
             }
             for growth in growths_of(on_insert(operators.as_document()))? {
                 // It may be in an array from the filter.
@@ -210,8 +210,8 @@ pub fn added_by_stages(modification: &Modification<'_>) -> usize {
     }
 }
 
-/// Returns the most bytes of a value that a filter pins: equal numbers can have other types.
-fn pinned_length(value: Value<'_>) -> usize {
+/// Returns the most bytes of a value that a filter requires: equal numbers can have other types.
+fn given_length(value: Value<'_>) -> usize {
     if value.kind.is_number() { ANY_NUMBER } else { value.bytes.len() }
 }
 
@@ -231,5 +231,5 @@ pub fn stored_id_length(filter: Document<'_>) -> IdLength {
         // With a collation, strings of other lengths can be equal; documents contain numbers and strings.
         _ => return IdLength::Unknown,
     }
-    IdLength::AtMost(element_length("_id".len()) + pinned_length(id))
+    IdLength::AtMost(element_length("_id".len()) + given_length(id))
 }

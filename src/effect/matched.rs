@@ -1,7 +1,7 @@
 //! The element that the positional operator `$` selects.
 
+use super::equalities::operators;
 use super::operators::index;
-use super::pins::operators;
 use crate::document::{Document, Element, Value, paths_overlap, rest_below};
 
 /// Filters can nest as deep as documents. Conditions below this depth may be on any array.

@@ -1,22 +1,26 @@
 //! What a statement shows of its effect on documents. `patterns::plain` decides with it which forms are plain.
 //!
-//! [`change`] returns the value of a field in a stored document after the statement, `pins.rs` the equalities of a filter,
+//! [`change`] returns the value of a field in a stored document after the statement, `equalities.rs` the equalities of a filter,
 //! [`items`] and [`growths`] how arrays and whole documents can grow. Results that are not certain are `Unclear`.
 //!
 //! It follows the server's source in `src/mongo/db/update/` (`path_support.cpp`, one file for each operator).
 //! `tests/patterns/effect.rs` compares it with a real mongod.
 
+mod equalities;
 mod items;
 mod length;
 mod matched;
 mod operators;
-mod pins;
 
 use std::cmp::Ordering;
 
 use crate::command::{Modification, Operation};
 use crate::document::{Document, Element, Kind, Path, PathLookup, Value, compare_numbers};
 
+pub use equalities::{
+    equalities_agree, equality, given_roots, has_equality_inside, id_equalities_agree, is_equal, may_match_nothing,
+    never_matching, uses_expr,
+};
 pub use items::{AddedValues, each, item_count};
 pub use length::{
     EMPTY_LENGTH, Growth, GrowthKind, IdLength, InsertedLength, added_by_stages, around_length, element_length,
@@ -26,10 +30,6 @@ pub use matched::{only_selection, selects_only};
 pub use operators::{
     PathOverlap, TouchedPaths, Write, index, is_position, is_rename_source, is_rename_target, on_insert, on_stored,
     position, touch, touched, without_positions, write,
-};
-pub use pins::{
-    equality, id_pins_agree, is_equal, may_match_nothing, never_matching, pinned_roots, pins_agree, pins_inside,
-    uses_expr,
 };
 
 /// The effect of a statement on one field of a stored document.

@@ -411,14 +411,14 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         }
         let Some(sent) = self.statement.sent_replacement() else { return };
         let filter = update.filter.as_document();
-        let (own, pinned) = (sent.get("_id"), effect::equality(filter, "_id"));
+        let (own, named) = (sent.get("_id"), effect::equality(filter, "_id"));
         let is_other_type =
-            own.zip(pinned).is_some_and(|(own, pinned)| own != pinned && effect::is_same_number(own, pinned));
+            own.zip(named).is_some_and(|(own, named)| own != named && effect::is_same_number(own, named));
         // If the `_id` values conflict, a replacement fails too.
-        if effect::id_pins_agree(filter) && (is_other_type || !effect::pins_agree(filter)) {
+        if effect::id_equalities_agree(filter) && (is_other_type || !effect::equalities_agree(filter)) {
             let never = CowDocument::build(|w| effect::never_matching(filter).for_each(|one| w.element(one)));
-            let pinned = pinned.filter(|_| !is_other_type);
-            self.statement = self.statement.pinned_by_id(pinned, never.as_document());
+            let named = named.filter(|_| !is_other_type);
+            self.statement = self.statement.with_only_id(named, never.as_document());
         }
     }
 

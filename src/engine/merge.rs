@@ -395,12 +395,12 @@ pub(super) fn matched(reply: &Reply<'_>, form: WriteForm) -> i64 {
 pub(super) fn is_duplicate_of_filter(error: Document<'_>, filter: Document<'_>) -> bool {
     let Some(keys) = error.get("keyPattern").and_then(Value::as_document) else { return false };
     let stored = error.get("keyValue").and_then(Value::as_document);
-    let pinned = |key: &[u8]| {
-        let Some(pinned) = std::str::from_utf8(key).ok().and_then(|key| equality(filter, key)) else { return false };
-        let same = |value: Value<'_>| value == pinned || is_same_number(value, pinned);
+    let named = |key: &[u8]| {
+        let Some(named) = std::str::from_utf8(key).ok().and_then(|key| equality(filter, key)) else { return false };
+        let same = |value: Value<'_>| value == named || is_same_number(value, named);
         stored.is_none_or(|stored| stored.elements().any(|one| one.key == key && same(one.value)))
     };
-    is_duplicate_key(error) && keys.elements().all(|key| pinned(key.key))
+    is_duplicate_key(error) && keys.elements().all(|key| named(key.key))
 }
 
 /// Whether a filter has conditions on the fields of the duplicate key only: then every document with the key matches it.

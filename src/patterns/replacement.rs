@@ -8,10 +8,10 @@
 //! | `policy: reject` | `replaceOne({_id: 1}, {a: 2})` | rejected, if the document is there |
 //! | `policy: merge` | `replaceOne({_id: 1}, {a: 2})` | `updateOne({_id: 1}, {$set: {a: 2}})` |
 //! | `policy: check_version` | `replaceOne({_id: 1}, {a: 2, version: 3})` | `replaceOne({_id: 1, version: 3}, {a: 2, version: 4})` |
-//! | any, checked | `replaceOne({_id: 1, version: 3}, {a: 2})` | `replaceOne({_id: 1, version: 3}, {a: 2, version: 4})` |
+//! | any, versioned | `replaceOne({_id: 1, version: 3}, {a: 2})` | `replaceOne({_id: 1, version: 3}, {a: 2, version: 4})` |
 //! | with `version` | `updateOne({_id: 1}, {$set: {a: 2}})` | `updateOne({_id: 1}, {$set: {a: 2}, $inc: {version: 1}})` |
 //!
-//! A replacement is checked when the client's own filter pins the version. This file evaluates replacements,
+//! A replacement is versioned if the client's own filter names the version. This file evaluates replacements,
 //! `versions.rs` evaluates updates by operators and pipelines, and `counting.rs` increments their version.
 
 mod counting;
@@ -32,7 +32,7 @@ use crate::command::{Modification, Namespace, Operation, Statement, StatementKin
 use crate::config::keys::{Boolean, Constraint, Declaration, DeclaredScalar, Keys, Keywords, Setting};
 use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, Element, Kind, OwnedValue, Path, PathLookup, Value, Writer, edit};
-use crate::effect::{equality, is_empty_timestamp, is_equal, may_match_nothing, pinned_roots};
+use crate::effect::{equality, given_roots, is_empty_timestamp, is_equal, may_match_nothing};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -389,11 +389,11 @@ impl Replacement {
         document: Document<'_>,
     ) -> Result<Verdict<'a>, Rejection> {
         let filter = update.filter.as_document();
-        let pinned = self
+        let named = self
             .version_field
             .as_ref()
             .and_then(|version_field| Some((version_field, equality(filter, version_field.as_str())?)));
-        match (pinned, self.policy, &self.version_field) {
+        match (named, self.policy, &self.version_field) {
             (Some((version_field, version)), _, _) => checked(update, document, version_field, version),
             (None, ReplacementPolicy::Merge, _) => Ok(self.merged(update, document).unwrap_or_else(Verdict::not_plain)),
             (None, ReplacementPolicy::CheckVersion, Some(version_field)) => {
@@ -459,12 +459,12 @@ impl Replacement {
     fn merged<'a>(&self, update: &Update<'a>, document: Document<'_>) -> Result<Verdict<'a>, NotPlain> {
         let version = self.version_field.as_ref();
         let filter = update.filter.as_document();
-        let pinned_id = || equality(filter, "_id");
+        let filter_id = || equality(filter, "_id");
         // The stored `_id` is the same for the server, which rejects a $set of an equal one of another numeric type. By
         // a collation, which may be that of the collection, the filter matches other texts too. The server decides then.
         let is_stored_id = |field: &Element<'_>| {
-            let is_pinned = || pinned_id().is_some_and(|pinned| is_equal(pinned, field.value));
-            field.key == b"_id" && is_pinned() && !contains_text(field.value)
+            let is_filter_id = || filter_id().is_some_and(|id| is_equal(id, field.value));
+            field.key == b"_id" && is_filter_id() && !contains_text(field.value)
         };
         // The version that the document was read with must not be written back.
         let is_named =
@@ -484,7 +484,7 @@ impl Replacement {
         // An upsert takes it from its filter, unless the server sees that nothing matches this. The server changes the
         // type of a number on insert, but not those inside a document.
         let is_inserted = |id: &Element<'_>| {
-            let is_of_other_type = || id.value.kind.is_number() && pinned_id() != Some(id.value);
+            let is_of_other_type = || id.value.kind.is_number() && filter_id() != Some(id.value);
             is_stored_id(id) && (is_of_other_type() || may_match_nothing(filter))
         };
         let id = document.elements().find(|field| update.upsert && is_inserted(field));
@@ -498,7 +498,7 @@ impl Replacement {
             let has_version = version.is_some_and(|version| version.root().as_bytes() == *root);
             *root != b"_id" && (has_version || document.get(root).is_none())
         };
-        if let Some(root) = update.upsert.then(|| pinned_roots(filter).find(is_missing)).flatten() {
+        if let Some(root) = update.upsert.then(|| given_roots(filter).find(is_missing)).flatten() {
             let field = String::from_utf8_lossy(root);
             return Err(format!("it is an upsert with '{field}' in the filter but not in the document"));
         }
@@ -572,8 +572,8 @@ fn has_version<'a>(version_field: &Path, version: Value<'_>, selects_element: bo
     CowDocument::build(|w| write_equality(w, path, version))
 }
 
-/// Evaluates a replacement whose filter pins the version, so that it matches no other one. The new version is the
-/// written one, if that is higher than the pinned one or not a number; otherwise it is the next one.
+/// Evaluates a replacement whose filter names the version, so that it matches no other one. The new version is the
+/// written one, if that is higher than that one or not a number; otherwise it is the next one.
 fn checked<'a>(
     update: &Update<'a>,
     document: Document<'_>,

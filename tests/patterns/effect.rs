@@ -9,7 +9,7 @@ use bson::{Bson, Document as Bsons, RawDocumentBuf, doc};
 use docward::command::{Command, Modification, Operation, WriteBatch, WriteForm};
 use docward::document::{Document, Path, Value};
 use docward::effect::{
-    Change, IdLength, InsertedLength, change, equality, growths, inserted_length, pins_agree, stored_id_length,
+    Change, IdLength, InsertedLength, change, equalities_agree, equality, growths, inserted_length, stored_id_length,
 };
 use generate::{Generator, Statement};
 use support::driver::scaled;
@@ -120,7 +120,7 @@ fn an_upsert_inserts_no_more_bytes_than_predicted() {
                 let Operation::Update(update) = operation else { unreachable!() };
                 let by_operators = matches!(update.modification, Modification::Operators(_));
                 let conflict = reply.get_str("errmsg").is_ok_and(|error| error.contains("cannot infer query fields"));
-                if by_operators && conflict && pins_agree(update.filter.as_document()) {
+                if by_operators && conflict && equalities_agree(update.filter.as_document()) {
                     fail("no conflict is predicted in the filter".to_owned());
                 }
                 let Some(after) = value_of(reply) else { return };

@@ -153,6 +153,6 @@ impl<'f> GroupReply<'_, '_, 'f> {
 /// Whether the statement may change several documents. Under its own collation one `_id` may match several.
 fn reaches_many(statement: &Statement<'_>) -> bool {
     let Operation::Update(update) = &statement.operation else { return false };
-    let pins_one = equality(update.filter.as_document(), "_id").is_some() && statement.option("collation").is_none();
-    update.multi && !pins_one
+    let names_one = equality(update.filter.as_document(), "_id").is_some() && statement.option("collation").is_none();
+    update.multi && !names_one
 }

@@ -46,8 +46,8 @@ fn bounds_are_added_to_the_filter() {
         doc! {"q": {"x": 1, "n": {"$not": {"$gt": 999}, "$ne": f64::NAN}}, "u": {"$inc": {"n": 1}}, "upsert": false},
     );
     // The filter may give the inserted document a value.
-    for pinned in [doc! {"n": 1000}, doc! {"n": {"$in": [1000]}}, doc! {"$or": [{"n": 1000, "x": 1}, {"n": 1000}]}] {
-        check_checked(STOCK, doc! {"q": pinned, "u": {"$inc": {"n": 1}}, "upsert": true});
+    for filter in [doc! {"n": 1000}, doc! {"n": {"$in": [1000]}}, doc! {"$or": [{"n": 1000, "x": 1}, {"n": 1000}]}] {
+        check_checked(STOCK, doc! {"q": filter, "u": {"$inc": {"n": 1}}, "upsert": true});
     }
     // Django and Prisma increment by a pipeline.
     let add = |amount: bson::Bson| doc! {"$set": {"n": {"$add": ["$n", amount]}, "t": {"$literal": "x"}}};

@@ -5,7 +5,7 @@
 use super::next_version;
 use crate::command::{Modification, Operation, Pipeline, Update};
 use crate::document::{CowDocument, Document, Element, Kind, Path, PathLookup, Value, Writer};
-use crate::effect::{equality, is_position, on_stored, pins_inside, touched};
+use crate::effect::{equality, has_equality_inside, is_position, on_stored, touched};
 use crate::patterns::around::{SetField, split_around};
 use crate::patterns::plain::{self, NotPlain};
 use crate::patterns::{Prerequisite, StoredKind, Verdict};
@@ -19,7 +19,7 @@ const NO_DOCUMENTS: [i32; 20] = [-1, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14,
 pub(super) fn counted<'a>(update: &Update<'a>, version_field: &Path) -> Verdict<'a> {
     let modification = match &update.modification {
         Modification::Replacement(_) => return Verdict::Forward,
-        Modification::Operators(_) if pins_other(update.filter.as_document(), version_field) => {
+        Modification::Operators(_) if names_other(update.filter.as_document(), version_field) => {
             return Verdict::Forward;
         }
         Modification::Operators(operators) => match with_increment(update, operators.as_document(), version_field) {
@@ -48,13 +48,13 @@ pub(super) fn counted<'a>(update: &Update<'a>, version_field: &Path) -> Verdict<
 
 /// Returns whether the version of every document that the filter matches cannot be incremented. It fails then for an
 /// upsert's document too.
-fn pins_other(filter: Document<'_>, version_field: &Path) -> bool {
+fn names_other(filter: Document<'_>, version_field: &Path) -> bool {
     let is_other = |version: Value<'_>| match version.kind {
         Kind::Null => false,
         Kind::Int64 => next_version(version).is_none(),
         kind => !kind.is_number(),
     };
-    equality(filter, version_field.as_str()).is_some_and(is_other) || pins_inside(filter, version_field)
+    equality(filter, version_field.as_str()).is_some_and(is_other) || has_equality_inside(filter, version_field)
 }
 
 /// Returns whether docward increments the version for these operators: they change something, but not the version.

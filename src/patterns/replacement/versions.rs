@@ -21,7 +21,7 @@ impl Replacement {
         operators: Document<'_>,
         version_field: &Path,
     ) -> Result<Verdict<'a>, Rejection> {
-        let pinned = equality(update.filter.as_document(), version_field.as_str());
+        let named = equality(update.filter.as_document(), version_field.as_str());
         match change(&statement.operation, version_field) {
             Change::Untouched => Ok(Verdict::Forward),
             // The application increments the version itself.
@@ -30,7 +30,7 @@ impl Replacement {
             Change::Incremented(amount) if amount.kind.is_number() && sign(amount).is_none_or(Ordering::is_gt) => {
                 Err(no_whole_amount(version_field))
             }
-            Change::Set(version) => self.set(statement, update, operators, version_field, version, pinned),
+            Change::Set(version) => self.set(statement, update, operators, version_field, version, named),
             Change::Removed | Change::Incremented(_) => Err(set_back(version_field)),
             Change::Either(_) | Change::Now | Change::Inside(_) | Change::Unclear(_) => {
                 let part = format!("it changes '{version_field}' with an operator other than $set and $inc");
@@ -46,12 +46,12 @@ impl Replacement {
         operators: Document<'_>,
         version_field: &Path,
         version: Value<'_>,
-        pinned: Option<Value<'_>>,
+        named: Option<Value<'_>>,
     ) -> Result<Verdict<'a>, Rejection> {
         let Some(next) = next_version(version) else {
             // An application that stores a new revision with each save has the old one in its filter.
-            return match pinned {
-                Some(pinned) if pinned.kind == Kind::Null || next_version(pinned).is_none() => Ok(Verdict::Forward),
+            return match named {
+                Some(named) if named.kind == Kind::Null || next_version(named).is_none() => Ok(Verdict::Forward),
                 // It is the number that was read, and is only compared.
                 None if self.policy == ReplacementPolicy::CheckVersion && version.kind.is_number() => {
                     Ok(self.conditional(statement, update.clone(), version_field, version))
@@ -59,9 +59,9 @@ impl Replacement {
                 _ => Err(cannot_be_counted(version_field)),
             };
         };
-        match pinned {
-            Some(pinned) if next_version(pinned).is_none() || is_above(version, pinned) => Ok(Verdict::Forward),
-            Some(pinned) if !is_equal(version, pinned) => Err(set_back(version_field)),
+        match named {
+            Some(named) if next_version(named).is_none() || is_above(version, named) => Ok(Verdict::Forward),
+            Some(named) if !is_equal(version, named) => Err(set_back(version_field)),
             Some(_) => Ok(Verdict::rewrite(Operation::Update(with_version(update, operators, version_field, &next)))),
             // Null means that the document was read without a version.
             None if self.policy == ReplacementPolicy::CheckVersion || version.kind == Kind::Null => {

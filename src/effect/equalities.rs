@@ -4,7 +4,7 @@
 //! mongod normalises the filter and then takes the equalities at its top level and below `$and` (`path_support.cpp`,
 //! `extractEqualityMatches`). Normalisation turns `$or` and `$and` with one branch into that branch, `$in` with one
 //! value into an equality, and `$all` into an `$and` of equalities (`MatchExpression::normalize`; seen on 6.0). Later
-//! versions simplify more (8.0: boolean simplifier), so they may find an equality that 6.0 does not find. Such pins
+//! versions simplify more (8.0: boolean simplifier), so they may find an equality that 6.0 does not find. Such equalities
 //! are marked as uncertain.
 
 use std::cmp::Ordering;
@@ -18,7 +18,7 @@ use crate::document::{
 
 /// A path that the filter requires to have one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct PinnedPath<'f> {
+pub(super) struct FilterEquality<'f> {
     pub(super) path: &'f [u8],
     /// `None` if it is not known which of several equal values the server uses.
     pub(super) value: Option<Value<'f>>,
@@ -26,42 +26,42 @@ pub(super) struct PinnedPath<'f> {
     pub(super) certain: bool,
 }
 
-impl<'f> PinnedPath<'f> {
+impl<'f> FilterEquality<'f> {
     /// Returns the name of the top-level field.
     pub(super) fn root(&self) -> &'f [u8] {
         self.path.split(|byte| *byte == b'.').next().unwrap_or(self.path)
     }
 }
 
-pub(super) type Pins<'f> = SmallVec<[PinnedPath<'f>; 4]>;
+pub(super) type Equalities<'f> = SmallVec<[FilterEquality<'f>; 4]>;
 
 /// Returns the equalities of the filter, in its order.
-pub(super) fn pins(filter: Document<'_>) -> Pins<'_> {
-    pins_and_emptiness(filter).0
+pub(super) fn equalities(filter: Document<'_>) -> Equalities<'_> {
+    equalities_and_emptiness(filter).0
 }
 
-/// Returns [`pins`] and [`may_match_nothing`].
-pub(super) fn pins_and_emptiness(filter: Document<'_>) -> (Pins<'_>, bool) {
-    let mut pins = Pins::new();
-    let matches_nothing = collect(filter, true, 0, &mut pins);
-    (pins, matches_nothing)
+/// Returns [`equalities`] and [`may_match_nothing`].
+pub(super) fn equalities_and_emptiness(filter: Document<'_>) -> (Equalities<'_>, bool) {
+    let mut equalities = Equalities::new();
+    let matches_nothing = collect(filter, true, 0, &mut equalities);
+    (equalities, matches_nothing)
 }
 
 /// Returns the names of the top-level fields that an upsert inserts, or may insert, from its filter.
-pub fn pinned_roots<'f>(filter: Document<'f>) -> impl Iterator<Item = &'f [u8]> {
-    pins(filter).into_iter().map(|pin| pin.root())
+pub fn given_roots<'f>(filter: Document<'f>) -> impl Iterator<Item = &'f [u8]> {
+    equalities(filter).into_iter().map(|equality| equality.root())
 }
 
 /// Returns whether the server can build a document from the equalities. It fails if two are on one path or one is
 /// inside the other (54, NotSingleValueField; seen on 6.0 also if both are the same). If one of the two is uncertain,
 /// only some versions of the server can build it.
-pub fn pins_agree(filter: Document<'_>) -> bool {
-    agree(pins(filter).iter())
+pub fn equalities_agree(filter: Document<'_>) -> bool {
+    agree(equalities(filter).iter())
 }
 
-/// Returns the same as `pins_agree` for `_id` only, the one field that an upsert by replacement takes from its filter.
-pub fn id_pins_agree(filter: Document<'_>) -> bool {
-    agree(pins(filter).iter().filter(|pin| is_at_or_below(pin.path, b"_id")))
+/// Returns the same as `equalities_agree` for `_id` only, the one field that an upsert by replacement takes from its filter.
+pub fn id_equalities_agree(filter: Document<'_>) -> bool {
+    agree(equalities(filter).iter().filter(|equality| is_at_or_below(equality.path, b"_id")))
 }
 
 /// Returns whether the filter has `$expr`: the server rejects upserts with it (224).
@@ -85,12 +85,12 @@ fn uses_expr_at(filter: Document<'_>, depth: usize) -> bool {
 /// Returns whether the server may see without any document that nothing matches the filter. An upsert then takes no
 /// equality from it (`$alwaysFalse`, `$all` of nothing; seen on 6.0, `$in` of nothing may follow in later versions).
 pub fn may_match_nothing(filter: Document<'_>) -> bool {
-    pins_and_emptiness(filter).1
+    equalities_and_emptiness(filter).1
 }
 
 /// Returns the top-level conditions of the filter for which [`may_match_nothing`] is true.
 pub fn never_matching(filter: Document<'_>) -> impl Iterator<Item = Element<'_>> {
-    filter.elements().filter(|element| collect_element(element, true, 0, &mut Pins::new()))
+    filter.elements().filter(|element| collect_element(element, true, 0, &mut Equalities::new()))
 }
 
 /// Whether operators of one path may be seen to exclude every value.
@@ -102,9 +102,9 @@ fn excludes_all(operators: Document<'_>) -> bool {
     })
 }
 
-/// Returns whether none of the pins overlaps another one.
-pub(super) fn agree<'p, 'f: 'p>(pins: impl Iterator<Item = &'p PinnedPath<'f>>) -> bool {
-    let mut paths: SmallVec<[&[u8]; 8]> = pins.map(|pin| pin.path).collect();
+/// Returns whether none of the equalities overlaps another one.
+pub(super) fn agree<'p, 'f: 'p>(equalities: impl Iterator<Item = &'p FilterEquality<'f>>) -> bool {
+    let mut paths: SmallVec<[&[u8]; 8]> = equalities.map(|equality| equality.path).collect();
     // A path comes before the paths below it, and between them are only other paths below it.
     paths.sort_unstable_by(|one, other| one.split(is_dot).cmp(other.split(is_dot)));
     paths.windows(2).all(|pair| !matches!(pair, [one, other] if paths_overlap(one, other)))
@@ -118,11 +118,11 @@ fn is_dot(byte: &u8) -> bool {
 /// `$eq`, `$in` or `$all` with one value, also inside `$and`, inside an `$or` with one branch, or in an enclosing
 /// document.
 pub fn equality<'f>(filter: Document<'f>, field: &str) -> Option<Value<'f>> {
-    pins(filter).into_iter().filter(|pin| pin.certain).find_map(|pin| {
-        let rest = field.as_bytes().strip_prefix(pin.path)?;
+    equalities(filter).into_iter().filter(|equality| equality.certain).find_map(|equality| {
+        let rest = field.as_bytes().strip_prefix(equality.path)?;
         match rest.split_first() {
-            None => pin.value,
-            Some((b'.', below)) => match look_below(below, pin.value?) {
+            None => equality.value,
+            Some((b'.', below)) => match look_below(below, equality.value?) {
                 PathLookup::Found(value) => Some(value),
                 PathLookup::Missing | PathLookup::Blocked(_) => None,
             },
@@ -131,54 +131,54 @@ pub fn equality<'f>(filter: Document<'f>, field: &str) -> Option<Value<'f>> {
     })
 }
 
-/// Returns whether the filter pins a field inside `field`: then every document that it matches has a document or an
+/// Returns whether the filter has an equality on a field inside `field`: then every document that it matches has a document or an
 /// array there. Null also matches where there is neither.
-pub fn pins_inside(filter: Document<'_>, field: &Path) -> bool {
-    pins(filter).into_iter().any(|pin| {
-        let is_inside = field.covers(pin.path) && field.as_str().as_bytes() != pin.path;
-        is_inside && pin.certain && pin.value.is_some_and(|value| value.kind != Kind::Null)
+pub fn has_equality_inside(filter: Document<'_>, field: &Path) -> bool {
+    equalities(filter).into_iter().any(|equality| {
+        let is_inside = field.covers(equality.path) && field.as_str().as_bytes() != equality.path;
+        is_inside && equality.certain && equality.value.is_some_and(|value| value.kind != Kind::Null)
     })
 }
 
 /// Filters can nest as deep as documents. Equalities below this depth are ignored.
 const MAX_DEPTH: usize = 100;
 
-/// Collects the pins of a filter. Returns whether the server may see that nothing matches it.
-fn collect<'f>(filter: Document<'f>, certain: bool, depth: usize, pins: &mut Pins<'f>) -> bool {
+/// Collects the equalities of a filter. Returns whether the server may see that nothing matches it.
+fn collect<'f>(filter: Document<'f>, certain: bool, depth: usize, equalities: &mut Equalities<'f>) -> bool {
     depth > MAX_DEPTH
-        || filter.elements().fold(false, |never, element| never | collect_element(&element, certain, depth, pins))
+        || filter.elements().fold(false, |never, element| never | collect_element(&element, certain, depth, equalities))
 }
 
-fn collect_element<'f>(element: &Element<'f>, certain: bool, depth: usize, pins: &mut Pins<'f>) -> bool {
+fn collect_element<'f>(element: &Element<'f>, certain: bool, depth: usize, equalities: &mut Equalities<'f>) -> bool {
     let branches = || element.value.as_array().unwrap_or(Document::EMPTY).values().filter_map(Value::as_document);
     match element.key {
         b"$alwaysFalse" => true,
-        b"$and" => branches().fold(false, |never, branch| never | collect(branch, certain, depth + 1, pins)),
-        b"$or" => collect_or(branches(), certain, depth + 1, pins),
+        b"$and" => branches().fold(false, |never, branch| never | collect(branch, certain, depth + 1, equalities)),
+        b"$or" => collect_or(branches(), certain, depth + 1, equalities),
         b"$nor" => {
-            branches().for_each(|branch| collect_negated(branch, depth + 1, pins));
+            branches().for_each(|branch| collect_negated(branch, depth + 1, equalities));
             // A negation of what always matches.
             branches().any(|branch| branch.elements().all(|element| element.key.starts_with(b"$")))
         }
         key if key.starts_with(b"$") => false,
-        path => collect_condition(path, element.value, certain, pins),
+        path => collect_condition(path, element.value, certain, equalities),
     }
 }
 
-/// Collects the pins of an `$or`: those of its only branch, or, as uncertain, those that all branches share. The server
+/// Collects the equalities of an `$or`: those of its only branch, or, as uncertain, those that all branches share. The server
 /// drops a branch that it sees to match nothing (`$alwaysFalse`, `$all` of nothing; seen on 6.0). Then the other branch
 /// may be the only one.
 fn collect_or<'f>(
     branches: impl Iterator<Item = Document<'f>>,
     certain: bool,
     depth: usize,
-    pins: &mut Pins<'f>,
+    equalities: &mut Equalities<'f>,
 ) -> bool {
     // One of the dropped branches may stay, if the server does not see that it matches nothing.
-    let (mut shared, mut of_dropped) = (Pins::new(), Pins::new());
+    let (mut shared, mut of_dropped) = (Equalities::new(), Equalities::new());
     let (mut kept, mut dropped) = (0_usize, 0_usize);
     for branch in branches {
-        let mut own = Pins::new();
+        let mut own = Equalities::new();
         if collect(branch, certain, depth, &mut own) {
             of_dropped.extend(own);
             dropped += 1;
@@ -186,39 +186,44 @@ fn collect_or<'f>(
         }
         match kept {
             0 => shared = own,
-            _ => shared.retain(|pin| own.iter().any(|other| other.path == pin.path && other.value == pin.value)),
+            _ => shared.retain(|equality| {
+                own.iter().any(|other| other.path == equality.path && other.value == equality.value)
+            }),
         }
         kept += 1;
     }
     let mut found = if kept == 0 { of_dropped } else { shared };
     if kept + dropped > 1 {
-        found.iter_mut().for_each(|pin| pin.certain = false);
+        found.iter_mut().for_each(|equality| equality.certain = false);
     }
-    pins.extend(found);
+    equalities.extend(found);
     kept == 0
 }
 
-/// Collects the pins below a double negation, which the server may simplify.
-fn collect_negated<'f>(filter: Document<'f>, depth: usize, pins: &mut Pins<'f>) {
+/// Collects the equalities below a double negation, which the server may simplify.
+fn collect_negated<'f>(filter: Document<'f>, depth: usize, equalities: &mut Equalities<'f>) {
     for element in filter.elements().filter(|element| element.key == b"$nor") {
         let branches = element.value.as_array().unwrap_or(Document::EMPTY);
-        branches.values().filter_map(Value::as_document).for_each(|branch| _ = collect(branch, false, depth, pins));
+        branches
+            .values()
+            .filter_map(Value::as_document)
+            .for_each(|branch| _ = collect(branch, false, depth, equalities));
     }
 }
 
-fn collect_condition<'f>(path: &'f [u8], condition: Value<'f>, certain: bool, pins: &mut Pins<'f>) -> bool {
-    let mut pin = |value: Option<Value<'f>>, certain| pins.push(PinnedPath { path, value, certain });
+fn collect_condition<'f>(path: &'f [u8], condition: Value<'f>, certain: bool, equalities: &mut Equalities<'f>) -> bool {
+    let mut add = |value: Option<Value<'f>>, certain| equalities.push(FilterEquality { path, value, certain });
     let Some(operators) = operators(condition) else {
         // A regular expression is not an equality.
         if condition.kind != Kind::Regex {
-            pin(Some(condition), certain);
+            add(Some(condition), certain);
         }
         return false;
     };
     for operator in operators.elements() {
         let values = || operator.value.as_array().unwrap_or(Document::EMPTY).values();
         match operator.key {
-            b"$eq" => pin(Some(operator.value), certain),
+            b"$eq" => add(Some(operator.value), certain),
             b"$in" => {
                 let mut values = values();
                 let Some(first) = values.next().filter(|first| first.kind != Kind::Regex) else { continue };
@@ -226,19 +231,20 @@ fn collect_condition<'f>(path: &'f [u8], condition: Value<'f>, certain: bool, pi
                 let all =
                     |are_equal: fn(Value<'f>, Value<'f>) -> bool| rest.iter().all(|value| are_equal(*value, first));
                 match () {
-                    () if all(|one, other| one == other) => pin(Some(first), certain),
+                    () if all(|one, other| one == other) => add(Some(first), certain),
                     // The server keeps the first of equal values, but sorting many of them may change their order.
-                    () if all(is_equal) => pin(Some(first).filter(|_| rest.len() < FEW_VALUES), certain),
-                    () if all(may_be_equal) => pin(None, false),
+                    () if all(is_equal) => add(Some(first).filter(|_| rest.len() < FEW_VALUES), certain),
+                    () if all(may_be_equal) => add(None, false),
                     () => {}
                 }
             }
             b"$all" => {
-                let plain = |value: &Value<'f>| value.kind != Kind::Regex && super::pins::operators(*value).is_none();
-                values().filter(plain).for_each(|value| pin(Some(value), certain));
+                let plain =
+                    |value: &Value<'f>| value.kind != Kind::Regex && super::equalities::operators(*value).is_none();
+                values().filter(plain).for_each(|value| add(Some(value), certain));
             }
             b"$not" if operator.value.as_document().is_some_and(|nested| nested.get("$not").is_some()) => {
-                pin(None, false);
+                add(None, false);
             }
             _ => {}
         }
@@ -305,11 +311,11 @@ mod tests {
     proptest! {
         #[test]
         fn agreement_is_that_of_all_pairs(paths in prop::collection::vec("[ab]([-.][ab]?){0,3}", 0..6)) {
-            let pin = |path: &'static str| PinnedPath { path: path.as_bytes(), value: None, certain: true };
-            let pins: Vec<PinnedPath<'_>> = paths.iter().map(|path| pin(path.clone().leak())).collect();
-            let earlier = |index: usize| pins.iter().take(index);
-            let in_pairs = pins.iter().enumerate().all(|(index, pin)| !earlier(index).any(|other| paths_overlap(pin.path, other.path)));
-            prop_assert_eq!(agree(pins.iter()), in_pairs);
+            let equality = |path: &'static str| FilterEquality { path: path.as_bytes(), value: None, certain: true };
+            let equalities: Vec<FilterEquality<'_>> = paths.iter().map(|path| equality(path.clone().leak())).collect();
+            let earlier = |index: usize| equalities.iter().take(index);
+            let in_pairs = equalities.iter().enumerate().all(|(index, equality)| !earlier(index).any(|other| paths_overlap(equality.path, other.path)));
+            prop_assert_eq!(agree(equalities.iter()), in_pairs);
         }
     }
 
@@ -354,27 +360,30 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_equal_for_the_server_are_pinned() {
+    fn values_that_are_equal_for_the_server_are_one() {
         // Whether it is certain that they are equal; `None` if they are not.
-        let pinned = |values: bson::Document| {
+        let given = |values: bson::Document| {
             let raw = RawDocumentBuf::try_from(&doc! {"v": values}).unwrap().into_bytes();
-            pins(Document::parse(&raw).unwrap()).first().map(|pin| pin.certain)
+            equalities(Document::parse(&raw).unwrap()).first().map(|equality| equality.certain)
         };
         let decimal = bson::Bson::Decimal128("2".parse().unwrap());
-        assert_eq!(pinned(doc! {"$in": [2.0, decimal]}), Some(true));
-        assert_eq!(pinned(doc! {"$in": [{"a": 1}, {"a": 1_i64}]}), Some(true));
-        assert_eq!(pinned(doc! {"$in": [f64::NAN, f64::NAN]}), Some(true));
-        assert_eq!(pinned(doc! {"$in": [[1, "a"], [1.0, "A"]]}), Some(false));
-        assert_eq!(pinned(doc! {"$in": [[1, 2], [1, 3]]}), None);
-        assert_eq!(pinned(doc! {"$in": [{"a": 1}, {"b": 1}]}), None);
-        assert_eq!(pinned(doc! {"$in": [[1], [1, 2]]}), None);
-        assert_eq!(pinned(doc! {"$in": [1, f64::NAN]}), None);
+        assert_eq!(given(doc! {"$in": [2.0, decimal]}), Some(true));
+        assert_eq!(given(doc! {"$in": [{"a": 1}, {"a": 1_i64}]}), Some(true));
+        assert_eq!(given(doc! {"$in": [f64::NAN, f64::NAN]}), Some(true));
+        assert_eq!(given(doc! {"$in": [[1, "a"], [1.0, "A"]]}), Some(false));
+        assert_eq!(given(doc! {"$in": [[1, 2], [1, 3]]}), None);
+        assert_eq!(given(doc! {"$in": [{"a": 1}, {"b": 1}]}), None);
+        assert_eq!(given(doc! {"$in": [[1], [1, 2]]}), None);
+        assert_eq!(given(doc! {"$in": [1, f64::NAN]}), None);
     }
 
     #[test]
     fn equalities_of_some_versions_only_are_uncertain() {
         let raw = RawDocumentBuf::try_from(&doc! {"$or": [{"v": 3, "a": 1}, {"v": 3}]}).unwrap().into_bytes();
-        let pins = pins(Document::parse(&raw).unwrap());
-        assert_eq!(pins.iter().map(|pin| (pin.path, pin.certain)).collect::<Vec<_>>(), [(&b"v"[..], false)]);
+        let equalities = equalities(Document::parse(&raw).unwrap());
+        assert_eq!(
+            equalities.iter().map(|equality| (equality.path, equality.certain)).collect::<Vec<_>>(),
+            [(&b"v"[..], false)]
+        );
     }
 }
