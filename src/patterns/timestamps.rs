@@ -16,10 +16,10 @@
 //! `settings.rs`, `pipeline.rs` and `writes.rs` import each other: the settings hold the expressions that are prepared
 //! once at load time, and the expressions depend on the type of the timestamps.
 
+mod given;
 mod hide;
 mod increment;
 mod inserts;
-mod pins;
 mod pipeline;
 mod registers;
 mod settings;
@@ -43,7 +43,7 @@ use crate::command::{CommandClass, Modification, Namespace, Operation, Statement
 use crate::config::keys::Declaration;
 use crate::config::{Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, Path, Value};
-use pins::{Pinned, without_time};
+use given::{GivenFields, without_time};
 use pipeline::StageWriter;
 use registers::decides;
 pub use settings::Timestamps;
@@ -206,33 +206,33 @@ impl Timestamps {
             all_sent &= self.sent_for(&touches.timestamps, touched.path).is_some();
         }
         let is_other = |path: &[u8]| decides(context, path) || protected.clone().any(|touched| touched.path == path);
-        let (mut pinned, mut not_plain) = match self.pinned(update, is_other) {
-            Ok(pinned) => (pinned, None),
-            Err(part) => (Pinned::default(), Some(part)),
+        let (mut given, mut not_plain) = match self.given(update, is_other) {
+            Ok(given) => (given, None),
+            Err(part) => (GivenFields::default(), Some(part)),
         };
         // A $setOnInsert of protected fields does not change them in stored documents.
         let by_operators = writes_protected;
         if touches.timestamps.is_empty() && protected.clone().all(|touched| touched.operator == b"$setOnInsert") {
             writes_protected = false;
             for touched in protected.clone() {
-                pinned.paths.push(utf8(touched.path)?.to_owned());
+                given.paths.push(utf8(touched.path)?.to_owned());
             }
         }
-        if !writes_protected && pinned.paths.is_empty() {
+        if !writes_protected && given.paths.is_empty() {
             return Ok(not_plain.map_or(Verdict::Forward, Verdict::not_plain));
         }
         // An upsert would insert the filter's equalities with a timestamp.
         if touches.resets {
             return Err(self.resets_beside_writes());
         }
-        let needs_time = !all_sent || !pinned.paths.is_empty();
+        let needs_time = !all_sent || !given.paths.is_empty();
         let time = match needs_time {
             false => None,
             true => {
                 // The filter's equalities are as old as the newest timestamp from the client.
                 let sent = if all_sent { self.timestamp_type.newest(&touches.timestamps) } else { None };
                 let found = self.source_time(context, sent, |path| set_value(&touches.paths, path));
-                found.map_err(|rejection| if by_operators { rejection } else { without_time(&pinned, rejection) })?
+                found.map_err(|rejection| if by_operators { rejection } else { without_time(&given, rejection) })?
             }
         };
         if time.is_none() && touches.timestamps.is_empty() {
@@ -240,11 +240,11 @@ impl Timestamps {
         }
         let mut changes = self.changes(update, &touches, time)?;
         let on_insert = match time {
-            Some(time) if self.per == TimestampScope::Field => pinned.at(time),
+            Some(time) if self.per == TimestampScope::Field => given.at(time),
             // The only timestamp is set already.
             _ => Vec::new(),
         };
-        if writes_protected && !on_insert.is_empty() && pinned.id {
+        if writes_protected && !on_insert.is_empty() && given.id {
             not_plain = not_plain.or(Some("as an upsert it could insert protected fields from its filter".to_owned()));
         }
         if let Some(part) = not_plain.or(changes.obstacle.take().filter(|_| writes_protected)) {
@@ -252,7 +252,7 @@ impl Timestamps {
         }
         if !writes_protected {
             let Some(time) = time else { return Ok(Verdict::Forward) };
-            let operators = Modification::Operators(self.timestamped_on_insert(operators, &pinned, time));
+            let operators = Modification::Operators(self.timestamped_on_insert(operators, &given, time));
             return Ok(Verdict::rewrite(remade(update, update.filter.clone(), operators, true)));
         }
         let writes = PathWrites::new(changes.writes)?;

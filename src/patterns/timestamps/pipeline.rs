@@ -105,12 +105,12 @@ impl<'r> StageWriter<'r> {
     }
 
     /// Returns `{$set: {...}}` for the writes of `tree` and the timestamps of `protected`. It sets the timestamps of
-    /// `pinned` only in a document that an upsert inserts without an `_id`.
+    /// `given` only in a document that an upsert inserts without an `_id`.
     pub(super) fn update<'a>(
         self,
         tree: WriteTree<'_>,
         protected: &[FieldTimestamp<'_>],
-        pinned: &[FieldTimestamp<'_>],
+        given: &[FieldTimestamp<'_>],
     ) -> CowDocument<'a> {
         let whole = protected.first().map(|timestamp| FieldTimestamp { path: "", time: timestamp.time });
         let timestamped = match self.forms.per {
@@ -125,17 +125,17 @@ impl<'r> StageWriter<'r> {
                         .timestamp
                         .write(w.prefixed_slot(&self.forms.store, path), filling(path, *time, VALUE_HOLE));
                 }
-                for FieldTimestamp { path, time } in pinned.iter().filter(|one| one.is_top_level()) {
-                    self.pinned_timestamp(w.prefixed_slot(&self.forms.store, path), path, *time);
+                for FieldTimestamp { path, time } in given.iter().filter(|one| one.is_top_level()) {
+                    self.given_timestamp(w.prefixed_slot(&self.forms.store, path), path, *time);
                 }
-                self.nested_timestamps(w, timestamped, pinned);
+                self.nested_timestamps(w, timestamped, given);
             });
         })
     }
 
     /// Writes the timestamps that are in documents inside the store.
-    fn nested_timestamps(self, w: &mut Writer<'_>, protected: &[FieldTimestamp<'_>], pinned: &[FieldTimestamp<'_>]) {
-        let nested = protected.iter().chain(pinned).filter(|one| !one.is_top_level());
+    fn nested_timestamps(self, w: &mut Writer<'_>, protected: &[FieldTimestamp<'_>], given: &[FieldTimestamp<'_>]) {
+        let nested = protected.iter().chain(given).filter(|one| !one.is_top_level());
         let writes = nested.map(|FieldTimestamp { path, time }| {
             let value = self.forms.timestamp_type.value(time);
             PathWrite { path, change: PathChange::ProtectedPut(NewValue::Value(value), *time) }
@@ -143,18 +143,18 @@ impl<'r> StageWriter<'r> {
         // Protected paths are distinct and do not contain each other.
         let Ok(writes) = PathWrites::new(writes.collect()) else { return };
         for (name, child) in writes.tree().children() {
-            self.timestamps_at(w.prefixed_slot(&self.forms.store, name), name, child, pinned);
+            self.timestamps_at(w.prefixed_slot(&self.forms.store, name), name, child, given);
         }
     }
 
     /// Writes a timestamp, or a document of timestamps, after the update.
-    fn timestamps_at(self, slot: ValueSlot<'_>, path: &str, child: Child<'_>, pinned: &[FieldTimestamp<'_>]) {
+    fn timestamps_at(self, slot: ValueSlot<'_>, path: &str, child: Child<'_>, given: &[FieldTimestamp<'_>]) {
         let tree = match child {
             Child::Inner(tree) => tree,
             Child::Leaf(write) => {
                 let Some(time) = write.time() else { return };
-                match pinned.iter().any(|one| one.path == path) {
-                    true => self.pinned_timestamp(slot, path, time),
+                match given.iter().any(|one| one.path == path) {
+                    true => self.given_timestamp(slot, path, time),
                     false => self.forms.timestamp.write(slot, filling(path, time, VALUE_HOLE)),
                 }
                 return;
@@ -171,7 +171,7 @@ impl<'r> StageWriter<'r> {
                 );
                 a.nested(|w| {
                     for (name, child) in tree.children() {
-                        self.timestamps_at(w.slot(name), &format!("{path}.{name}"), child, pinned);
+                        self.timestamps_at(w.slot(name), &format!("{path}.{name}"), child, given);
                     }
                 });
             });
@@ -180,7 +180,7 @@ impl<'r> StageWriter<'r> {
 
     /// Writes the timestamp of a field that only an inserted document gets: at that point it has the field but no
     /// `_id`.
-    fn pinned_timestamp(self, slot: ValueSlot<'_>, path: &str, time: TimestampBytes) {
+    fn given_timestamp(self, slot: ValueSlot<'_>, path: &str, time: TimestampBytes) {
         cond(
             slot,
             |slot| {

@@ -12,13 +12,13 @@ use crate::patterns::plain::{self, NotPlain};
 
 /// Protected fields that the filter sets in the inserted document and the update does not write.
 #[derive(Debug, Default)]
-pub(super) struct Pinned {
+pub(super) struct GivenFields {
     pub(super) paths: Vec<String>,
     /// Whether the filter gives the `_id`: then the `_id` cannot show whether the document is inserted or stored.
     pub(super) id: bool,
 }
 
-impl Pinned {
+impl GivenFields {
     pub(super) fn at(&self, time: TimestampBytes) -> Vec<FieldTimestamp<'_>> {
         self.paths.iter().map(|path| FieldTimestamp { path, time }).collect()
     }
@@ -29,12 +29,12 @@ impl Timestamps {
     ///
     /// # Errors
     /// The filter is not plain for them, or has a timestamp.
-    pub(super) fn pinned(&self, update: &Update<'_>, is_other: impl Fn(&[u8]) -> bool) -> Result<Pinned, NotPlain> {
+    pub(super) fn given(&self, update: &Update<'_>, is_other: impl Fn(&[u8]) -> bool) -> Result<GivenFields, NotPlain> {
         let filter = update.filter.as_document();
-        if !update.upsert || pins_only_id(filter) {
-            return Ok(Pinned { id: true, ..Pinned::default() });
+        if !update.upsert || has_only_id(filter) {
+            return Ok(GivenFields { id: true, ..GivenFields::default() });
         }
-        let mut pinned = Pinned { id: plain::may_give_id(filter), ..Pinned::default() };
+        let mut given = GivenFields { id: plain::may_give_id(filter), ..GivenFields::default() };
         let mut names: Vec<&str> = Vec::new();
         match &self.fields {
             TimestampedFields::All => {
@@ -56,22 +56,22 @@ impl Timestamps {
             return Err(format!("as an upsert, its filter gives a timestamp in '{}'", self.store));
         }
         let own = |name: &&str| *name != "_id" && !is_other(name.as_bytes());
-        pinned.paths = names.into_iter().filter(own).map(str::to_owned).collect();
-        Ok(pinned)
+        given.paths = names.into_iter().filter(own).map(str::to_owned).collect();
+        Ok(given)
     }
 
-    /// Returns `operators` with timestamps for pinned fields in `$setOnInsert`.
+    /// Returns `operators` with timestamps for such fields in `$setOnInsert`.
     pub(super) fn timestamped_on_insert<'a>(
         &self,
         operators: Document<'_>,
-        pinned: &Pinned,
+        given: &GivenFields,
         time: TimestampBytes,
     ) -> CowDocument<'a> {
         let time = self.timestamp_type.value(&time);
         let add = |w: &mut Writer<'_>| match self.per {
             TimestampScope::Document => w.value(self.store.as_str(), time),
             TimestampScope::Field => {
-                pinned.paths.iter().for_each(|path| w.value(format!("{}.{path}", self.store), time));
+                given.paths.iter().for_each(|path| w.value(format!("{}.{path}", self.store), time));
             }
         };
         with_set_on_insert(operators, |_| true, add)
@@ -79,14 +79,14 @@ impl Timestamps {
 }
 
 /// Adds to a rejection for a missing time that the upsert could insert protected fields from its filter.
-pub(super) fn without_time(pinned: &Pinned, rejection: Rejection) -> Rejection {
-    let path = pinned.paths.first().map_or("", String::as_str);
+pub(super) fn without_time(given: &GivenFields, rejection: Rejection) -> Rejection {
+    let path = given.paths.first().map_or("", String::as_str);
     let reason =
         format!("as an upsert it could insert the protected field '{path}' from its filter: {}", rejection.reason);
     Rejection { reason, ..rejection }
 }
 
 /// Returns whether the filter has only `_id`, which is true for most upserts.
-fn pins_only_id(filter: Document<'_>) -> bool {
+fn has_only_id(filter: Document<'_>) -> bool {
     filter.elements().all(|element| element.key == b"_id")
 }
