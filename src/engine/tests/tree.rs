@@ -365,8 +365,8 @@ fn deletes_query_children_first() {
     let (find, _) = run.finds(&[books()]).sent();
     let children = doc! {"path": {"$in": [",Books,"]}, "_id": {"$type": "string"}};
     assert_eq!(find.get_document("filter").unwrap(), &doc! {"$or": [children], "_id": {"$nin": ["Books"]}});
-    let pinned = doc! {"q": {"n": 1, "_id": "Books"}, "limit": 1};
-    assert_eq!(run.finds(&[]).sent().0, doc! {"delete": "c", "statements": [pinned]});
+    let narrowed = doc! {"q": {"n": 1, "_id": "Books"}, "limit": 1};
+    assert_eq!(run.finds(&[]).sent().0, doc! {"delete": "c", "statements": [narrowed]});
     // A delete that matches nothing is not committed.
     assert_eq!(run.receives(doc! {"n": 0, "ok": 1.0}).sent().0, doc! {"abortTransaction": 1});
     assert_eq!(run.receives(doc! {"ok": 1.0}).reply(), doc! {"n": 0, "ok": 1.0});

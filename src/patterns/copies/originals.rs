@@ -92,7 +92,7 @@ impl OriginalDeleteRun {
     fn look<'a>(&mut self, number: usize, operation: &Operation<'a>) -> NextAction<'a> {
         let Some(entry) = self.statement.entries.get(number).filter(|_| !self.ids.is_empty()) else {
             self.stage = ReleaseStage::Applied;
-            return NextAction::Apply(self.pinned(operation));
+            return NextAction::Apply(self.narrowed_delete(operation));
         };
         self.stage = ReleaseStage::References(number);
         let filter = CowDocument::build(|w| {
@@ -107,7 +107,7 @@ impl OriginalDeleteRun {
     }
 
     /// Restricts a delete of one document to the document that was checked.
-    fn pinned<'a>(&self, operation: &Operation<'a>) -> Operation<'a> {
+    fn narrowed_delete<'a>(&self, operation: &Operation<'a>) -> Operation<'a> {
         match (operation, self.ids.as_slice()) {
             (Operation::Delete(delete), [id]) if !delete.multi => {
                 let filter = narrowed(delete.filter.as_document(), "_id", |w, key| w.value(key, id.as_value()));

@@ -227,16 +227,16 @@ fn touched_only(fields: Document<'_>, field: &str) -> bool {
 }
 
 /// Returns the operation restricted to the document that was read.
-pub(super) fn pinned<'a>(operation: &Operation<'a>, id: Value<'_>) -> Operation<'a> {
-    let pin = |filter: &CowDocument<'a>| match equality(filter.as_document(), "_id") {
+pub(super) fn narrowed_to<'a>(operation: &Operation<'a>, id: Value<'_>) -> Operation<'a> {
+    let narrow = |filter: &CowDocument<'a>| match equality(filter.as_document(), "_id") {
         Some(_) => filter.clone(),
         None => narrowed(filter.as_document(), "_id", |w, key| w.value(key, id)),
     };
     match operation {
         Operation::Insert(_) => operation.clone(),
-        Operation::Update(update) => Operation::Update(Update { filter: pin(&update.filter), ..update.clone() }),
+        Operation::Update(update) => Operation::Update(Update { filter: narrow(&update.filter), ..update.clone() }),
         Operation::Delete(delete) => {
-            Operation::Delete(crate::command::Delete { filter: pin(&delete.filter), multi: delete.multi })
+            Operation::Delete(crate::command::Delete { filter: narrow(&delete.filter), multi: delete.multi })
         }
     }
 }

@@ -9,7 +9,7 @@
 
 use super::id::{IdClass, NodeId};
 use super::intent::{Intent, NodeWriteKind, RequestedPosition, names};
-use super::layout::{TreeFields, TreeNode, pinned, present, unusable_id, unusable_parent};
+use super::layout::{TreeFields, TreeNode, narrowed_to, present, unusable_id, unusable_parent};
 use crate::command::Operation;
 use crate::document::{CowDocument, Document, Kind as ValueKind, OwnedValue, PathLookup};
 use crate::effect::{Change, change};
@@ -135,7 +135,7 @@ impl PlacementRun {
         let node = self.layout.node(*document)?;
         if !self.intent.affects_stored(operation, &self.layout) {
             self.stage = PlacementStage::Applied;
-            return Ok(NextAction::Apply(pinned(operation, node.raw_id.as_value())));
+            return Ok(NextAction::Apply(narrowed_to(operation, node.raw_id.as_value())));
         }
         if self.intent.wanted.path == Some(None) && change(operation, &self.layout.path) == Change::Removed {
             self.removes_path = node.has_path;
@@ -162,7 +162,7 @@ impl PlacementRun {
         self.check_path(node.path.as_deref())?;
         if wanted.path.is_none() && self.intent.kind == NodeWriteKind::Change {
             self.stage = PlacementStage::Applied;
-            return Ok(NextAction::Apply(pinned(operation, node.raw_id.as_value())));
+            return Ok(NextAction::Apply(narrowed_to(operation, node.raw_id.as_value())));
         }
         let adds_parent =
             wanted.parent.is_none() && node.parent.is_some() && self.intent.kind == NodeWriteKind::Replacement;
@@ -350,7 +350,7 @@ impl PlacementRun {
 
     fn on_node<'a>(&self, operation: &Operation<'a>) -> NextAction<'a> {
         NextAction::Apply(match &self.node {
-            Some(node) => pinned(operation, node.raw_id.as_value()),
+            Some(node) => narrowed_to(operation, node.raw_id.as_value()),
             None => operation.clone(),
         })
     }

@@ -4,7 +4,7 @@
 //! (`cascade`). A concurrent insert of a child touches its parent, which conflicts with the parent's deletion.
 
 use super::id::{IdClass, NodeId};
-use super::layout::{TreeFields, TreeNode, pinned};
+use super::layout::{TreeFields, TreeNode, narrowed_to};
 use crate::command::{Delete, Operation};
 use crate::document::{CowDocument, Document};
 use crate::patterns::Rejection;
@@ -105,7 +105,7 @@ impl RemovalRun {
 
     fn apply<'a>(&self, operation: &Operation<'a>, multi: bool) -> NextAction<'a> {
         match self.nodes.first() {
-            Some(node) if !multi => NextAction::Apply(pinned(operation, node.raw_id.as_value())),
+            Some(node) if !multi => NextAction::Apply(narrowed_to(operation, node.raw_id.as_value())),
             _ => NextAction::Apply(operation.clone()),
         }
     }
