@@ -9,12 +9,12 @@ mod checked;
 mod checked_reply;
 mod commands;
 mod conflicts;
-mod counting;
 mod division;
 mod earlier_sends;
 mod ending;
 mod failures;
 mod group;
+mod increments;
 mod limits;
 mod match_checks;
 mod meaning;
@@ -310,7 +310,7 @@ impl<'f> BatchJob<'f> {
             UpsertStage::Whole | UpsertStage::CheckMatch => {}
         }
         if let Some(stored) = evaluated.kind_of(group, self.in_transaction()) {
-            statement = Cow::Owned(evaluated.counted(&statement, stored));
+            statement = Cow::Owned(evaluated.for_kind(&statement, stored));
         }
         Some(statement)
     }
@@ -328,7 +328,7 @@ impl<'f> BatchJob<'f> {
         }
         let errors = merge::errors_of(&reply, self.batch.form);
         match (meaning::GroupReply { job: self, group: &group, reply: &reply, errors: &errors }).meaning() {
-            ReplyMeaning::IncrementFailed(failed) => self.repeat_uncounted(group, *failed, &reply),
+            ReplyMeaning::IncrementFailed(failed) => self.repeat_without_increment(group, *failed, &reply),
             ReplyMeaning::Undecided => self.decide_each(group, &reply, &errors),
             ReplyMeaning::DuplicateNumber(position, taken) => {
                 // The statements before it are done; the rest queries the maximum again.
@@ -343,11 +343,11 @@ impl<'f> BatchJob<'f> {
                 if matched {
                     self.merged.add(&reply, self.batch.form, &group.statements);
                 }
-                self.continue_with(Group { counting: Some(next), matched, ..group });
+                self.continue_with(Group { kind: Some(next), matched, ..group });
             }
             ReplyMeaning::Unmatched(index, stage) => {
                 drop((reply, errors));
-                return Flow::Continue(Some((Group { stage, counting: None, ..group }, index, frame)));
+                return Flow::Continue(Some((Group { stage, kind: None, ..group }, index, frame)));
             }
             ReplyMeaning::Done if is_alone && !reply.is_ok() => return Flow::Break(self.pass_on_error(&reply, false)),
             ReplyMeaning::Done if is_alone => {

@@ -34,7 +34,7 @@ pub(super) struct Evaluated<'r, 'a> {
     explained_by: Option<&'r Rule>,
     /// The rule whose increment was dropped, and the operation with the increment.
     /// Boxed like the next one: a batch may have 100,000 statements, and few need it.
-    pub(super) uncounted: Option<Box<UncountedStatement<'r, 'a>>>,
+    pub(super) dropped_increment: Option<Box<DroppedIncrement<'r, 'a>>>,
     /// The statement may only insert, and a later rule rejects it, whether or not its filter matches.
     pub(super) rejected_later: Option<Box<RejectedBy<'r>>>,
     /// What rules require before it is sent.
@@ -66,9 +66,9 @@ pub(super) struct WatchedRule<'r> {
 
 /// How a statement was sent before the server failed its increment.
 #[derive(Debug)]
-pub(super) struct UncountedStatement<'r, 'a> {
+pub(super) struct DroppedIncrement<'r, 'a> {
     pub(super) rule: &'r Rule,
-    pub(super) counted: Operation<'a>,
+    pub(super) incremented: Operation<'a>,
     /// It is not known yet that the increment has caused the server's error.
     pub(super) has_unknown_cause: bool,
 }
@@ -83,7 +83,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
             unmatched: SmallVec::new(),
             watched: SmallVec::new(),
             explained_by: None,
-            uncounted: None,
+            dropped_increment: None,
             rejected_later: None,
             prerequisites: Prerequisites::default(),
             numbers_on_insert: Vec::new(),
@@ -159,8 +159,8 @@ impl<'r, 'a> Evaluated<'r, 'a> {
     /// The fields that rules need from a document that does not satisfy the statement's conditions.
     pub(super) fn checked_fields(&self) -> Vec<&'r str> {
         let mut fields = Vec::new();
-        let uncounted = self.uncounted.iter().map(|uncounted| uncounted.rule);
-        let rules = self.unmatched.iter().copied().chain(uncounted);
+        let incrementing = self.dropped_increment.iter().map(|dropped| dropped.rule);
+        let rules = self.unmatched.iter().copied().chain(incrementing);
         for field in rules.flat_map(|rule| &rule.properties.checked_fields) {
             // The server rejects a projection of a field together with one of its subfields.
             if !fields.contains(&field.root()) {

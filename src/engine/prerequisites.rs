@@ -44,7 +44,7 @@ impl<'r> NumberRule<'r> {
         statement.with(self.numbers.assign(&statement.operation, number))
     }
 
-    pub(super) fn is_counted(&self) -> bool {
+    pub(super) fn uses_counter(&self) -> bool {
         self.numbers.strategy() == Strategy::Counter
     }
 }

@@ -12,9 +12,9 @@
 //! | with `version` | `updateOne({_id: 1}, {$set: {a: 2}})` | `updateOne({_id: 1}, {$set: {a: 2}, $inc: {version: 1}})` |
 //!
 //! A replacement is versioned if the client's own filter names the version. This file evaluates replacements,
-//! `versions.rs` evaluates updates by operators and pipelines, and `counting.rs` increments their version.
+//! `versions.rs` evaluates updates by operators and pipelines, and `increment.rs` increments their version.
 
-mod counting;
+mod increment;
 mod versions;
 
 use super::around::cannot_be_set;
@@ -164,8 +164,8 @@ impl Pattern for Replacement {
             is_absent(version),
         );
         // A version that updates do not count may be of any type.
-        let is_counted = self.count_updates;
-        if is_counted { check.set(format!("`{version}: 1`"), version, 1) } else { vec![check] }
+        let increments = self.count_updates;
+        if increments { check.set(format!("`{version}: 1`"), version, 1) } else { vec![check] }
     }
 
     fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {
@@ -244,12 +244,12 @@ impl Pattern for Replacement {
         }
         let Some(version) = &self.version_field else { return Ok(()) };
         let (old, new) = (stored_version(before, version), stored_version(after, version));
-        // A version with a fraction cannot be counted any more.
+        // A version with a fraction cannot be incremented any more.
         let is_raised = versions::is_above(new, old) && next_version(new).is_some();
         let is_lower = old.kind.is_number() && !is_equal(old, new) && !is_raised;
         let is_first = old.kind == Kind::Null && new.kind != Kind::Null && sent.is_none();
         if is_first && next_version(new).is_none() {
-            return Err(versions::cannot_be_counted(version).into());
+            return Err(versions::cannot_be_incremented(version).into());
         }
         if is_lower || old.kind != Kind::Null && new.kind == Kind::Null {
             let reason = format!("'{version}' would go from {} to {}", shown(&[old]), shown(&[new]));
@@ -278,19 +278,19 @@ impl Incrementing for Replacement {
     fn incremented<'a>(&self, statement: &Statement<'a>) -> Verdict<'a> {
         match (&statement.operation, &self.version_field) {
             (Operation::Update(update), Some(version_field)) if self.count_updates => {
-                counting::counted(update, version_field)
+                increment::incremented(update, version_field)
             }
             _ => Verdict::Forward,
         }
     }
 
     fn stored_kind(&self, stored: Document<'_>) -> StoredKind {
-        self.version_field.as_ref().map_or(StoredKind::Number, |version| counting::stored_kind(stored, version))
+        self.version_field.as_ref().map_or(StoredKind::Number, |version| increment::stored_kind(stored, version))
     }
 
     fn form_for<'a>(&self, statement: &Statement<'a>, stored: StoredKind) -> Option<Operation<'a>> {
         let Operation::Update(update) = &statement.operation else { return None };
-        counting::counting(update, self.version_field.as_ref()?, stored)
+        increment::form_for(update, self.version_field.as_ref()?, stored)
     }
 }
 
@@ -476,7 +476,7 @@ impl Replacement {
         let mut inside = Vec::new();
         if let Some(version) = version {
             for field in document.elements().filter(is_around) {
-                inside.extend(counting::beside(version, field).ok_or_else(|| {
+                inside.extend(increment::beside(version, field).ok_or_else(|| {
                     format!("its '{}' cannot be set around the version", String::from_utf8_lossy(field.key))
                 })?);
             }

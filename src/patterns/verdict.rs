@@ -41,7 +41,7 @@ pub enum Prerequisite {
     /// A number for the document that the statement inserts, if it has none: the rule settles it.
     ReservedNumber,
     /// A stored value that can be incremented. Whether it can is not known yet;
-    /// [`Pattern::counting`](super::Pattern::counting) returns the statement for each case.
+    /// [`Incrementing::form_for`](super::Incrementing::form_for) returns the statement for each case.
     Incrementable,
     /// The client's filter matches no document, because the statement may only insert. Otherwise it is rejected.
     NoMatch(Arc<Rejection>),

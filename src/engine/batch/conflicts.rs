@@ -36,7 +36,7 @@ impl MatchedDocument {
 impl<'r> Evaluated<'r, '_> {
     /// Whether a rule decides the result if the statement matches nothing.
     fn checks_match(&self) -> bool {
-        !self.unmatched.is_empty() || self.prerequisites.is_only_new() || self.uncounted.is_some()
+        !self.unmatched.is_empty() || self.prerequisites.is_only_new() || self.dropped_increment.is_some()
     }
 
     /// Whether all rules whose conditions may exclude a document report it by an error.
@@ -127,8 +127,10 @@ impl<'f> BatchJob<'f> {
                 self.continue_with(Group { attempts, ..group })
             }
             (None, UpsertStage::Insert, _) => return self.pass_on_reply(group, &reply),
-            (Some(_), UpsertStage::Whole | UpsertStage::Update, _) if let Some(counting) = self.count_again(&group) => {
-                self.continue_with(counting);
+            (Some(_), UpsertStage::Whole | UpsertStage::Update, _)
+                if let Some(again) = self.increment_again(&group) =>
+            {
+                self.continue_with(again);
             }
             _ => match self.evaluated.get(index).and_then(|one| one.rejection_of_no_match(stored)) {
                 Some(rejected) => self.reject_unmatched(index, rejected, port),
@@ -155,8 +157,8 @@ impl<'f> BatchJob<'f> {
         port: &Port,
     ) -> Flow<Option<MatchedDocument>> {
         let Some(evaluated) = self.evaluated.get(index) else { return Flow::Continue(None) };
-        let statement = match &evaluated.uncounted {
-            Some(uncounted) if uncounted.has_unknown_cause => evaluated.statement.with(uncounted.counted.clone()),
+        let statement = match &evaluated.dropped_increment {
+            Some(dropped) if dropped.has_unknown_cause => evaluated.statement.with(dropped.incremented.clone()),
             _ => evaluated.statement.without_conditions(),
         };
         let (fields, measured) = (evaluated.checked_fields(), evaluated.measured());

@@ -13,7 +13,7 @@ impl<'f> Evaluated<'f, 'f> {
         self.depends_on_match()
             || self.needs_transaction()
             || self.committed
-            || self.counts_by_kind(in_transaction)
+            || self.is_sent_by_kind(in_transaction)
             || (form != WriteForm::Insert && self.optimistic_rules().next().is_some())
     }
 

@@ -21,7 +21,7 @@ pub(super) struct Group {
     /// The group is not joined with others.
     pub(super) alone: bool,
     /// The kind of stored value that the group is for, if there is one group for each kind; `None`: the first kind.
-    pub(super) counting: Option<StoredKind>,
+    pub(super) kind: Option<StoredKind>,
     /// Documents of an earlier kind matched.
     pub(super) matched: bool,
 }
@@ -49,7 +49,7 @@ impl Group {
             attempts: 0,
             stage: UpsertStage::Whole,
             alone: false,
-            counting: None,
+            kind: None,
             matched: false,
         }
     }
@@ -81,7 +81,7 @@ pub(super) struct FailedIncrement<'f> {
     pub(super) position: usize,
     pub(super) rule: &'f Rule,
     /// The statement for the value that is stored then.
-    pub(super) uncounted: Statement<'f>,
+    pub(super) without: Statement<'f>,
 }
 
 /// What follows on a statement for documents with one kind of value.

@@ -55,12 +55,12 @@ impl<'f> CommandNumbers<'f> {
         let mut numbers = Self { demands: Vec::with_capacity(1), provided: BTreeSet::new() };
         for (index, evaluated) in statements {
             let namespace = evaluated.statement.namespace;
-            for rule in evaluated.prerequisites.all_numbers().filter(NumberRule::is_counted) {
+            for rule in evaluated.prerequisites.all_numbers().filter(NumberRule::uses_counter) {
                 numbers.demand(rule, namespace).statements.push(index);
             }
             for rule in evaluated.prerequisites.provided_numbers() {
                 let provided = rule.numbers.provided_numbers(&evaluated.statement);
-                if !rule.is_counted() {
+                if !rule.uses_counter() {
                     numbers.provided.extend(provided.into_iter().map(|number| (rule.rule.id, namespace, number)));
                 } else if !provided.is_empty() {
                     numbers.demand(rule, namespace).provided.extend(provided);
@@ -105,7 +105,7 @@ impl<'f> CommandNumbers<'f> {
 impl<'r> Evaluated<'r, '_> {
     /// The optimistic sequences that assign the statement a number.
     pub(super) fn optimistic_rules(&self) -> impl Iterator<Item = NumberRule<'r>> {
-        self.prerequisites.numbers().filter(|rule| !rule.is_counted())
+        self.prerequisites.numbers().filter(|rule| !rule.uses_counter())
     }
 
     /// Those whose numbers the statement contains when it is sent in this stage.
@@ -121,8 +121,8 @@ impl<'r> Evaluated<'r, '_> {
     fn looks_up(&self, in_transaction: bool) -> bool {
         let provides = |rule: NumberRule<'_>| !rule.numbers.provided_numbers(&self.statement).is_empty();
         (self.prerequisites.assigns_number() && !in_transaction)
-            || self.prerequisites.all_numbers().any(|rule| rule.is_counted())
-            || self.prerequisites.provided_numbers().filter(NumberRule::is_counted).any(provides)
+            || self.prerequisites.all_numbers().any(|rule| rule.uses_counter())
+            || self.prerequisites.provided_numbers().filter(NumberRule::uses_counter).any(provides)
     }
 }
 

@@ -56,7 +56,7 @@ impl Replacement {
                 None if self.policy == ReplacementPolicy::CheckVersion && version.kind.is_number() => {
                     Ok(self.conditional(statement, update.clone(), version_field, version))
                 }
-                _ => Err(cannot_be_counted(version_field)),
+                _ => Err(cannot_be_incremented(version_field)),
             };
         };
         match named {
@@ -97,8 +97,8 @@ fn with_version<'a>(
                                 w.value(field.key, version.as_value())
                             }
                             (Some(around), Some(rest)) => {
-                                let counted = CowDocument::from_writer(edit::set(around, &rest, version.as_value()));
-                                w.value(field.key, Value::document(counted.as_document()));
+                                let changed = CowDocument::from_writer(edit::set(around, &rest, version.as_value()));
+                                w.value(field.key, Value::document(changed.as_document()));
                             }
                             _ => w.element(field),
                         }
@@ -120,7 +120,7 @@ pub(super) fn is_above(version: Value<'_>, other: Value<'_>) -> bool {
     }
 }
 
-pub(super) fn cannot_be_counted(version_field: &Path) -> Rejection {
+pub(super) fn cannot_be_incremented(version_field: &Path) -> Rejection {
     Rejection::new(
         format!("it sets the version '{version_field}' to a value that cannot be incremented"),
         format!("Leave '{version_field}' out, or add the one that you read to the filter."),

@@ -115,9 +115,9 @@ impl Sequence {
     pub(super) fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
         let field = reader.get(&FIELD);
         let strategy = reader.get_or_default(&STRATEGY);
-        let is_counted = strategy.is_some_and(|strategy| strategy.value == Strategy::Counter);
+        let uses_counter = strategy.is_some_and(|strategy| strategy.value == Strategy::Counter);
         let counter = reader.get(&COUNTER);
-        if is_counted && !reader.has(&COUNTER) {
+        if uses_counter && !reader.has(&COUNTER) {
             let message = "`counter` is missing: the `_id` of the counter document, or set `strategy: optimistic`";
             let span = reader.span();
             reader.context().error(Code::MissingKey, span, message);
@@ -152,7 +152,7 @@ impl Sequence {
             let warning = Diagnostic::warning(Code::NeverActs, field.span, message);
             reader.context().push(warning.help("add `replace_generated: true`"));
         }
-        if is_counted && counter.is_none() {
+        if uses_counter && counter.is_none() {
             return None;
         }
         let (database, collection) = collection?.value;

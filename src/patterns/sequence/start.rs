@@ -57,9 +57,9 @@ impl SharedStart {
 impl Origin {
     /// Returns whether documents of this collection get their numbers from the counter in the database `counter`.
     pub fn covers(&self, counter: &str, database: &str, collection: &str) -> bool {
-        let is_counted_there = self.database.is_some() || database == counter;
+        let uses_this_counter = self.database.is_some() || database == counter;
         let matches = |of: &NamespaceGlob| of.matches(database.as_bytes(), collection.as_bytes());
-        is_counted_there && self.namespaces.iter().any(matches)
+        uses_this_counter && self.namespaces.iter().any(matches)
     }
 
     /// Returns the database of all documents that use the counter in `counter`; `None` if there can be several.

@@ -12,12 +12,12 @@ use super::{BatchJob, Evaluated, Flow, Group, Port, UpsertStage};
 use crate::command::{Operation, Reply, Statement, code};
 use crate::document::{CowDocument, Value};
 use crate::effect::equality;
-use crate::engine::evaluation::UncountedStatement;
+use crate::engine::evaluation::DroppedIncrement;
 use crate::patterns::{Prerequisite, StoredKind};
 
 impl<'f> Evaluated<'f, 'f> {
     /// Whether the statement is sent once for each kind of stored value.
-    pub(super) fn counts_by_kind(&self, in_transaction: bool) -> bool {
+    pub(super) fn is_sent_by_kind(&self, in_transaction: bool) -> bool {
         // A transaction tries the forms of a statement for one document itself.
         self.prerequisites.increment().is_some()
             && (reaches_many(&self.statement) || in_transaction && !self.needs_transaction())
@@ -25,9 +25,9 @@ impl<'f> Evaluated<'f, 'f> {
 
     /// Returns the kind of stored value that the statement's group is for, if the statement is sent once for each kind.
     pub(super) fn kind_of(&self, group: &Group, in_transaction: bool) -> Option<StoredKind> {
-        let counts =
-            matches!(group.stage, UpsertStage::Whole | UpsertStage::Update) && self.counts_by_kind(in_transaction);
-        counts.then(|| group.counting.unwrap_or(StoredKind::Number))
+        let is_sent =
+            matches!(group.stage, UpsertStage::Whole | UpsertStage::Update) && self.is_sent_by_kind(in_transaction);
+        is_sent.then(|| group.kind.unwrap_or(StoredKind::Number))
     }
 
     /// Returns the statement in the form for documents with this kind of value; `None` if there is no such form.
@@ -37,7 +37,7 @@ impl<'f> Evaluated<'f, 'f> {
     }
 
     /// Returns the statement for documents with this kind of value.
-    pub(super) fn counted<'s>(&self, statement: &Statement<'s>, stored: StoredKind) -> Statement<'s> {
+    pub(super) fn for_kind<'s>(&self, statement: &Statement<'s>, stored: StoredKind) -> Statement<'s> {
         self.form_for(statement, stored).map_or_else(|| statement.clone(), |form| form.without_upsert())
     }
 
@@ -63,26 +63,26 @@ impl<'f> Evaluated<'f, 'f> {
     }
 
     /// Removes a rule's increment from the statement.
-    fn uncount(&mut self, FailedIncrement { rule, uncounted, .. }: FailedIncrement<'f>) {
+    fn drop_increment(&mut self, FailedIncrement { rule, without, .. }: FailedIncrement<'f>) {
         self.prerequisites.drop_increment();
-        let counted = std::mem::replace(&mut self.statement, uncounted).operation;
-        self.uncounted = Some(Box::new(UncountedStatement { rule, counted, has_unknown_cause: true }));
+        let incremented = std::mem::replace(&mut self.statement, without).operation;
+        self.dropped_increment = Some(Box::new(DroppedIncrement { rule, incremented, has_unknown_cause: true }));
     }
 
     /// Whether the server failed the statement, and it is not known yet that the increment has caused this.
     pub(super) fn has_unknown_cause(&self) -> bool {
-        self.uncounted.as_ref().is_some_and(|uncounted| uncounted.has_unknown_cause)
+        self.dropped_increment.as_ref().is_some_and(|dropped| dropped.has_unknown_cause)
     }
 }
 
 impl<'f> BatchJob<'f> {
     /// Sends a group's statement whose increment failed again, without it, and then the statements after it.
-    pub(super) fn repeat_uncounted(&mut self, group: Group, failed: FailedIncrement<'f>, reply: &Reply<'_>) {
+    pub(super) fn repeat_without_increment(&mut self, group: Group, failed: FailedIncrement<'f>, reply: &Reply<'_>) {
         let (done, rest) = group.statements.split_at(failed.position);
         self.add_done(reply, done);
         let Some((index, rest)) = rest.split_first() else { return };
         if let Some(evaluated) = self.evaluated.get_mut(*index) {
-            evaluated.uncount(failed);
+            evaluated.drop_increment(failed);
         }
         let again = Group { attempts: group.attempts + 1, ..self.group_alone(*index) };
         let rest = rest.to_vec();
@@ -98,14 +98,14 @@ impl<'f> BatchJob<'f> {
     pub(super) async fn find_cause(&mut self, group: &Group, index: usize, port: &Port) -> Flow<bool> {
         let Some(found) = self.find_match(group, index, port).await? else { return Flow::Continue(false) };
         let Some(evaluated) = self.evaluated.get_mut(index) else { return Flow::Continue(true) };
-        let Some(uncounted) = &mut evaluated.uncounted else { return Flow::Continue(true) };
-        uncounted.has_unknown_cause = false;
+        let Some(dropped) = &mut evaluated.dropped_increment else { return Flow::Continue(true) };
+        dropped.has_unknown_cause = false;
         // If there is no document, the increment failed in the one that the upsert would insert.
         let Some(stored) = found.document() else { return Flow::Continue(true) };
-        let incrementing = uncounted.rule.pattern.incrementing();
+        let incrementing = dropped.rule.pattern.incrementing();
         if incrementing.is_some_and(|one| one.stored_kind(stored) == StoredKind::Number) {
             // It was so before, or another client has just set it to a number: the server's error to the next attempt shows it.
-            self.count_again(group).into_iter().for_each(|again| self.continue_with(again));
+            self.increment_again(group).into_iter().for_each(|again| self.continue_with(again));
             return Flow::Continue(false);
         }
         if let (Some(id), Operation::Update(update)) = (stored.get("_id"), &mut evaluated.statement.operation) {
@@ -116,11 +116,11 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Returns a group with the increment again, after the stored value has become a number.
-    pub(super) fn count_again(&mut self, group: &Group) -> Option<Group> {
+    pub(super) fn increment_again(&mut self, group: &Group) -> Option<Group> {
         let index = *group.statements.first()?;
         let evaluated = self.evaluated.get_mut(index)?;
-        let UncountedStatement { rule, counted, .. } = *evaluated.uncounted.take()?;
-        evaluated.statement = evaluated.statement.with(counted);
+        let DroppedIncrement { rule, incremented, .. } = *evaluated.dropped_increment.take()?;
+        evaluated.statement = evaluated.statement.with(incremented);
         evaluated.prerequisites.add(rule, Prerequisite::Incrementable);
         Some(Group { attempts: group.attempts + 1, ..self.group_alone(index) })
     }
@@ -131,7 +131,7 @@ impl<'f> GroupReply<'_, '_, 'f> {
     /// transaction, which the server has aborted.
     pub(super) fn failed_increment(&self) -> Option<FailedIncrement<'f>> {
         /// Other clients may change the stored value in between, and the error may be the statement's own.
-        const MAX_COUNTS: u32 = 4;
+        const MAX_INCREMENTS: u32 = 4;
         let Self { job, group, .. } = *self;
         let (position, error) = *self.errors.first()?;
         let stored = match error.get("code").and_then(Value::as_i32)? {
@@ -141,12 +141,12 @@ impl<'f> GroupReply<'_, '_, 'f> {
         };
         let evaluated = job.evaluated.get(*group.statements.get(position)?)?;
         // Such a group has only its insert left.
-        let is_counted_by_kind = evaluated.counts_by_kind(false) && group.stage != UpsertStage::Insert;
-        if is_counted_by_kind || job.in_transaction() || group.attempts >= MAX_COUNTS {
+        let is_sent_by_kind = evaluated.is_sent_by_kind(false) && group.stage != UpsertStage::Insert;
+        if is_sent_by_kind || job.in_transaction() || group.attempts >= MAX_INCREMENTS {
             return None;
         }
         let (rule, statement) = (evaluated.prerequisites.increment()?, &evaluated.statement);
-        Some(FailedIncrement { position, rule, uncounted: evaluated.form_for(statement, stored)? })
+        Some(FailedIncrement { position, rule, without: evaluated.form_for(statement, stored)? })
     }
 }
 

@@ -16,18 +16,18 @@ const NO_NUMBERS: [i32; 17] = [-1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 1
 const NO_DOCUMENTS: [i32; 20] = [-1, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 127];
 
 /// Returns the update with its version incremented, unless the update does that itself.
-pub(super) fn counted<'a>(update: &Update<'a>, version_field: &Path) -> Verdict<'a> {
+pub(super) fn incremented<'a>(update: &Update<'a>, version_field: &Path) -> Verdict<'a> {
     let modification = match &update.modification {
         Modification::Replacement(_) => return Verdict::Forward,
         Modification::Operators(_) if names_other(update.filter.as_document(), version_field) => {
             return Verdict::Forward;
         }
         Modification::Operators(operators) => match with_increment(update, operators.as_document(), version_field) {
-            Ok(counted) => counted,
+            Ok(incremented) => incremented,
             Err(part) => return Verdict::not_plain(part),
         },
         Modification::Pipeline(pipeline) => match &pipeline.meaning {
-            Modification::Operators(operators) if is_counted(operators.as_document(), version_field) => {
+            Modification::Operators(operators) if is_incremented(operators.as_document(), version_field) => {
                 with_stage(pipeline.stages().to_vec(), pipeline.meaning.clone(), pipeline.may_keep, version_field)
             }
             _ => None,
@@ -38,11 +38,11 @@ pub(super) fn counted<'a>(update: &Update<'a>, version_field: &Path) -> Verdict<
         }
     };
     let Some(modification) = modification else { return Verdict::Forward };
-    let is_incremented = matches!(modification, Modification::Operators(_));
-    let counted = Operation::Update(Update { modification, ..update.clone() });
-    match is_incremented {
-        true => Verdict::Require(Prerequisite::Incrementable, Some(counted)),
-        false => Verdict::rewrite(counted),
+    let by_operators = matches!(modification, Modification::Operators(_));
+    let incremented = Operation::Update(Update { modification, ..update.clone() });
+    match by_operators {
+        true => Verdict::Require(Prerequisite::Incrementable, Some(incremented)),
+        false => Verdict::rewrite(incremented),
     }
 }
 
@@ -58,7 +58,7 @@ fn names_other(filter: Document<'_>, version_field: &Path) -> bool {
 }
 
 /// Returns whether docward increments the version for these operators: they change something, but not the version.
-fn is_counted(operators: Document<'_>, version_field: &Path) -> bool {
+fn is_incremented(operators: Document<'_>, version_field: &Path) -> bool {
     let mut written = on_stored(operators).peekable();
     written.peek().is_some()
         && !written.any(|(_, path, _)| version_field.overlaps(path))
@@ -82,7 +82,7 @@ fn with_increment<'a>(
     operators: Document<'_>,
     version_field: &Path,
 ) -> Result<Option<Modification<'a>>, NotPlain> {
-    if !is_counted(operators, version_field) {
+    if !is_incremented(operators, version_field) {
         return Ok(None);
     }
     let version = version_field.as_str();
@@ -131,7 +131,7 @@ pub(super) fn beside<'v>(version_field: &Path, field: Element<'v>) -> Option<Vec
 /// Returns the update for documents whose version is of this kind; the version before the largest long is among the other
 /// values. A version that cannot be incremented stays, except that `null` becomes 1, as if it was missing. `$max` does
 /// this: null sorts before all numbers, other types after them.
-pub(super) fn counting<'a>(update: &Update<'a>, version_field: &Path, stored: StoredKind) -> Option<Operation<'a>> {
+pub(super) fn form_for<'a>(update: &Update<'a>, version_field: &Path, stored: StoredKind) -> Option<Operation<'a>> {
     let Modification::Operators(operators) = &update.modification else { return None };
     let around: Vec<&str> = version_field.parents().collect();
     let mut update = update.clone();
@@ -142,7 +142,7 @@ pub(super) fn counting<'a>(update: &Update<'a>, version_field: &Path, stored: St
         }
         StoredKind::Unreachable if around.is_empty() => return None,
         StoredKind::Unreachable => {
-            update.modification = Modification::Operators(uncounted(operators.as_document(), version_field));
+            update.modification = Modification::Operators(without_increment(operators.as_document(), version_field));
         }
     }
     let is_of = |w: &mut Writer<'_>, types: &[i32]| w.array("$type", |a| types.iter().for_each(|of| a.int32(*of)));
@@ -183,12 +183,14 @@ pub(super) fn stored_kind(stored: Document<'_>, version_field: &Path) -> StoredK
     }
 }
 
-/// Returns the operators without those by which docward counts the version.
-fn uncounted<'a>(operators: Document<'_>, version_field: &Path) -> CowDocument<'a> {
-    CowDocument::build(|w| operators.elements().for_each(|operator| write_uncounted(w, operator, version_field)))
+/// Returns the operators without those by which docward increments the version.
+fn without_increment<'a>(operators: Document<'_>, version_field: &Path) -> CowDocument<'a> {
+    CowDocument::build(|w| {
+        operators.elements().for_each(|operator| write_without_increment(w, operator, version_field))
+    })
 }
 
-fn write_uncounted(w: &mut Writer<'_>, operator: Element<'_>, version_field: &Path) {
+fn write_without_increment(w: &mut Writer<'_>, operator: Element<'_>, version_field: &Path) {
     let fields = operator.value.as_document().filter(|_| matches!(operator.key, b"$inc" | b"$max"));
     let Some(fields) = fields else { return w.element(operator) };
     let kept = || fields.elements().filter(|field| field.key != version_field.as_str().as_bytes());
@@ -199,17 +201,17 @@ fn write_uncounted(w: &mut Writer<'_>, operator: Element<'_>, version_field: &Pa
 
 /// Returns the operators with `$max: 1` of the version instead of its `$inc`.
 fn at_least_one<'a>(operators: Document<'_>, version_field: &Path) -> CowDocument<'a> {
-    let uncounted = uncounted(operators, version_field);
-    let max = match uncounted.as_document().get("$max") {
+    let without = without_increment(operators, version_field);
+    let max = match without.as_document().get("$max") {
         None => Document::EMPTY,
         Some(fields) => match fields.as_document() {
             Some(fields) => fields,
             // The server rejects it.
-            None => return uncounted.clone(),
+            None => return without.clone(),
         },
     };
     CowDocument::build(|w| {
-        uncounted.as_document().elements().filter(|operator| operator.key != b"$max").for_each(|one| w.element(one));
+        without.as_document().elements().filter(|operator| operator.key != b"$max").for_each(|one| w.element(one));
         w.nested("$max", |w| {
             w.elements(max);
             w.int32(version_field.as_str(), 1);
@@ -227,13 +229,13 @@ fn with_stage<'a>(
 ) -> Option<Modification<'a>> {
     let root = version_field.as_str().split('.').next().unwrap_or_default();
     stages.push(CowDocument::build(|w| {
-        w.nested("$set", |w| w.nested(root, |w| write_counted(w, version_field.as_str(), root.len())));
+        w.nested("$set", |w| w.nested(root, |w| write_incremented(w, version_field.as_str(), root.len())));
     }));
     Some(Modification::Pipeline(Box::new(Pipeline::new(stages, meaning, may_keep))))
 }
 
 /// Writes the value of the field whose name ends at `end` of the version's path, with the version incremented.
-fn write_counted(w: &mut Writer<'_>, path: &str, end: usize) {
+fn write_incremented(w: &mut Writer<'_>, path: &str, end: usize) {
     let reference = format!("${}", path.get(..end).unwrap_or(path));
     let Some(rest) = path.get(end + 1..) else {
         w.array("$cond", |a| {
@@ -273,7 +275,7 @@ fn write_counted(w: &mut Writer<'_>, path: &str, end: usize) {
         a.nested(|w| {
             w.array("$mergeObjects", |a| {
                 a.string(&reference);
-                a.nested(|w| w.nested(name, |w| write_counted(w, path, end + 1 + name.len())));
+                a.nested(|w| w.nested(name, |w| write_incremented(w, path, end + 1 + name.len())));
             });
         });
         a.string(&reference);
