@@ -42,6 +42,6 @@ pub(crate) fn io_reason(error: &io::Error) -> String {
 
 /// A count and its noun: "1 command", "2 commands".
 #[must_use]
-pub(crate) fn counted(count: u64, noun: &str) -> String {
+pub(crate) fn plural(count: u64, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }

@@ -26,7 +26,7 @@ use crate::admin::{ChangedModes, ChangedRule, ModeRequest, Settings};
 use crate::proxy::OverriddenMode;
 use crate::rules::{ClientGlobs, ClientNames, Mode, ModeOverride, ModeOverrides, Rule, RuleSet};
 use crate::service::{MongoService, ServerTime, modes};
-use crate::text::counted;
+use crate::text::plural;
 
 /// The longest override; for a longer time, the rule file is the right place.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -430,7 +430,7 @@ async fn change(
 /// What a change of all rules means, before it is done.
 fn announcement(request: &ModeRequest, changed: &ChangedModes) -> String {
     let ModeRequest { mode, only, length, .. } = request;
-    let count = counted(changed.rules.len() as u64, "rule");
+    let count = plural(changed.rules.len() as u64, "rule");
     let mut out = match mode {
         None => format!("The overrides of {count} end; the modes in the rule files apply:\n"),
         Some(mode) => {
@@ -484,7 +484,7 @@ fn confirmation(
 ) -> String {
     let (only, mode) = (&request.only, request.mode.as_deref().unwrap_or_default());
     let clients = only.after(" for ");
-    let what = request.rule.clone().unwrap_or_else(|| counted(changed.rules.len() as u64, "rule"));
+    let what = request.rule.clone().unwrap_or_else(|| plural(changed.rules.len() as u64, "rule"));
     let ended = changed.ended.iter().filter(|_| request.mode.is_some()).map(|ended| format!("replaced: {ended}\n"));
     let done = match until {
         None if request.all => format!("{what}: the overrides ended; the modes in the rule files apply\n"),

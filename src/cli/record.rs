@@ -32,7 +32,7 @@ use crate::config::Glob;
 use crate::player::ReplayTarget;
 use crate::proxy::{Proxy, Records, Sink};
 use crate::rules::RuleSet;
-use crate::text::counted;
+use crate::text::plural;
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -108,7 +108,7 @@ fn conclude(file: &Path, written: RecordingState) -> ExitCode {
         "operator" => "; the capture was ended",
         _ => "",
     };
-    let (name, recorded) = (file.display(), counted(commands, "command"));
+    let (name, recorded) = (file.display(), plural(commands, "command"));
     let counts = format!("recorded {recorded} ({bytes} bytes) in {name}; {omitted} omitted{why}");
     let printed = print_line(&counts);
     match error {

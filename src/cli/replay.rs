@@ -26,7 +26,7 @@ use crate::replay::report::{ReplayReport, ReportedRules, TargetReport, to_html, 
 use crate::replay::{Action, Comparison, Recorded, RuleFields, Speed, TargetReply};
 use crate::rules::RuleSet;
 use crate::service::ConnectionString;
-use crate::text::counted;
+use crate::text::plural;
 
 /// Rounds of a comparison: the targets take turns, so that a disturbance does not affect only one of them.
 const ROUNDS: u64 = 20;
@@ -128,7 +128,7 @@ async fn replay(arguments: &Arguments, rules: &Arc<RuleSet>) -> Result<ReplayRep
     if total == 0 {
         let files: Vec<String> = arguments.files.iter().map(|file| file.display().to_string()).collect();
         let not_sent = survey.planner().not_sent().iter();
-        let reasons = not_sent.map(|(one, count)| format!("{}: {}", counted(*count, "command"), one.reason()));
+        let reasons = not_sent.map(|(one, count)| format!("{}: {}", plural(*count, "command"), one.reason()));
         let reasons: Vec<String> = survey.flaws().iter().cloned().chain(reasons).collect();
         let reasons = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
         let files = files.join(", ");
@@ -210,8 +210,8 @@ fn announce(arguments: &Arguments, survey: &ActionReader, players: &[Player]) {
     let seconds = survey.recorded().seconds();
     logging::print_progress(&format!(
         "sending {} of {}, recorded in {seconds:.1} s, to {} at {}",
-        counted(commands, "command"),
-        counted(connections as u64, "connection"),
+        plural(commands, "command"),
+        plural(connections as u64, "connection"),
         targets.join(" and "),
         arguments.speed
     ));

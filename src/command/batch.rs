@@ -92,8 +92,8 @@ impl<'a> WriteBatch<'a> {
 
     /// Returns the statement id of statement `index` in a retryable write.
     pub fn statement_id(&self, index: usize) -> i32 {
-        let counted = self.first_statement_id.saturating_add(index as i64);
-        self.statement_ids.get(index).copied().unwrap_or_else(|| i32::try_from(counted).unwrap_or(i32::MAX))
+        let statement_id = self.first_statement_id.saturating_add(index as i64);
+        self.statement_ids.get(index).copied().unwrap_or_else(|| i32::try_from(statement_id).unwrap_or(i32::MAX))
     }
 }
 

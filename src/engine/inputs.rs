@@ -47,20 +47,20 @@ impl<'f> Incoming<'f> {
             let namespace = Namespace { database: &database, collection: &collection };
             let mut rules: ApplicableRules<'f> = applicable_rules(self.rules, namespace, client_state);
             rules.retain(|(rule, _)| rule.properties.evaluates_inputs);
-            // Before anything is counted: the command is evaluated again when the users are known.
+            // Before anything is noted: the command is evaluated again when the users are known.
             require_users(&rules, client_state, command.message.header)?;
             inputs.push(EvaluatedInput { stage, database, collection, rules });
         }
-        let mut counted: Vec<RuleId> = Vec::new();
+        let mut noted: Vec<RuleId> = Vec::new();
         for EvaluatedInput { stage, database, collection, rules } in &inputs {
             let namespace = Namespace { database, collection };
             let whole = WholeCommand { namespace, class: command.class, body: command.body };
             let is_own = command.collection() == Some(namespace);
             for (rule, enforcement) in rules {
-                // What is rejected on the aggregation's own collection is counted there.
-                let is_counted = counted.contains(&rule.id)
+                // What is rejected on the aggregation's own collection is noted there.
+                let is_noted = noted.contains(&rule.id)
                     || is_own && !matches!(rule.pattern.command_verdict(&whole), CommandVerdict::Forward);
-                let Some(rejection) = rule.pattern.evaluate_input(&whole, stage).filter(|_| !is_counted) else {
+                let Some(rejection) = rule.pattern.evaluate_input(&whole, stage).filter(|_| !is_noted) else {
                     continue;
                 };
                 outcomes.add(rule, namespace, enforcement.rejects(), Some(&rejection));
@@ -68,7 +68,7 @@ impl<'f> Incoming<'f> {
                     let rejected = RejectedBy::new(rule, rejection);
                     return Ok(Some(reject_command(command, &rejected, command.name, namespace)));
                 }
-                counted.push(rule.id);
+                noted.push(rule.id);
             }
         }
         Ok(None)

@@ -22,7 +22,7 @@ use crate::document::{Document, Value};
 use crate::patterns::Rejection;
 use crate::patterns::throttle::{LimitedClient, ThrottleLimits};
 use crate::rules::Rule;
-use crate::text::counted;
+use crate::text::plural;
 
 /// A rule that limits a message, and a namespace to which it applies.
 struct LimitedBy<'r> {
@@ -184,8 +184,8 @@ fn overloaded(
     let LimitedBy { rule, database, collection, .. } = limited_by;
     let namespace = Namespace { database, collection };
     let ThrottleLimits { concurrent, rate, per, .. } = request.limits;
-    let concurrent = concurrent.map(|most| format!("{} at a time", counted(u64::from(most.get()), "command")));
-    let rate = rate.map(|most| format!("{} per second", counted(u64::from(most.get()), "statement")));
+    let concurrent = concurrent.map(|most| format!("{} at a time", plural(u64::from(most.get()), "command")));
+    let rate = rate.map(|most| format!("{} per second", plural(u64::from(most.get()), "statement")));
     let limit = concurrent.into_iter().chain(rate).collect::<Vec<_>>().join(", ");
     let reason = format!(
         "{} '{}' has reached its limit ({limit}); this command waited {wait:?} for a permit",

@@ -167,7 +167,7 @@ impl Pattern for Bucket {
 
     fn promise(&self, (before, after): BeforeAndAfter<'_>, _: &Facts<'_, '_>) -> Result<(), Broken> {
         let Some(after) = after else { return Ok(()) };
-        let stored = before.map(|before| (self.length(before), self.counted(before)));
+        let stored = before.map(|before| (self.length(before), self.stored_count(before)));
         let length = match (self.length(after), &stored) {
             (Ok(length), _) => length,
             (Err(_), Some((Err(_), _))) => return Ok(()),
@@ -180,7 +180,7 @@ impl Pattern for Bucket {
             return Err(Rejection::new(reason, "Push into a bucket with room, or filter by the owner's fields.").into());
         }
         let was_wrong = stored.is_some_and(|(length, count)| length.ok() != count);
-        match (self.counted(after) == Some(length), self.count.lookup(after)) {
+        match (self.stored_count(after) == Some(length), self.count.lookup(after)) {
             (false, PathLookup::Blocked(kind)) if !was_wrong => Err(Rejection::no_room(&self.count, kind).into()),
             _ => Ok(()),
         }
@@ -249,7 +249,7 @@ impl Bucket {
     }
 
     /// Returns the count of a document, which is 0 where it is missing; `None` if it is not a whole number.
-    fn counted(&self, document: Document<'_>) -> Option<i64> {
+    fn stored_count(&self, document: Document<'_>) -> Option<i64> {
         match self.count.lookup(document) {
             PathLookup::Found(count) => count.as_whole(),
             PathLookup::Missing | PathLookup::Blocked(_) => Some(0),
@@ -263,14 +263,14 @@ impl Bucket {
     fn plain<'a>(&self, statement: &Statement<'a>, now: i64, versions: &[&Path]) -> Result<Verdict<'a>, NotPlain> {
         let Operation::Update(update) = &statement.operation else {
             let Operation::Insert(insert) = &statement.operation else { return Ok(Verdict::Forward) };
-            return Ok(match self.counted_document(insert.document.as_document(), now) {
+            return Ok(match self.with_count(insert.document.as_document(), now) {
                 Ok(None) => Verdict::Forward,
                 Ok(Some(document)) => Verdict::rewrite(Operation::Insert(Insert { document })),
                 Err(rejection) => Verdict::Reject(rejection),
             });
         };
         match update.modification.meaning() {
-            Modification::Replacement(document) => match self.counted_document(document.as_document(), now) {
+            Modification::Replacement(document) => match self.with_count(document.as_document(), now) {
                 Ok(None) => Ok(Verdict::Forward),
                 Ok(Some(document)) => {
                     let modification = Modification::Replacement(document);
@@ -296,24 +296,24 @@ impl Bucket {
     }
 
     /// Checks the length of the array and corrects the count. Returns `None` if the document needs no change.
-    fn counted_document<'a>(&self, document: Document<'_>, now: i64) -> Result<Option<CowDocument<'a>>, Rejection> {
+    fn with_count<'a>(&self, document: Document<'_>, now: i64) -> Result<Option<CowDocument<'a>>, Rejection> {
         let length = self.length(document)?;
         if length > self.limit {
             return Err(self.too_many(length));
         }
-        let counted = match self.count.lookup(document) {
+        let is_right = match self.count.lookup(document) {
             PathLookup::Found(value) => value.as_whole() == Some(length),
             PathLookup::Missing => false,
             PathLookup::Blocked(kind) => return Err(Rejection::no_room(&self.count, kind)),
         };
         let opened = self.opened.as_ref().filter(|opened| opened.lookup(document) == PathLookup::Missing);
-        if counted && opened.is_none() {
+        if is_right && opened.is_none() {
             return Ok(None);
         }
         let mut bytes = edit::set(document, &self.count, OwnedValue::integer(length).as_value());
         if let Some(opened) = opened {
-            let counted = CowDocument::from_writer(bytes);
-            bytes = edit::set(counted.as_document(), opened, OwnedValue::date(now).as_value());
+            let with_count = CowDocument::from_writer(bytes);
+            bytes = edit::set(with_count.as_document(), opened, OwnedValue::date(now).as_value());
         }
         Ok(Some(CowDocument::from_writer(bytes)))
     }

@@ -59,9 +59,8 @@ impl Pattern for Copies {
             return Some("the delete of a node also deletes nodes below it to which there are references");
         }
         let is_own = |path: &Path| other.own_fields.iter().any(|field| path.overlaps(field.as_str().as_bytes()));
-        let is_counted = |path: &Path| {
-            other.counted_array.as_ref().is_some_and(|counted| path.overlaps(counted.array.as_str().as_bytes()))
-        };
+        let is_bucket_array =
+            |path: &Path| other.counted_array.as_ref().is_some_and(|one| path.overlaps(one.array.as_str().as_bytes()));
         // What docward writes itself is not evaluated.
         let is_kept = |copied: &Path| match &other.procedures {
             Procedures::NotPlain(fields) if !is_of_copies => {
@@ -80,7 +79,7 @@ impl Pattern for Copies {
             if unset && entry.paths().any(is_own) {
                 return Some("the removal of references also removes a field that belongs to the other rule");
             }
-            let removes_elements = unset && entry.lists().filter_map(Path::parse).any(|list| is_counted(&list));
+            let removes_elements = unset && entry.lists().filter_map(Path::parse).any(|list| is_bucket_array(&list));
             removes_elements
                 .then_some("the removal of references takes elements out of an array, and does not count them")
         })

@@ -29,7 +29,7 @@ use crate::command::{Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
 use crate::config::{Node, ReadContext};
 use crate::document::{CowDocument, Document, Value};
-use crate::text::counted;
+use crate::text::plural;
 
 /// Settings of the pattern; at least one limit.
 #[derive(Debug, Clone)]
@@ -78,8 +78,8 @@ impl Pattern for Limits {
     }
 
     fn conflict_with(&self, other: RuleView<'_>, _: Namespace<'_>) -> Option<&'static str> {
-        let counted = other.properties.counted_array.as_ref()?;
-        let is_below = |limit: &ItemLimit| limit.array.value == counted.array && whole(limit.most) < counted.limit;
+        let bucket = other.properties.counted_array.as_ref()?;
+        let is_below = |limit: &ItemLimit| limit.array.value == bucket.array && whole(limit.most) < bucket.limit;
         let is_smaller = self.items.iter().any(is_below);
         is_smaller.then_some("the array belongs to a bucket, which is full only above the limit")
     }
@@ -95,7 +95,7 @@ impl Pattern for Limits {
             // The other branch is not evaluated, so $size gets only arrays.
             let beyond = doc! {"$gt": [{"$size": value(array)}, whole(*most)]};
             checks.push(DataCheck::each(
-                format!("with more than {} in `{array}`", counted(*most as u64, "element")),
+                format!("with more than {} in `{array}`", plural(*most as u64, "element")),
                 "they stay as they are, and the rule rejects each push to them",
                 doc! {"$cond": [is_one_of(array, &["array"]), beyond, false]},
             ));

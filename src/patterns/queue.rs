@@ -202,7 +202,7 @@ impl Pattern for Queue {
         }
     }
 
-    /// A new job has all fields of the lease, and a free one that is locked has its claim counted and timed.
+    /// A new job has all fields of the lease, and a free one that is locked has its attempts incremented and its claim timed.
     fn settle(&self, before: Option<Document<'_>>, after: Document<'_>, _: &Facts<'_, '_>) -> Vec<Settled> {
         match before {
             None => {
@@ -216,8 +216,8 @@ impl Pattern for Queue {
             }
             Some(before) if self.is_claimed_by(before, after) => {
                 let next = attempts::next(self.held(before, &self.attempts));
-                let counted = |next| vec![Settled::value(&self.attempts, next), Settled::server_time(&self.locked_at)];
-                next.map_or(Vec::new(), counted)
+                let claimed = |next| vec![Settled::value(&self.attempts, next), Settled::server_time(&self.locked_at)];
+                next.map_or(Vec::new(), claimed)
             }
             Some(_) => Vec::new(),
         }
@@ -410,19 +410,19 @@ impl Queue {
 
     /// Returns a new job with its missing fields: unlocked, now, never claimed. `None` if no field is missing.
     fn filled<'a>(&self, document: Document<'_>, now: i64) -> Result<Option<CowDocument<'a>>, Rejection> {
-        let uncounted = match self.attempts.lookup(document) {
+        let is_null = match self.attempts.lookup(document) {
             PathLookup::Found(value) if value.kind == Kind::Null => true,
             PathLookup::Found(value) => self.check_number(value).map(|()| false)?,
             PathLookup::Missing | PathLookup::Blocked(_) => false,
         };
         self.check_lock(document)?;
         let lacks = |field: &Path| field.lookup(document) == PathLookup::Missing;
-        if !uncounted && ![&self.locked, &self.locked_at, &self.attempts].into_iter().any(lacks) {
+        if !is_null && ![&self.locked, &self.locked_at, &self.attempts].into_iter().any(lacks) {
             return Ok(None);
         }
         let zero = OwnedValue::int32(0);
-        let counted = uncounted.then(|| CowDocument::from_writer(edit::set(document, &self.attempts, zero.as_value())));
-        let base = counted.as_ref().map_or(document, CowDocument::as_document);
+        let started = is_null.then(|| CowDocument::from_writer(edit::set(document, &self.attempts, zero.as_value())));
+        let base = started.as_ref().map_or(document, CowDocument::as_document);
         Ok(Some(CowDocument::from_writer(edit::append(base, |w| {
             let news = self.new_fields(now);
             news.iter().filter(|(field, _)| lacks(field)).for_each(|(field, value)| {

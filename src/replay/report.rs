@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use super::{Comparison, Latencies, NotSent, ReplayTally, Speed, Timeline};
 use crate::command::CommandName;
 use crate::shell::to_iso;
-use crate::text::counted;
+use crate::text::plural;
 
 pub use html::to_html;
 pub use json::to_json;
@@ -124,7 +124,7 @@ impl ReportedRules {
     /// "orders.yaml (3 rules, set 8f6c…)"
     fn text(&self) -> String {
         let Self { files, count, hash } = self;
-        format!("{} ({}, set {hash})", files.join(", "), counted(*count as u64, "rule"))
+        format!("{} ({}, set {hash})", files.join(", "), plural(*count as u64, "rule"))
     }
 }
 
@@ -132,7 +132,7 @@ impl ReplayReport {
     /// What identifies the replay, each with its name.
     fn facts(&self) -> Vec<(&'static str, String)> {
         let (first, last) = self.recorded.span.unwrap_or_default();
-        let connections = counted(self.recorded.connections as u64, "connection");
+        let connections = plural(self.recorded.connections as u64, "connection");
         let files = self.files.join(", ");
         let recorded = format!("{files}, recorded from {} to {}, {connections}", date(first), date(last));
         let limit = self.connections.map_or_else(String::new, |limit| format!(", at most {limit} connections"));

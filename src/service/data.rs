@@ -165,7 +165,7 @@ async fn search(
 async fn above_counter(client: &Client, name: &CollectionName, search: &Search) -> Result<(u64, Vec<Bson>), Error> {
     let (database, collection) = name;
     let Search::Counter { field, .. } = search else { return Ok((0, Vec::new())) };
-    let Some(least) = counted(client, search).await? else { return Ok((0, Vec::new())) };
+    let Some(least) = last_number(client, search).await? else { return Ok((0, Vec::new())) };
     let above = numbers_above(name, field, least)?;
     let query = doc! {"find": collection, "filter": above.clone(), "projection": {"_id": 1}, "limit": EXAMPLES as i64};
     let reply = client.database(database).run_command(own_reads::of_current(query)).await?;
@@ -187,7 +187,7 @@ fn numbers_above((database, collection): &CollectionName, field: &str, last: i64
 }
 
 /// The last number of a counter; `None` if docward will find it when it creates the counter.
-async fn counted(client: &Client, search: &Search) -> Result<Option<i64>, Error> {
+async fn last_number(client: &Client, search: &Search) -> Result<Option<i64>, Error> {
     let Search::Counter { database, collection, id, may_be_missing, .. } = search else { return Ok(None) };
     let find = doc! {"find": collection, "filter": {"_id": id}, "limit": 1};
     let reply = client.database(database).run_command(own_reads::of_current(find)).await?;

@@ -15,7 +15,7 @@ pub(super) use arrays::{Arrays, Pushes};
 pub(super) use copied::{Copied, CopiedValues, CopyKind};
 pub(super) use field::FieldPurpose;
 pub(super) use jobs::{Claims, Jobs};
-pub(super) use numbers::{ComputedNumber, CountedUpdates, NumberHabits, Numbered};
+pub(super) use numbers::{ComputedNumber, NumberHabits, Numbered, ReadAndSet};
 pub(super) use paths::{Nodes, Paths};
 
 use self::field::purpose;

@@ -16,7 +16,7 @@ pub(in crate::audit) struct NumberHabits {
     /// By field: inserts with another number than the next one, by senders that had not read the largest.
     unread: BTreeMap<String, u64>,
     pub(in crate::audit) numbered: BTreeMap<String, Numbered>,
-    pub(in crate::audit) counted: BTreeMap<String, CountedUpdates>,
+    pub(in crate::audit) read_and_set: BTreeMap<String, ReadAndSet>,
 }
 
 /// Inserts after the same application had read the document with the largest number.
@@ -45,7 +45,7 @@ pub(in crate::audit) struct ComputedNumber {
 
 /// Updates that set a number after the same connection had read the document.
 #[derive(Debug, Default)]
-pub(in crate::audit) struct CountedUpdates {
+pub(in crate::audit) struct ReadAndSet {
     pub(in crate::audit) evidence: Evidence,
     /// Updates that made the number smaller.
     pub(in crate::audit) down: u64,
@@ -175,17 +175,20 @@ impl NumberHabits {
             let stored = before.field(field).value().and_then(whole);
             let Some((stored, set)) = stored.zip(whole(element.value)) else { continue };
             let is_checked = write.filter.get(field).is_some();
-            if stored == set || is_checked || (self.counted.len() >= MAX_FIELDS && !self.counted.contains_key(field)) {
+            if stored == set
+                || is_checked
+                || (self.read_and_set.len() >= MAX_FIELDS && !self.read_and_set.contains_key(field))
+            {
                 continue;
             }
-            let counted = self.counted.entry(field.to_owned()).or_default();
-            seen.count(&mut counted.evidence);
-            counted.down += u64::from(set < stored);
+            let read_and_set = self.read_and_set.entry(field.to_owned()).or_default();
+            seen.count(&mut read_and_set.evidence);
+            read_and_set.down += u64::from(set < stored);
             let key = known_documents::key(seen.namespace, id);
-            if counted.per_document.len() < MAX_DOCUMENTS || counted.per_document.contains_key(&key) {
-                let count = counted.per_document.entry(key).or_default();
+            if read_and_set.per_document.len() < MAX_DOCUMENTS || read_and_set.per_document.contains_key(&key) {
+                let count = read_and_set.per_document.entry(key).or_default();
                 *count += 1;
-                counted.most = counted.most.max(*count);
+                read_and_set.most = read_and_set.most.max(*count);
             }
         }
     }

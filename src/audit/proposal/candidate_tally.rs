@@ -2,7 +2,7 @@
 
 use crate::audit::evaluation::RuleKnowledge;
 use crate::audit::tally::{AuditTally, Example, OutcomeCounts, ReportedOutcome};
-use crate::text::counted;
+use crate::text::plural;
 
 /// One in this many rewritten statements may meet a version conflict or match nothing: a race that the rule prevents.
 /// More of them are the application's normal work.
@@ -69,7 +69,7 @@ impl CandidateTally {
     pub(super) fn summary(&self) -> String {
         let OutcomeCounts { rewrite, conflict, no_match, cannot_tell, except, .. } = self.counts();
         let total = self.counts().total();
-        let statements = counted(total, "statement");
+        let statements = plural(total, "statement");
         let mut parts = vec![match rewrite {
             0 => format!("neither reject nor change any of {statements}"),
             _ => format!("rewrite {rewrite} of {statements} and reject none"),

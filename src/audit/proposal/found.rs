@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use super::{CandidateRule, quoted, times};
 use crate::audit::habits::{
-    Claims, CollectionCounts, CopiedValues, CopyKind, CountedUpdates, Evidence, FieldPurpose, Habits, LateWrites,
-    Nodes, Numbered, Pushes,
+    Claims, CollectionCounts, CopiedValues, CopyKind, Evidence, FieldPurpose, Habits, LateWrites, Nodes, Numbered,
+    Pushes, ReadAndSet,
 };
 
 /// The fewest pushes to one array of one document for a proposal.
@@ -32,7 +32,7 @@ pub(super) fn candidates(habits: &Habits) -> Vec<CandidateRule> {
                 .iter()
                 .filter_map(|(field, one)| sequence(namespace, field, one, habits.numbers.unread(field))),
         );
-        found.extend(habits.numbers.counted.iter().filter_map(|(field, one)| counter(namespace, field, one)));
+        found.extend(habits.numbers.read_and_set.iter().filter_map(|(field, one)| counter(namespace, field, one)));
         found.extend(habits.jobs.claims.iter().filter_map(|(field, claims)| queue(namespace, field, claims)));
         found.extend(habits.paths.found.iter().filter_map(|((path, parent), one)| tree(namespace, path, parent, one)));
         found.extend(timestamps(namespace, habits));
@@ -114,13 +114,13 @@ fn check_version(field: &str) -> String {
     format!("replacement: {{ policy: check_version, version: {} }}", quoted(field))
 }
 
-fn bounds(namespace: &str, field: &str, counted: &Evidence) -> CandidateRule {
+fn bounds(namespace: &str, field: &str, decrements: &Evidence) -> CandidateRule {
     let mut lines = vec![format!(
         "'{field}' was decremented {} without a lower bound in the filter. If it is a stock or a balance, it can \
          become negative.",
-        times(counted.counts.total())
+        times(decrements.counts.total())
     )];
-    lines.extend(evidence(counted));
+    lines.extend(evidence(decrements));
     let mut candidate = CandidateRule::new(namespace, "bounds", lines);
     candidate.add(format!("bounds: {{ field: {}, min: 0 }}", quoted(field)), String::new());
     candidate
@@ -181,20 +181,20 @@ fn sequence(namespace: &str, field: &str, numbered: &Numbered, unread: u64) -> O
     Some(candidate)
 }
 
-fn counter(namespace: &str, field: &str, counted: &CountedUpdates) -> Option<CandidateRule> {
-    let total = counted.evidence.counts.total();
-    if counted.most < SOME || total < SOME + 2 {
+fn counter(namespace: &str, field: &str, updates: &ReadAndSet) -> Option<CandidateRule> {
+    let total = updates.evidence.counts.total();
+    if updates.most < SOME || total < SOME + 2 {
         return None;
     }
     let mut lines = vec![format!(
         "'{field}' was read, computed by the application and set {}, up to {} on one document. Of two such updates at \
          the same time one is lost. Change the application to $inc.",
         times(total),
-        times(counted.most)
+        times(updates.most)
     )];
-    lines.extend(evidence(&counted.evidence));
+    lines.extend(evidence(&updates.evidence));
     let mut candidate = CandidateRule::new(namespace, "bounds", lines);
-    if counted.down > 0 {
+    if updates.down > 0 {
         let note = "bounds keeps the number from becoming negative. It does not prevent the lost updates.";
         candidate.add(format!("bounds: {{ field: {}, min: 0 }}", quoted(field)), note.to_owned());
     } else {
@@ -409,11 +409,11 @@ fn empty_filters(namespace: &str, habits: &CollectionCounts) -> Option<Candidate
     let seen: Vec<(&str, &Evidence)> = both.into_iter().filter(|(_, evidence)| evidence.counts.total() > 0).collect();
     let mut lines = Vec::new();
     let mut apps: Vec<&str> = Vec::new();
-    for (operation, counted) in &seen {
+    for (operation, found) in &seen {
         let article = if *operation == "update" { "An" } else { "A" };
-        lines.push(format!("{article} {operation} with an empty filter was sent {}.", times(counted.counts.total())));
-        lines.extend(evidence(counted));
-        apps.extend(counted.apps().into_iter().map(|(app, _)| app));
+        lines.push(format!("{article} {operation} with an empty filter was sent {}.", times(found.counts.total())));
+        lines.extend(evidence(found));
+        apps.extend(found.apps().into_iter().map(|(app, _)| app));
     }
     let operations: Vec<&str> = seen.iter().map(|(operation, _)| *operation).collect();
     let pattern = format!("deny: {{ operations: [{}], when: {{ filter: empty }} }}", operations.join(", "));

@@ -21,7 +21,7 @@ use super::target::target;
 use crate::command::{CommandClass, Namespace};
 use crate::config::SourceFile;
 use crate::rules::RuleSet;
-use crate::text::{counted, one_line};
+use crate::text::{one_line, plural};
 
 const OPENING: &str = "version: 1\nrules:\n";
 
@@ -329,7 +329,7 @@ impl Proposal {
             comment(&mut out, "", &format!("{}: {}.", source.name, source.flaws()));
         }
         for (reason, count) in &self.unknown {
-            comment(&mut out, "", &format!("{} could not be considered: {reason}.", counted(*count, "statement")));
+            comment(&mut out, "", &format!("{} could not be considered: {reason}.", plural(*count, "statement")));
         }
         if self.proposed.is_empty() {
             let reason = match self.declined.is_empty() {

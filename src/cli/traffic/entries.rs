@@ -22,7 +22,7 @@ use serde_json::value::RawValue;
 use crate::audit::capture::{self, CaptureEnd};
 use crate::audit::objects::{Found, ObjectScanner};
 use crate::audit::{log, profile};
-use crate::text::counted;
+use crate::text::plural;
 
 /// Bytes read at a time.
 const BLOCK: usize = 256 * 1024;
@@ -132,7 +132,7 @@ impl fmt::Display for CaptureDamage {
             Self::Truncated { byte } => write!(f, "the last record, at byte {byte}, is truncated"),
             Self::Damaged { byte } => write!(f, "the capture is damaged at byte {byte}; remove its end from there"),
             Self::Omitted { commands } => {
-                write!(f, "the capture omits {}, which came faster than it was read", counted(*commands, "command"))
+                write!(f, "the capture omits {}, which came faster than it was read", plural(*commands, "command"))
             }
         }
     }

@@ -113,8 +113,8 @@ impl<'f> BatchJob<'f> {
             return self.take_command_error(&group, &reply);
         }
         let mut errors = merge::errors_of(&reply, WriteForm::Update).into_iter().peekable();
-        // Statements that match nothing and insert nothing: the server counts them.
-        let mut counted = Vec::new();
+        // Statements that match nothing and insert nothing.
+        let mut ineffective = Vec::new();
         for (position, index) in group.statements.iter().copied().enumerate() {
             let Some(evaluated) = self.evaluated.get(index) else { continue };
             let error = errors.next_if(|(failed, _)| *failed == position).map(|(_, error)| error);
@@ -126,10 +126,10 @@ impl<'f> BatchJob<'f> {
                 CheckResult::Failed(_) | CheckResult::Unclear => None,
             };
             let ends = self.stops_on_error() && !matches!((&result, &rejected), (CheckResult::Nothing, None));
-            if ends && !counted.is_empty() {
+            if ends && !ineffective.is_empty() {
                 // An earlier statement may still fail.
                 let rest = group.statements.get(position..).unwrap_or_default();
-                return self.queue_after_check(counted, None, rest);
+                return self.queue_after_check(ineffective, None, rest);
             }
             match (result, rejected) {
                 (_, Some(rejected)) => {
@@ -141,9 +141,9 @@ impl<'f> BatchJob<'f> {
                 (CheckResult::Nothing, None) if self.is(index, |one| one.statement.is_upsert()) => {
                     let rest = group.statements.get(position + 1..).unwrap_or_default();
                     let insert = Group { stage: UpsertStage::Insert, ..Group::new(vec![index]) };
-                    return self.queue_after_check(counted, Some(insert), rest);
+                    return self.queue_after_check(ineffective, Some(insert), rest);
                 }
-                (CheckResult::Nothing, None) => counted.push(index),
+                (CheckResult::Nothing, None) => ineffective.push(index),
                 (CheckResult::Failed(error), None) => {
                     self.merged.fail(index, error, "");
                     if self.stops_on_error() {
@@ -155,23 +155,23 @@ impl<'f> BatchJob<'f> {
                 (CheckResult::Match | CheckResult::Unclear, None) => {
                     let unclear = Group { alone: true, ..checking(index) };
                     let rest = group.statements.get(position + 1..).unwrap_or_default();
-                    return self.queue_after_check(counted, Some(unclear), rest);
+                    return self.queue_after_check(ineffective, Some(unclear), rest);
                 }
             }
         }
-        self.queue_after_check(counted, None, &[])
+        self.queue_after_check(ineffective, None, &[])
     }
 
-    /// Queues the statements that the server counts, the next one, and new checks for the rest.
-    fn queue_after_check(&mut self, counted: Vec<usize>, next: Option<Group>, rest: &[usize]) -> Flow {
+    /// Queues the statements without an effect, the next one, and new checks for the rest.
+    fn queue_after_check(&mut self, ineffective: Vec<usize>, next: Option<Group>, rest: &[usize]) -> Flow {
         if next.is_some() {
             self.check_limit = CheckLimit(1);
         } else if rest.is_empty() {
             self.check_limit = CheckLimit((self.check_limit.0 * 2).min(MOST));
         }
         let mut groups = Vec::with_capacity(rest.len() + 2);
-        if !counted.is_empty() {
-            groups.push(Group { stage: UpsertStage::Insert, ..Group::new(counted) });
+        if !ineffective.is_empty() {
+            groups.push(Group { stage: UpsertStage::Insert, ..Group::new(ineffective) });
         }
         groups.extend(next);
         groups.extend(rest.iter().copied().map(checking));

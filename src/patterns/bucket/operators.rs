@@ -18,7 +18,7 @@ impl Bucket {
 
     /// Returns the operators with the count of the pushed elements, which replaces the client's own count, and with the
     /// time of a bucket that is `opened`.
-    pub(super) fn counting<'a>(
+    pub(super) fn count_pushed<'a>(
         &self,
         update: &Update<'_>,
         operators: Document<'_>,

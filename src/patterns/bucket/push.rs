@@ -27,7 +27,7 @@ impl Bucket {
         if names_id(filter) {
             return Err("it selects a bucket by _id, and that bucket may be full".to_owned());
         }
-        let stored = || self.push_to_stored(update, self.counting(update, operators, pushed, None), pushed);
+        let stored = || self.push_to_stored(update, self.count_pushed(update, operators, pushed, None), pushed);
         // Such a push is about the document that was read.
         let names = |version: &Path| {
             let sets = |(operator, path, _)| operator == b"$set" && path == version.as_str().as_bytes();
@@ -37,7 +37,7 @@ impl Bucket {
         match update.upsert {
             false if self.has_room_condition(update, pushed) || checks_version() => Ok(stored()),
             is_upsert => match self.opens(filter, operators) {
-                true => Ok(self.push_to_any(update, self.counting(update, operators, pushed, Some(now)), pushed)),
+                true => Ok(self.push_to_any(update, self.count_pushed(update, operators, pushed, Some(now)), pushed)),
                 false if is_upsert => Err(format!(
                     "as an upsert, its filter or its operators may give '{}' or '{}' another value",
                     self.array, self.count

@@ -8,7 +8,7 @@ use crate::effect::{AddedValues, item_count, on_stored, position, selects_only};
 use crate::patterns::plain::{self, Form, NotPlain, PlainWrite};
 use crate::patterns::promise::held;
 use crate::patterns::{Measured, Rejection};
-use crate::text::counted;
+use crate::text::plural;
 
 /// The maximum number of elements of an array.
 #[derive(Debug, Clone)]
@@ -165,7 +165,7 @@ impl ItemLimit {
             format!(
                 "'{}' would have {}; the limit is {}",
                 self.array.value,
-                counted(count as u64, "element"),
+                plural(count as u64, "element"),
                 self.most
             ),
             "Store further elements in documents of their own, or remove old ones first.",
@@ -185,7 +185,7 @@ impl ItemLimit {
             Rejection::new(
                 format!(
                     "'{array}' has {} and the statement adds {added}; the limit is {}",
-                    counted(count as u64, "element"),
+                    plural(count as u64, "element"),
                     self.most
                 ),
                 "Store further elements in documents of their own, or remove old ones first.",

@@ -14,7 +14,7 @@ use crate::patterns::plain::NotPlain;
 /// The first plausible time of a lease, in milliseconds since 1970. A smaller number is a time in seconds.
 const FIRST_MILLISECONDS: i64 = 100_000_000_000;
 
-/// Returns what the filter of a claim requires: a job that is free, or whose lease is over, and whose attempts can be counted.
+/// Returns what the filter of a claim requires: a job that is free, or whose lease is over, and whose attempts can be incremented.
 pub(super) fn conditions(
     (values, locked, locked_at, lease): (&LockValues, &Path, &Path, Duration),
     (attempts, max_attempts): (&Path, Option<i64>),

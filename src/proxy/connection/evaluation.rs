@@ -111,9 +111,9 @@ where
     ) -> Result<Step, End> {
         let ended = self.run_steps(&mut planner, request_id, waiting).await;
         if ended.is_err() {
-            let counted = &self.listener_context.process.rules.outcomes;
+            let counters = &self.listener_context.process.rules.outcomes;
             // The connection ends in any case.
-            let _ = planner.publish_rest(&mut self.client.state, counted).await;
+            let _ = planner.publish_rest(&mut self.client.state, counters).await;
         }
         ended
     }
@@ -132,8 +132,8 @@ where
             let PlannedStep { step, outcomes, must_finish } = planner.next(input, &mut self.client.state).await?;
             waiting.watched = watched && !must_finish;
             self.learn_users(&outcomes, request_id, waiting).await?;
-            let counted = &self.listener_context.process.rules.outcomes;
-            planner.publish_outcomes(outcomes, &mut self.client.state, counted).await?;
+            let counters = &self.listener_context.process.rules.outcomes;
+            planner.publish_outcomes(outcomes, &mut self.client.state, counters).await?;
             input = match step {
                 Step::Exchange(message) => {
                     begun.get_or_insert_with(Instant::now);

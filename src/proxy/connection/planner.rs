@@ -81,10 +81,10 @@ impl<'p, P: Interceptor> Planner<'p, P> {
         &mut self,
         outcomes: Vec<RuleOutcome>,
         client_state: &mut ClientState,
-        counted: &OutcomeCounters,
+        counters: &OutcomeCounters,
     ) -> Result<(), End> {
         match self {
-            Self::Here { rules, frame, .. } => counted.publish(outcomes, client_state, *rules, frame),
+            Self::Here { rules, frame, .. } => counters.publish(outcomes, client_state, *rules, frame),
             Self::Elsewhere(_) if outcomes.is_empty() => {}
             Self::Elsewhere(thread) => _ = thread.ask(PlanRequest::Note(outcomes), client_state).await?,
         }
@@ -95,10 +95,10 @@ impl<'p, P: Interceptor> Planner<'p, P> {
     pub(super) async fn publish_rest(
         &mut self,
         client_state: &mut ClientState,
-        counted: &OutcomeCounters,
+        counters: &OutcomeCounters,
     ) -> Result<(), End> {
         match self {
-            Self::Here { plan, rules, frame } => counted.publish(plan.take_rest(), client_state, *rules, frame),
+            Self::Here { plan, rules, frame } => counters.publish(plan.take_rest(), client_state, *rules, frame),
             Self::Elsewhere(thread) => _ = thread.ask(PlanRequest::NoteRest, client_state).await?,
         }
         Ok(())
@@ -135,7 +135,7 @@ impl PlanThread {
 fn run<P: Interceptor>(
     rules: &P,
     frame: &[u8],
-    counted: &OutcomeCounters,
+    counters: &OutcomeCounters,
     requested: &Receiver<(PlanRequest, ClientState)>,
     results: &mpsc::Sender<(Option<PlannedStep>, ClientState)>,
 ) {
@@ -144,11 +144,11 @@ fn run<P: Interceptor>(
         let turn = match request {
             PlanRequest::Next(input) => Some(PlannedStep::take(&mut plan, input, &mut client_state)),
             PlanRequest::Note(outcomes) => {
-                counted.publish(outcomes, &client_state, rules, frame);
+                counters.publish(outcomes, &client_state, rules, frame);
                 None
             }
             PlanRequest::NoteRest => {
-                counted.publish(plan.take_rest(), &client_state, rules, frame);
+                counters.publish(plan.take_rest(), &client_state, rules, frame);
                 None
             }
         };

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{ReplayReport, TargetReport, charts, code_name, duration};
 use crate::plot::number;
-use crate::text::counted;
+use crate::text::plural;
 
 /// Commands with a chart of their own.
 const CHARTS: usize = 12;
@@ -81,12 +81,12 @@ fn summary(report: &ReplayReport, out: &mut String) {
         &format!(
             "Speed {}. {}{limit}. A command is late if it was sent more than 100 ms after its time.",
             report.speed,
-            counted(recorded.connections as u64, "recorded connection")
+            plural(recorded.connections as u64, "recorded connection")
         ),
     );
     report.stopped.iter().for_each(|stopped| paragraph(out, &format!("Stopped: {stopped}.")));
     for (reason, count) in &report.not_sent {
-        paragraph(out, &format!("Not sent: {}: {}.", counted(*count, "command"), reason.reason()));
+        paragraph(out, &format!("Not sent: {}: {}.", plural(*count, "command"), reason.reason()));
     }
 }
 

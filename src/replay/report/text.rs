@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{ReplayReport, code_name, duration};
 use crate::plot::number;
-use crate::text::counted;
+use crate::text::plural;
 
 /// Returns the report as text.
 #[must_use]
@@ -15,8 +15,8 @@ pub fn to_text(report: &ReplayReport) -> String {
     let _ = writeln!(
         out,
         "recorded: {} on {} in {:.1} s ({} commands/s)",
-        counted(recorded.commands, "command"),
-        counted(recorded.connections as u64, "connection"),
+        plural(recorded.commands, "command"),
+        plural(recorded.connections as u64, "connection"),
         recorded.seconds(),
         number((recorded.commands as f64 / recorded.seconds().max(1e-3)).round())
     );
@@ -26,7 +26,7 @@ pub fn to_text(report: &ReplayReport) -> String {
             out,
             "{}: {} in {:.1} s at {} ({} commands/s), {} failed",
             played.target,
-            counted(tally.count(), "command"),
+            plural(tally.count(), "command"),
             played.seconds,
             report.speed,
             number(played.rate().round()),
@@ -34,20 +34,20 @@ pub fn to_text(report: &ReplayReport) -> String {
         );
         if tally.late > 0 {
             let latest = duration(tally.latest);
-            let _ = writeln!(out, "  sent more than 100 ms late: {}, at most {latest}", counted(tally.late, "command"));
+            let _ = writeln!(out, "  sent more than 100 ms late: {}, at most {latest}", plural(tally.late, "command"));
         }
         if tally.without_reply > 0 {
             let _ = writeln!(
                 out,
                 "  without a reply, because the connection was lost: {}",
-                counted(tally.without_reply, "command")
+                plural(tally.without_reply, "command")
             );
         }
         if tally.without_cursor > 0 {
             let _ = writeln!(
                 out,
                 "  not sent, because their cursor was closed: {}",
-                counted(tally.without_cursor, "command")
+                plural(tally.without_cursor, "command")
             );
         }
     }
@@ -55,7 +55,7 @@ pub fn to_text(report: &ReplayReport) -> String {
         let _ = writeln!(out, "stopped: {stopped}");
     }
     for (reason, count) in &report.not_sent {
-        let _ = writeln!(out, "not sent: {}: {}", counted(*count, "command"), reason.reason());
+        let _ = writeln!(out, "not sent: {}: {}", plural(*count, "command"), reason.reason());
     }
     latencies(report, &mut out);
     for played in &report.played {

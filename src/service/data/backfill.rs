@@ -12,7 +12,7 @@ use mongodb::options::{ReadPreference, SelectionCriteria};
 
 use super::super::listing::{CollectionName, applying, first_batch};
 use super::scan::{self, Scan};
-use super::{ScanProgress, checks_of, counted, failed, numbers_above, whole};
+use super::{ScanProgress, checks_of, failed, last_number, numbers_above, whole};
 use crate::command::repeated_name_in;
 use crate::patterns::{Backfill, DataCheck, Rejection, Search};
 use crate::rules::{Rule, RuleSet};
@@ -198,7 +198,7 @@ impl CollectionBackfill<'_> {
     async fn raise_counter(&mut self) -> Result<(), Error> {
         let Search::Counter { database, collection, id, field, .. } = &self.check.search else { return Ok(()) };
         self.filled.what = format!("the counter `{id}` to the largest `{field}`");
-        let Some(last) = counted(self.client, &self.check.search).await? else { return Ok(()) };
+        let Some(last) = last_number(self.client, &self.check.search).await? else { return Ok(()) };
         let largest = doc! {
             "find": &self.name.1, "filter": numbers_above(self.name, field, last)?, "sort": {field: -1}, "limit": 1,
             "projection": {"_id": 0, "n": {"$toLong": {"$ceil": format!("${field}")}}},
