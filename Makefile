@@ -45,6 +45,10 @@ chaos: ## checked histories of every pattern (DOCWARD_CHAOS_PATTERN=queue: only 
 drains: ## drains and hand-overs of one of two docwards behind HAProxy while drivers work; failed operations (DOCWARD_DRAINS=20)
 	@scripts/drains.sh
 
+.PHONY: try-alerts
+try-alerts: ## bring about the fault of each alert before a real Prometheus; when it fired and ended; needs Go
+	@scripts/try-alerts.sh
+
 .PHONY: soak
 soak: ## 15 minutes of mixed load, and docward's memory use (DOCWARD_SOAK_SECONDS=900)
 	@scripts/chaos.sh soak

@@ -125,8 +125,11 @@ impl ResponseData {
         let members = self.observer.members();
         let up = members.iter().map(|member| ([("member", member.name.as_str())], u64::from(member.up)));
         metrics.gauges("member_up", "1 for a member that replies", up)?;
+        // Several mongos have no primary, and miss none.
+        let is_set = members.iter().all(|member| member.role != Some("standalone"));
         let primary = members
             .iter()
+            .filter(|_| is_set)
             .map(|member| ([("member", member.name.as_str())], u64::from(member.role == Some("primary"))));
         metrics.gauges("member_primary", "1 for a member that reports to be primary", primary)?;
         let seen =

@@ -45,6 +45,9 @@ pub enum OutcomeKind {
 }
 
 impl OutcomeKind {
+    /// The outcomes for clients that `except` exempts.
+    pub const EXEMPT: [Self; 3] = [Self::ExceptRewrite, Self::ExceptReject, Self::ExceptCheck];
+
     /// Returns the outcome of a statement without effect.
     #[must_use]
     pub fn from_no_effect(cause: NoEffectCause) -> Self {

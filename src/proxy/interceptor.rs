@@ -143,14 +143,11 @@ impl Interceptor for RuleSet {
 }
 
 fn written(rules: &RuleSet, rule: &Rule) -> WrittenRule {
+    let without_effect = rule.properties.no_effect_causes.iter().map(|cause| OutcomeKind::from_no_effect(*cause));
+    let exempt: &[OutcomeKind] = if rule.except.is_empty() { &[] } else { &OutcomeKind::EXEMPT };
     WrittenRule {
         pattern: rule.pattern.name(),
-        other_outcomes: rule
-            .properties
-            .no_effect_causes
-            .iter()
-            .map(|cause| OutcomeKind::from_no_effect(*cause).as_str())
-            .collect(),
+        other_outcomes: without_effect.chain(exempt.iter().copied()).map(OutcomeKind::as_str).collect(),
         mode: rule.mode.as_str(),
         mode_override: OverriddenMode::of_rule(rule),
         namespaces: rule.namespaces.iter().map(|namespace| namespace.value.to_string()).collect(),

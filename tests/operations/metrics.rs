@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bson::{Document, doc};
 use support::http::get;
-use support::mongod::Mongod;
+use support::mongod::{Kind, Mongod};
 use support::process::{TIMEOUT, poll};
 use support::proxy::Docward;
 use support::raw::Client;
@@ -59,7 +59,11 @@ fn rejected_update() -> Document {
 fn rules_count_by_outcome_and_have_series_before_they_match() {
     let docward = Docward::before(&Mongod::shared().uri()).rules(RULES).admin().start();
     let before = Scrape::of(&docward);
-    for series in [r#"rule="whole",outcome="reject""#, r#"rule="tried",outcome="shadow-reject""#] {
+    for series in [
+        r#"rule="whole",outcome="reject""#,
+        r#"rule="whole",outcome="except-reject""#,
+        r#"rule="tried",outcome="shadow-reject""#,
+    ] {
         assert_eq!(before.get(&format!("docward_rule_statements_total{{{series}}}")), 0.0);
     }
     assert_eq!(before.get(r#"docward_rules{mode="enforce"}"#), 2.0);
@@ -92,6 +96,15 @@ fn rules_count_by_outcome_and_have_series_before_they_match() {
     assert_eq!(changed.get("docward_last_reload_successful"), 1.0);
     docward.rewrite_rules("version: 2\n");
     assert_eq!(reloads("failed").get("docward_last_reload_successful"), 0.0);
+}
+
+#[test]
+fn several_mongos_do_not_lack_a_primary() {
+    let servers = [Mongod::start(Kind::Standalone), Mongod::start(Kind::Standalone)];
+    let uri = format!("mongodb://{},{}/", servers[0].address(), servers[1].address());
+    let docward = Docward::before(&uri).listeners(2).admin().start();
+    let up = poll(TIMEOUT, || Some(Scrape::of(&docward)).filter(|scrape| scrape.all("docward_member_up") == [1.0, 1.0]));
+    assert!(up.unwrap().all("docward_member_primary").is_empty());
 }
 
 /// Time is attributed correctly: the server's waiting time counts for the server, and a rejection has no server time.
