@@ -103,7 +103,8 @@ fn several_mongos_do_not_lack_a_primary() {
     let servers = [Mongod::start(Kind::Standalone), Mongod::start(Kind::Standalone)];
     let uri = format!("mongodb://{},{}/", servers[0].address(), servers[1].address());
     let docward = Docward::before(&uri).listeners(2).admin().start();
-    let up = poll(TIMEOUT, || Some(Scrape::of(&docward)).filter(|scrape| scrape.all("docward_member_up") == [1.0, 1.0]));
+    let up =
+        poll(TIMEOUT, || Some(Scrape::of(&docward)).filter(|scrape| scrape.all("docward_member_up") == [1.0, 1.0]));
     assert!(up.unwrap().all("docward_member_primary").is_empty());
 }
 
