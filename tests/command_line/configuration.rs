@@ -213,7 +213,7 @@ fn the_documented_example_is_correct() {
     let output = docward(&["check", "--config", example.to_str().unwrap()]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let whole: Vec<String> = std::fs::read_to_string(&example).unwrap().lines().map(uncommented).collect();
-    let (folder, path) = folder(&whole.join("\n").replace("../rules/", "good.yaml"));
+    let (folder, path) = folder(&whole.join("\n").replace("../rules/replacement.yaml", "good.yaml"));
     let output = docward(&["check", "--config", &path]);
     let shown = text(&output.stderr);
     // The only errors are the missing files.
