@@ -28,19 +28,12 @@ SERVICE = os.environ.get("DOCWARD_SERVICE", "1") == "1"  # whether the docwards 
 LIFETIME = 6  # seconds
 BEFORE, AFTER = 1.0, 1.5  # seconds of load before a drain begins and after the drained process has ended
 
-CONFIGURATION = """
-defaults
-  mode tcp
-  balance {algorithm}
-  option redispatch 1
-  timeout connect 5s
-  timeout client 1h
-  timeout server 1h
-  timeout check 5s
-  option httpchk GET /readyz
-  default-server check inter 200ms fall 1 rise 1
+# The part for all members.
+DEFAULTS = (servers.REPOSITORY / "deploy/haproxy/docward.cfg").read_text().split("\nlisten ")[0]
 
+LISTEN = """
 listen docward
+  balance {algorithm}
   bind 127.0.0.1:{port}
   server a 127.0.0.1:{listeners[0]} port {admins[0]}
   server b 127.0.0.1:{listeners[1]} port {admins[1]}
@@ -51,7 +44,7 @@ class Haproxy(servers.Process):
     def __init__(self, algorithm, listeners, admins):
         self.port = servers.free_port()
         self.address = f"127.0.0.1:{self.port}"
-        self.text = CONFIGURATION.format(algorithm=algorithm, port=self.port, listeners=listeners, admins=admins)
+        self.text = DEFAULTS + LISTEN.format(algorithm=algorithm, port=self.port, listeners=listeners, admins=admins)
         super().__init__("docward-haproxy-", self._command, stderr=subprocess.DEVNULL)
 
     def _command(self, folder):
