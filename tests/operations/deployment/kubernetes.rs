@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
+use support::certificates::Authority;
 
 use super::{assert_is_command, assert_loads, drain_seconds, key, read};
 
@@ -62,6 +63,10 @@ fn configurations_in_config_maps_load() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("token"), "0123456789abcdef0123456789abcdef").unwrap();
         std::fs::write(folder.path().join("service"), "mongodb://docward:secret@h/?replicaSet=rs0").unwrap();
+        let certificate = Authority::new(folder.path(), "ca").sign("tls", &["docward.database.svc.cluster.local"]);
+        for file in ["tls.crt", "tls.key"] {
+            std::fs::copy(&certificate, folder.path().join(file)).unwrap();
+        }
         for (file, content) in manifest.one("ConfigMap")["data"].as_object().unwrap() {
             let content = text(content).replace("/run/secrets/docward", folder.path().to_str().unwrap());
             std::fs::write(folder.path().join(file), content).unwrap();
@@ -88,6 +93,46 @@ fn containers_run_existing_commands_and_probe_existing_paths() {
         let mounts = &container["volumeMounts"][0];
         assert_eq!((text(&mounts["mountPath"]), &mounts["readOnly"]), ("/etc/docward", &Value::Bool(true)));
     }
+}
+
+/// Prometheus needs the token, and finds the port by its name.
+#[test]
+fn metrics_can_be_scraped() {
+    let scrape: Value = serde_yaml::from_str(&read("deploy/prometheus/kubernetes.yaml")).unwrap();
+    let scrape = &scrape["scrape_configs"][0];
+    let kept = &scrape["relabel_configs"][0];
+    assert_eq!((text(&kept["regex"]), text(&kept["action"])), ("docward;admin", "keep"));
+    let namespaces = texts(&scrape["kubernetes_sd_configs"][0]["namespaces"]["names"]);
+    for name in MANIFESTS {
+        let manifest = Manifest::read(name);
+        let port = list(&manifest.docward()["ports"]).into_iter().find(|port| port["name"] == "admin").unwrap();
+        assert_eq!(key(manifest.configuration(), "admin"), Some(format!("0.0.0.0:{}", port["containerPort"]).as_str()));
+        assert_eq!(key(manifest.configuration(), "admin_token_file"), Some("/run/secrets/docward/token"));
+        assert!(namespaces.contains(&text(&manifest.one("Deployment")["metadata"]["namespace"])), "{name}");
+    }
+}
+
+/// A secret's files belong to the group of the pod, and docward's user has no other way to read them.
+#[test]
+fn docward_can_read_its_secrets() {
+    for name in MANIFESTS {
+        let manifest = Manifest::read(name);
+        assert_eq!(manifest.pod()["securityContext"]["fsGroup"], 65532, "{name}");
+        let mount = list(&manifest.docward()["volumeMounts"]).into_iter().find(|mount| mount["name"] == "secrets");
+        assert_eq!(text(&mount.unwrap()["mountPath"]), "/run/secrets/docward", "{name}");
+        let volume = list(&manifest.pod()["volumes"]).into_iter().find(|volume| volume["name"] == "secrets").unwrap();
+        assert!(!volume["secret"].is_null() || !volume["projected"].is_null(), "{name}");
+    }
+}
+
+#[test]
+fn two_pods_are_not_on_one_node() {
+    let manifest = Manifest::read("replica-set");
+    let constraint = &manifest.pod()["topologySpreadConstraints"][0];
+    assert_eq!(text(&constraint["topologyKey"]), "kubernetes.io/hostname");
+    assert_eq!(text(&constraint["whenUnsatisfiable"]), "DoNotSchedule");
+    assert!(manifest.one("Deployment")["spec"]["replicas"].as_u64().unwrap() >= 2);
+    assert_eq!(manifest.one("PodDisruptionBudget")["spec"]["maxUnavailable"], 1);
 }
 
 #[test]
