@@ -145,14 +145,12 @@ def names_certificates_numbers_and_sockets_work_in_the_sandbox():
 
 
 def the_next_unit_takes_over():
-    """As described in docs/replica-sets.md; the connections stay open."""
+    """As described in docs/restarts.md; the connections stay open, and the unit has the restarts and the protection of docward.service."""
     configure(PLAIN + "hand_over: /run/docward/hand-over.sock\n")
     restart()
     with Load():
-        run(
-            "systemd-run --unit docward-next --property Type=notify --property User=docward"
-            f" docward serve --config {CONFIGURATION}"
-        )
+        run("systemctl cat docward >/run/systemd/system/docward-next.service && systemctl daemon-reload")
+        run("systemctl start docward-next")
         wait_for(lambda: state() == "inactive", "the end of the old process")
         run("systemctl start docward")
         wait_for(lambda: state("docward-next") == "inactive", "the end of the process between")
