@@ -135,7 +135,7 @@ impl Capture {
     }
 }
 
-/// docs/observability.md documents the fields.
+/// docs/reference/admin-api.md documents the fields.
 pub(super) async fn show(State(data): State<ResponseData>) -> Response {
     let capture = data.capture.load().as_ref().map(|capture| capture.to_json());
     Json(json!({"now": milliseconds(SystemTime::now()), "capture": capture})).into_response()

@@ -27,7 +27,7 @@ pub(super) struct CloseRequest {
     by: Option<String>,
 }
 
-/// docs/observability.md documents the fields.
+/// docs/reference/admin-api.md documents the fields.
 pub(super) async fn list(State(data): State<ResponseData>) -> Response {
     data.make(describe).await
 }

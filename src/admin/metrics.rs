@@ -24,6 +24,13 @@ use crate::service::{WorkerState, WorkerStatus};
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const MILLISECONDS: f64 = 1e3;
 
+const ENDED: &str = "Accepted connections that ended. Normal: `client_closed`, `upstream_closed`, `drained`, `expired` \
+    (`max_lifetime`), `idle`. In the console: `operator`. Network errors: `client_error`, `upstream_error`. By the client: \
+    `handshake_timeout` (it sent no message), `login_timeout`, `displaced`, `client_message`, `client_handshake`, `client_tls`, \
+    `client_too_long_before_login`, `client_stalled`. In a pool, the client must log in again: `login_needed`. By the server: \
+    `unreachable` (it could not be dialled at the client's first message), `upstream_message`, `upstream_handshake`. \
+    `unprocessable`: a message that docward can neither send nor answer";
+
 /// The response to a scrape.
 pub(super) async fn metrics(State(data): State<ResponseData>) -> Response {
     data.make(scrape).await
@@ -67,13 +74,14 @@ impl Collector for ResponseData {
 impl ResponseData {
     fn process(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
         let version = [("version", env!("CARGO_PKG_VERSION"))];
-        metrics
-            .family(("build", "docward's version", None), MetricType::Info, |family| family.encode_info(&version))?;
+        metrics.family(("build", "The version of this process", None), MetricType::Info, |family| {
+            family.encode_info(&version)
+        })?;
         metrics.time("start", "When this process started", self.started)?;
         let ready = f64::from(u8::from(health::reasons(self).is_empty()));
-        metrics.gauge("ready", "1 if /readyz reports ready", ready)?;
+        metrics.gauge("ready", "1 if clients can connect, as `/readyz` reports", ready)?;
         let draining = matches!(*self.observer.phase().borrow(), ProcessPhase::Draining | ProcessPhase::HandedOver);
-        metrics.gauge("draining", "1 if this process drains its connections", f64::from(u8::from(draining)))
+        metrics.gauge("draining", "1 while this process drains", f64::from(u8::from(draining)))
     }
 
     fn rules(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
@@ -81,44 +89,50 @@ impl ResponseData {
         let outcomes = outcomes(&report);
         let labelled =
             outcomes.iter().map(|((rule, outcome), count)| ([("rule", *rule), ("outcome", *outcome)], *count));
-        metrics.counters("rule_statements", "Statements by rule and outcome", labelled)?;
+        metrics.counters("rule_statements", "Statements by outcome", labelled)?;
         let checked = report.iter().flat_map(|rule| {
             let apps = rule.counts.tally.apps().into_iter().filter(|(_, counts)| counts.check > 0);
             apps.map(|(app, counts)| ([("rule", rule.label.name.as_str()), ("app", app)], counts.check))
         });
-        metrics.counters("checked_statements", "Statements that are checked, by rule and application", checked)?;
+        metrics.counters(
+            "checked_statements",
+            "Statements with the outcome `check`, of up to 100 applications by name, then `(others)`; also in shadow \
+             mode",
+            checked,
+        )?;
         let mut modes: BTreeMap<&str, u64> = ["enforce", "shadow", "disabled"].map(|mode| (mode, 0)).into();
         for rule in report.iter().filter(|rule| rule.loaded) {
             *modes.entry(rule.written.mode).or_default() += 1;
         }
-        metrics.gauges(
-            "rules",
-            "Loaded rules by mode",
-            modes.into_iter().map(|(mode, count)| ([("mode", mode)], count)),
-        )?;
+        metrics.gauges("rules", "Loaded rules", modes.into_iter().map(|(mode, count)| ([("mode", mode)], count)))?;
         let overridden = set.rules().iter().filter_map(|rule| {
             let found = rule.mode_override.as_ref()?;
             Some(([("rule", &*rule.name.value), ("mode", found.mode.as_str())], 1))
         });
         metrics.gauges("rule_mode_overrides", "1 for a rule whose mode is overridden", overridden)?;
         let hash = [("hash", set.hash().to_string())];
-        metrics.family(("rule_set", "The active rule set", None), MetricType::Info, |family| family.encode_info(&hash))
+        metrics
+            .family(("rule_set", "The rule set in force", None), MetricType::Info, |family| family.encode_info(&hash))
     }
 
     fn reloads(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
         let ReloadStatus { loaded, failed, loaded_at, tried_at, last_error } = &*self.admin_context.reload_status();
         let results = [([("result", "loaded")], *loaded), ([("result", "failed")], *failed)];
-        metrics.counters("reloads", "Reloads of rules or certificates", results)?;
+        metrics.counters("reloads", "Reloads of rules or certificates: `loaded`, `failed`", results)?;
         let successful = f64::from(u8::from(last_error.is_none()));
         metrics.gauge("last_reload_successful", "0 if the last reload failed", successful)?;
         metrics.time("last_reload", "When the last reload was tried, successful or not", *tried_at)?;
-        metrics.time("rules_loaded", "When the active rules and certificates were loaded", *loaded_at)
+        metrics.time("rules_loaded", "When the rules in force were loaded", *loaded_at)
     }
 
     fn certificates(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
         let certificates = self.admin_context.certificates();
         let ends = certificates.iter().map(|(side, end)| ([("side", *side)], *end as f64));
-        metrics.seconds("certificate_expiry_timestamp", "When docward's own certificates expire", ends)
+        metrics.seconds(
+            "certificate_expiry_timestamp",
+            "When docward's own certificate expires: of the `listeners`, `upstream`, `service`",
+            ends,
+        )
     }
 
     fn members(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
@@ -131,16 +145,28 @@ impl ResponseData {
             .iter()
             .filter(|_| is_set)
             .map(|member| ([("member", member.name.as_str())], u64::from(member.role == Some("primary"))));
-        metrics.gauges("member_primary", "1 for a member that reports to be primary", primary)?;
+        metrics.gauges("member_primary", "1 for a member that reports itself as primary", primary)?;
         let seen =
             members.iter().map(|member| ([("member", member.name.as_str())], u64::from(member.listener.is_some())));
-        metrics.gauges("member_listener", "1 for a member with a listener, 0 for one that clients do not see", seen)?;
+        metrics.gauges(
+            "member_listener",
+            "0 for a member that clients do not see, because `members` does not name it",
+            seen,
+        )?;
         let lag = members
             .iter()
             .filter_map(|member| Some(([("member", member.name.as_str())], member.lag? as f64 / MILLISECONDS)));
-        metrics.seconds("member_lag", "How far a secondary is behind the primary", lag)?;
+        metrics.seconds(
+            "member_lag",
+            "How far a secondary was behind the primary at most ten seconds ago; without writes inexact by as much",
+            lag,
+        )?;
         let open = members.iter().map(|member| ([("member", member.name.as_str())], member.connections as u64));
-        metrics.gauges("member_connections", "Client connections through the member's listener", open)
+        metrics.gauges(
+            "member_connections",
+            "Client connections through the member's listener, without those of the query listener",
+            open,
+        )
     }
 
     fn connections(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
@@ -150,12 +176,21 @@ impl ResponseData {
         let by = |reasons: Vec<(&'static str, u64)>| {
             reasons.into_iter().map(|(reason, count)| ([("reason", reason)], count))
         };
-        metrics.counters("connections_refused", "Client connections that were not accepted", by(counts.refused))?;
-        metrics.counters("connections_ended", "Ended client connections by reason", by(counts.ended))?;
+        metrics.counters(
+            "connections_refused",
+            "Client connections that were not accepted: `limit`, `address_limit`, `tls`, `unreachable` (no server was \
+             known to reply)",
+            by(counts.refused),
+        )?;
+        metrics.counters("connections_ended", ENDED, by(counts.ended))?;
         let MemoryUse { limit, used, waits } = self.observer.memory();
         let bytes = [([("of", "limit")], limit as u64), ([("of", "use")], used as u64)];
-        metrics.gauges("large_messages_memory_bytes", "Memory for large messages: the limit and its use", bytes)?;
-        metrics.counter("large_messages_waited", "Large messages that waited for memory", waits)
+        metrics.gauges(
+            "large_messages_memory_bytes",
+            "Memory for large messages: the `limit`, and what is in `use`",
+            bytes,
+        )?;
+        metrics.counter("large_messages_waited", "Large messages that had to wait for memory", waits)
     }
 
     fn pools(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
@@ -165,12 +200,21 @@ impl ResponseData {
             let shared = [("active", count(pool.active)), ("idle", count(pool.idle))].into_iter();
             shared.map(|(state, count)| ([("member", pool.member.as_str()), ("state", state)], count))
         });
-        metrics.gauges("pool_connections", "Server connections that clients share", connections)?;
+        metrics.gauges(
+            "pool_connections",
+            "Server connections that clients share: `active` while a request uses them, or `idle`",
+            connections,
+        )?;
         let pinned = pools.iter().flat_map(|pool| {
             let by_reason = pool.pinned.iter();
             by_reason.map(|(reason, count)| ([("member", pool.member.as_str()), ("reason", *reason)], *count))
         });
-        metrics.gauges("pool_pinned_connections", "Server connections of one client each, beside the pools", pinned)?;
+        metrics.gauges(
+            "pool_pinned_connections",
+            "Server connections of one client each, beside the pools: `unknown_command`, `exhaust`, `load_balanced`, \
+             `mechanism`",
+            pinned,
+        )?;
         let by_member = |value: fn(&PoolStatus) -> u64| {
             pools.iter().map(move |pool| ([("member", pool.member.as_str())], value(pool)))
         };
@@ -181,12 +225,16 @@ impl ResponseData {
         metrics.counters("pool_opened", "Server connections opened for pools", by_member(|pool| pool.opened))?;
         metrics.counters("pool_closed", "Server connections that left their pools", by_member(|pool| pool.closed))?;
         let rejected = by_member(|pool| pool.overloaded);
-        metrics.counters("pool_rejected_requests", "Requests rejected because they waited too long", rejected)?;
+        metrics.counters(
+            "pool_rejected_requests",
+            "Requests rejected with error 462 because they waited longer than `max_wait`",
+            rejected,
+        )?;
         let logins = pools.iter().flat_map(|pool| {
             let by_result = pool.logins.iter();
             by_result.map(|(result, count)| ([("member", pool.member.as_str()), ("result", *result)], *count))
         });
-        metrics.counters("pool_logins", "Logins on connections of pools", logins)
+        metrics.counters("pool_logins", "Logins: `relayed` for clients, `by_key` by docward itself, `failed`", logins)
     }
 
     fn permits(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
@@ -194,8 +242,16 @@ impl ResponseData {
         let by_rule = |value: fn(&PermitStatus) -> u64| {
             permits.iter().map(move |one| ([("rule", one.rule.as_str())], value(one)))
         };
-        metrics.gauges("throttle_held_permits", "Commands in progress that hold a permit", by_rule(|one| one.held))?;
-        metrics.gauges("throttle_waiting", "Commands that wait for a permit", by_rule(|one| one.waiting))?;
+        metrics.gauges(
+            "throttle_held_permits",
+            "Commands in progress that hold a permit of a `throttle` rule",
+            by_rule(|one| one.held),
+        )?;
+        metrics.gauges(
+            "throttle_waiting",
+            "Commands that wait for a permit; in shadow mode, that would wait",
+            by_rule(|one| one.waiting),
+        )?;
         let oldest = permits.iter().map(|one| ([("rule", one.rule.as_str())], one.oldest_wait.as_secs_f64()));
         metrics.seconds("throttle_oldest_wait", "How long the oldest of them has waited", oldest)?;
         let by_mode = |counts: fn(&PermitStatus) -> [(&'static str, u64); 2]| {
@@ -203,19 +259,32 @@ impl ResponseData {
                 counts(one).map(|(mode, count)| ([("rule", one.rule.as_str()), ("mode", mode)], count))
             })
         };
-        metrics.counters("throttle_waited", "Commands that waited for a permit", by_mode(|one| one.waited))?;
+        metrics.counters(
+            "throttle_waited",
+            "Commands that waited for a permit, or in `shadow` mode would have",
+            by_mode(|one| one.waited),
+        )?;
         let rejected = by_mode(|one| one.rejected);
-        metrics.counters("throttle_rejected", "Commands rejected because they waited too long for a permit", rejected)
+        metrics.counters(
+            "throttle_rejected",
+            "Commands rejected with error 462 because they waited longer than `wait`, or that in `shadow` mode would \
+             have been",
+            rejected,
+        )
     }
 
     fn messages(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
         let measures = self.observer.measures().unwrap_or_default();
         let bytes = [([("from", "clients")], measures.from_clients), ([("from", "upstream")], measures.from_upstream)];
-        metrics.family(("received", "Bytes read", Some(&Unit::Bytes)), MetricType::Counter, |family| {
-            bytes.iter().try_for_each(|(labels, count)| write_count(&mut family.encode_family(labels)?, *count))
-        })?;
+        metrics.family(
+            ("received", "Bytes read from `clients` and `upstream`", Some(&Unit::Bytes)),
+            MetricType::Counter,
+            |family| {
+                bytes.iter().try_for_each(|(labels, count)| write_count(&mut family.encode_family(labels)?, *count))
+            },
+        )?;
         let own = measures.commands.iter().map(|(command, measured)| ([("command", *command)], &measured.own));
-        metrics.durations("command_own", "Time in docward for a command and its reply", own)?;
+        metrics.durations("command_own", "docward's own time for a command and its reply", own)?;
         let upstream =
             measures.commands.iter().map(|(command, measured)| ([("command", *command)], &measured.upstream));
         metrics.durations("command_upstream", "Time until the first byte of the server's reply to a command", upstream)
@@ -224,19 +293,24 @@ impl ResponseData {
     fn lookups(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
         let lookups = self.observer.measures().unwrap_or_default().lookups;
         let latencies = lookups.iter().map(|(kind, measured)| ([("kind", *kind)], &measured.latency));
-        metrics.durations("lookup", "Time that messages waited for lookups of rules", latencies)?;
+        metrics.durations(
+            "lookup",
+            "Time that messages waited for lookups of rules: `numbers`, `maximum`",
+            latencies,
+        )?;
         let failures = lookups.iter().flat_map(|(kind, measured)| {
             let labels = |reason| [("kind", *kind), ("reason", reason)];
             [(labels("permanent"), measured.permanent), (labels("unavailable"), measured.unavailable)]
         });
-        metrics.counters("lookup_failures", "Failed lookups", failures)?;
-        let reservations = self.observer.reservations();
-        metrics.duration("reservation", "Round trips to reserve blocks of numbers", &reservations.latency)?;
-        metrics.counter(
-            "reservation_failures",
-            "Failed round trips to reserve blocks of numbers",
-            reservations.failed,
+        metrics.counters(
+            "lookup_failures",
+            "Lookups without a result: `permanent` (a retry fails too, such as a missing privilege), `unavailable` (no \
+             server answered)",
+            failures,
         )?;
+        let reservations = self.observer.reservations();
+        metrics.duration("reservation", "Round trips that reserve blocks of numbers", &reservations.latency)?;
+        metrics.counter("reservation_failures", "Of these, the ones that returned no numbers", reservations.failed)?;
         metrics.counter("reserved_numbers", "Numbers reserved in counters", reservations.numbers)
     }
 
@@ -246,14 +320,18 @@ impl ResponseData {
             let works = matches!(worker.state, WorkerState::Works { .. });
             ([("rule", worker.rule.as_str()), ("pattern", worker.pattern)], u64::from(works))
         });
-        metrics.gauges("worker", "1 for a rule whose background work this process does", works)?;
+        metrics.gauges(
+            "worker",
+            "1 if this process does the background work of the rule, 0 if another one may",
+            works,
+        )?;
         let lag = workers.iter().filter_map(|worker| match worker.state {
             WorkerState::Works { lag } => Some(([("rule", worker.rule.as_str())], lag.as_secs_f64())),
             WorkerState::Waits | WorkerState::Fails(_) => None,
         });
         metrics.seconds(
             "worker_lag",
-            "Time since the last processed change, or since the worker last saw that there is none",
+            "Only of rules whose `docward_worker` is 1: time since the last processed change, or since the worker saw that there is none",
             lag,
         )?;
         let by_rule = |value: fn(&WorkerStatus) -> u64| {
@@ -261,18 +339,23 @@ impl ResponseData {
         };
         metrics.counters(
             "worker_changes",
-            "Changes that the worker has processed",
+            "Changes that the worker of this process has processed",
             by_rule(|worker| worker.changes),
         )?;
         let unknown = workers.iter().filter_map(|worker| Some(([("rule", worker.rule.as_str())], worker.unknown?)));
-        metrics.counters("history_unknown", "Changes whose previous state is not known", unknown)
+        metrics.counters("history_unknown", "Changes of a `history` rule whose previous state is not known", unknown)
     }
 
     fn spans(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
         let SpanCounts { sent, failed, dropped } = self.admin_context.spans();
         let results = [("sent", sent), ("failed", failed), ("dropped", dropped)];
         let labelled = results.map(|(result, count)| ([("result", result)], count));
-        metrics.counters("spans", "Spans for the OpenTelemetry collector", labelled)
+        metrics.counters(
+            "spans",
+            "Spans: `sent`, `failed` (the collector rejected them or did not reply), `dropped` (the collector is too \
+             slow)",
+            labelled,
+        )
     }
 }
 

@@ -78,7 +78,7 @@ struct ListedOverride {
     found: OverriddenMode,
 }
 
-/// docs/observability.md documents the fields.
+/// docs/reference/admin-api.md documents the fields.
 pub(super) async fn list(State(data): State<ResponseData>) -> Response {
     let rules = data.observer.rules();
     let listed =

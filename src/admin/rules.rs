@@ -18,7 +18,7 @@ const APPS: usize = 101;
 const CLIENTS: usize = 20;
 const MILLISECONDS_PER_MINUTE: u64 = 60_000;
 
-/// docs/observability.md documents the fields.
+/// docs/reference/admin-api.md documents the fields.
 pub(super) async fn rules(State(data): State<ResponseData>) -> Response {
     data.make(list).await
 }

@@ -10,7 +10,7 @@ use crate::proxy::SlowStatement;
 
 const NANOSECONDS_PER_MILLISECOND: f64 = 1e6;
 
-/// docs/observability.md documents the fields.
+/// docs/reference/admin-api.md documents the fields.
 pub(super) async fn list(State(data): State<ResponseData>) -> Response {
     let listed: Vec<Value> = data.observer.slowest().iter().map(to_json).collect();
     Json(json!({"now": milliseconds(std::time::SystemTime::now()), "statements": listed})).into_response()

@@ -11,7 +11,7 @@ use super::{ResponseData, health, milliseconds};
 use crate::proxy::PoolStatus;
 use crate::service::{WorkerState, WorkerStatus};
 
-/// docs/observability.md documents the fields.
+/// docs/reference/admin-api.md documents the fields.
 pub(super) async fn status(State(data): State<ResponseData>) -> Response {
     data.make(describe).await
 }

@@ -1,4 +1,4 @@
-//! Declarations of keys. The reader, the JSON Schema and `docs/keys.md` come from them.
+//! Declarations of keys. The reader, the JSON Schema and `docs/reference/keys.md` come from them.
 //!
 //! A [`Setting`] declares one key with its [`ReadValue`] of values; [`Keys`] are all keys of a mapping.
 //! [`MapReader`](super::MapReader) reads a setting, and reports a missing or unknown key or a value of a wrong type:
@@ -178,7 +178,7 @@ impl<K: DescribeSchema> DeclaredKey for Setting<K> {
     }
 }
 
-/// What values a key has: the reader, the JSON Schema and `docs/keys.md` are made from it.
+/// What values a key has: the reader, the JSON Schema and `docs/reference/keys.md` are made from it.
 #[derive(Clone)]
 pub enum ValueSchema {
     Text(TextSchema),

@@ -1,5 +1,5 @@
-//! Every use of a metric names an existing one: the table in docs/observability.md, the dashboard and the alert rules
-//! in deploy/ are compared with a scrape.
+//! `docs/reference/metrics.md` is made from a scrape (`UPDATE_EXPECT=1`), and the dashboard and the alert rules in
+//! deploy/ use no other metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +23,16 @@ rules:
 "
     )
 }
+
+const INTRODUCTION: &str = "\
+# All metrics
+
+Made from a scrape of `/metrics`; [observability](../observability.md#metrics) explains how to read them. Counters have the suffix
+`_total`, infos `_info`.
+
+| metric | type | labels | meaning |
+|---|---|---|---|
+";
 
 const TOKEN: &str = "0123456789abcdef";
 
@@ -100,39 +110,32 @@ fn named(expression: &str) -> impl Iterator<Item = &str> {
     words.filter(|word| word.starts_with("docward_") || word.starts_with("process_"))
 }
 
-fn code(text: &str) -> impl Iterator<Item = String> + '_ {
-    text.split('`').skip(1).step_by(2).map(str::to_owned)
-}
-
 #[test]
-fn the_table_lists_every_metric_with_its_type_and_labels() {
-    let found = families(&scrape());
-    let page = std::fs::read_to_string(repository("docs/observability.md")).unwrap();
-    let rows = page
-        .lines()
-        .filter(|line| line.starts_with("| `docward_") || line.starts_with("| `process_"))
-        .map(|line| line.split('|').map(str::trim).collect::<Vec<_>>());
-    let documented: Families =
-        rows.map(|row| (code(row[1]).next().unwrap(), (row[2].to_owned(), code(row[3]).collect()))).collect();
-    assert_eq!(found.keys().collect::<Vec<_>>(), documented.keys().collect::<Vec<_>>());
-    for (name, (kind, labels)) in &found {
-        let (documented_kind, documented_labels) = &documented[name];
-        assert_eq!(kind, documented_kind, "{name}");
-        assert_eq!(labels, documented_labels, "{name}");
-    }
-    // The label values that the table lists.
+fn the_page_lists_every_metric() {
     let scrape = scrape();
+    let families = families(&scrape);
+    let meanings = scrape.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '));
+    let meanings: BTreeMap<&str, &str> = meanings.collect();
+    let rows = families.iter().map(|(name, (kind, labels))| {
+        let labels = labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
+        format!("| `{name}` | {kind} | {labels} | {} |\n", meanings[name.as_str()])
+    });
+    let real = INTRODUCTION.to_owned() + &rows.collect::<String>();
+    let page = repository("docs/reference/metrics.md");
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(&page, &real).unwrap();
+    }
+    assert_eq!(real, std::fs::read_to_string(page).unwrap(), "UPDATE_EXPECT=1 rewrites it");
+    // The values of labels that the meanings list.
     for (family, label) in [
         ("docward_connections_ended", "reason"),
         ("docward_connections_refused", "reason"),
         ("docward_lookup_failures", "reason"),
         ("docward_reloads", "result"),
     ] {
-        let row = page.lines().find(|line| line.starts_with(&format!("| `{family}`"))).unwrap();
-        let series = scrape.lines().filter(|line| line.starts_with(&format!("{family}_total{{")));
-        for line in series {
+        for line in scrape.lines().filter(|line| line.starts_with(&format!("{family}_total{{"))) {
             let value = line.split(&format!("{label}=\"")).nth(1).unwrap().split('"').next().unwrap();
-            assert!(code(row).any(|word| word == value), "{family}: {value}");
+            assert!(meanings[family].contains(&format!("`{value}`")), "{family}: {value}");
         }
     }
 }

@@ -2,7 +2,7 @@
 //! command's output; `UPDATE_EXPECT=1 cargo test --test source documentation` rewrites it, and you review the diff.
 //!
 //! Rules and their tables: `rules.rs`; the schema: `schema.rs`; the page of all keys: `keys.rs`; the sections of
-//! each pattern's page: `patterns.rs`; the verdict on each kind of statement: `verdicts.rs`, `forms.rs`, `stored.rs`; links and the list of pages: `book.rs`; texts of docward: `texts.rs`; the
+//! each pattern's page: `patterns.rs`; the verdict on each kind of statement: `verdicts.rs`, `forms.rs`, `stored.rs`; links and the list of pages: `book.rs`; texts of docward: `texts.rs`; certificates: `tls.rs`; the
 //! documentation for contributors: `contributing.rs`.
 
 mod book;
@@ -14,6 +14,7 @@ mod rules;
 mod schema;
 mod stored;
 mod texts;
+mod tls;
 mod verdicts;
 
 use std::path::{Path, PathBuf};

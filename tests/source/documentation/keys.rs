@@ -1,5 +1,5 @@
-//! Writes `docs/keys.md`, the reference of all keys, from the JSON Schema of the declared keys.
-//! `UPDATE_EXPECT=1` rewrites the page; without it the test compares.
+//! Writes `keys.md` and `configuration.md` of `docs/reference/`, the reference of all keys, from their JSON Schemas.
+//! `UPDATE_EXPECT=1` rewrites the pages; without it the test compares.
 
 use serde_json::{Map, Value};
 
@@ -9,10 +9,20 @@ const INTRODUCTION: &str = "\
 # All keys
 
 This page lists every key of a rule file and of a test file. It is generated from the JSON Schema that
-[`docward schema`](editors.md) prints. [Rules](rules.md) explains how the keys work together.
+[`docward schema`](../editors.md) prints. [Rules](../rules.md) explains how the keys work together.
 
 `a.b` is the key `b` inside the mapping `a`. `[]` is one element of a list. *optional* means: you can omit the key, and it
 has no default.
+";
+
+const CONFIGURATION: &str = "\
+# All keys of docward.yaml
+
+Generated from the JSON Schema that [`docward schema --config`](../editors.md) prints. [Configuration](../configuration.md) explains them. Each
+key is also a flag of `docward serve`, except `upstream_file` and `service_file`: `query_listen` is `--query-listen`, `tls.key` `--tls-key`, `pool.size`
+`--pool-size`, `limits.memory` `--memory`, an entry of `members` `--member NAME=ADDR,NAME`. In any text, `${NAME}` is an environment
+variable.
+
 ";
 
 /// The types that several keys share, by their name in the schema's `$defs`.
@@ -24,7 +34,7 @@ const SHARED_TYPES: [(&str, &str, &str); 5] = [
     ),
     ("namespace", "namespace", "`db.collection`, or a glob: `shop.*`, `\"*.orders\"`, `\"*.*\"`"),
     ("collection", "collection", "`db.collection`, without globs"),
-    ("duration", "duration", "a whole number with a unit: `ms`, `s`, `m`, `h` or `d`, as `90s`"),
+    ("duration", "duration", "a whole number with a unit: `ms`, `s`, `m`, `h` or `d`, as `90s`; at most `36500d`"),
     ("operation", "operation", ""),
 ];
 
@@ -58,8 +68,10 @@ impl Schema {
             return values.iter().map(code).collect::<Vec<_>>().join(", ");
         }
         if let Some(choices) = choices(schema) {
+            // Every text can be a variable.
+            let choices: Vec<_> = choices.iter().filter(|choice| self.reference(choice) != Some("variable")).collect();
             let are_words = choices.iter().all(|choice| choice.get("const").is_some());
-            let one = |choice: &Value| match choice["type"].as_str() {
+            let one = |choice: &&Value| match choice["type"].as_str() {
                 Some("array") => "a list of them".to_owned(),
                 _ => self.type_text(choice),
             };
@@ -90,6 +102,9 @@ impl Schema {
             Some("object") if schema["properties"].is_object() => self.rows(schema, &format!("{name}.")),
             Some("array") if schema["items"]["properties"].is_object() => {
                 self.rows(&schema["items"], &format!("{name}[]."))
+            }
+            Some("object") if schema["additionalProperties"]["properties"].is_object() => {
+                self.rows(&schema["additionalProperties"], &format!("{name}.MEMBER."))
             }
             _ => String::new(),
         };
@@ -124,7 +139,7 @@ impl Schema {
             false => self.row(&Value::Null, "", name, schema),
         };
         let description = schema["description"].as_str().unwrap();
-        format!("\n### {name}\n\n{description} Details: [{name}](patterns/{name}.md).\n\n{}", table(&rows))
+        format!("\n### {name}\n\n{description} Details: [{name}](../patterns/{name}.md).\n\n{}", table(&rows))
     }
 }
 
@@ -209,7 +224,7 @@ fn page() -> String {
         &schema.rule_without_patterns(),
         "",
     );
-    let about_tests = "One element of `tests:`, in a rule or in a test file. See [docward test](test.md).";
+    let about_tests = "One element of `tests:`, in a rule or in a test file. See [docward test](../test.md).";
     page += &section("Rule test", about_tests, schema.definition("test"), "");
     page += &section("Test file", "The top level of a `*.test.yaml` file.", schema.definition("testFile"), "");
     page += "\n## Patterns\n\nA rule has exactly one of these keys.\n";
@@ -218,5 +233,13 @@ fn page() -> String {
 
 #[test]
 fn keys_page_matches_the_schema() {
-    expect([root().join("docs/keys.md")], |_, _| page());
+    expect([root().join("docs/reference/keys.md")], |_, _| page());
+}
+
+#[test]
+fn configuration_page_matches_the_schema() {
+    let schema = std::fs::read_to_string(root().join("src/cli/config_schema.json")).unwrap();
+    let schema = Schema(serde_json::from_str(&schema).unwrap());
+    let page = CONFIGURATION.to_owned() + &table(&schema.rows(&schema.0, ""));
+    expect([root().join("docs/reference/configuration.md")], |_, _| page.clone());
 }

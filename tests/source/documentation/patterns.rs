@@ -50,7 +50,7 @@ fn faults(name: &str, page: &str) -> Vec<String> {
     if !blocks(first, "yaml").iter().any(|(_, block)| is_rule(block)) {
         faults.push("no complete rule stands before the first section".to_owned());
     }
-    for link in [format!("(../keys.md#{name})"), format!("(../reference/{name}.md)")] {
+    for link in [format!("(../reference/keys.md#{name})"), format!("(../reference/{name}.md)")] {
         if !first.contains(&link) {
             faults.push(format!("no link to {link} stands before the first section"));
         }
@@ -104,7 +104,7 @@ fn a_page_with_other_sections_is_found() {
         ("**The problem.**", "**Purpose.**"),
         ("| case | reply |", "| reply |"),
         ("    together: [", "    tigether: ["),
-        ("(../keys.md#together)", "(../keys.md)"),
+        ("(../reference/keys.md#together)", "(../keys.md)"),
         ("(../adopt.md)", "(../rules.md)"),
         ("To go back, ", "Then "),
         ("has one. ", "has one. So. It. Is. "),
