@@ -19,6 +19,8 @@ rm -rf "$pages"
 mkdir -p "$pages/bench"
 cp -r docs rules deploy ./*.md LICENSE Dockerfile docs/book.toml "$pages"
 cp -r bench/RESULTS.md bench/plots "$pages/bench"
+# The list of pages is beside each page of the book, and is no page itself.
+sed -i 's|docs/SUMMARY.md|docs/quick-start.md|g' "$pages/README.md"
 {
     echo '[docward](README.md)'
     sed '1d; s|](\(.\)|](docs/\1|; s|(docs/)|()|' docs/SUMMARY.md
