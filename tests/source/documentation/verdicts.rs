@@ -35,7 +35,7 @@ pub(super) const ARRIVAL: i64 = 1_767_225_600_000;
 
 /// A table's position and the content of its comment.
 pub(super) struct Section {
-    /// "docs/patterns/bounds.md:20"
+    /// "docs/reference/bounds.md:20"
     pub(super) place: String,
     pub(super) rule_file: String,
     pub(super) database: String,
@@ -92,13 +92,9 @@ impl Section {
         Section { place, rule_file, database, collection, fields, varies, forms }
     }
 
-    pub(super) fn rules(&self) -> RuleSet {
-        let source = SourceFile { name: self.place.clone(), text: self.rule_file.clone() };
-        RuleSet::from_sources(vec![source]).unwrap_or_else(|report| panic!("{}", report.render(false)))
-    }
-
     pub(super) fn evaluated(&self) -> Vec<Evaluated> {
-        let rules = self.rules();
+        let source = SourceFile { name: self.place.clone(), text: self.rule_file.clone() };
+        let rules = RuleSet::from_sources(vec![source]).unwrap_or_else(|report| panic!("{}", report.render(false)));
         self.forms.iter().map(|form| self.evaluate(form, &rules)).collect()
     }
 
@@ -150,8 +146,8 @@ impl Section {
         match evaluated.verdict() {
             Verdict::Forwards => "unchanged".to_owned(),
             Verdict::Decides => "what the stored documents allow".to_owned(),
-            Verdict::Checks => evaluated.reason_of(OutcomeKind::Check).unwrap_or_default(),
-            Verdict::Rejects | Verdict::RejectsStored => evaluated.reason(),
+            Verdict::Checks => evaluated.reason(OutcomeKind::Check),
+            Verdict::Rejects | Verdict::RejectsStored => evaluated.reason(OutcomeKind::Reject),
             Verdict::Rewrites => {
                 let sent = evaluated.sent();
                 let shown = sent.iter().map(|sent| render_unbroken(sent.as_document(), &self.database));
@@ -235,23 +231,15 @@ impl Evaluated {
         each.flat_map(|(command, dry_run)| dry_run.sent(command)).collect()
     }
 
-    /// The reason of an outcome of this kind.
-    fn reason_of(&self, kind: OutcomeKind) -> Option<String> {
+    /// The reason of the first outcome of this kind, or else the error.
+    fn reason(&self, kind: OutcomeKind) -> String {
         let outcomes = self.dry_runs.iter().flat_map(|dry_run| &dry_run.outcomes);
-        outcomes.filter(|outcome| outcome.kind == kind).map(|outcome| outcome.reason.replace('|', "\\|")).next()
-    }
-
-    /// The reason of a rejection, as in the error.
-    fn reason(&self) -> String {
-        let rejected = self.dry_runs.iter().find(|dry_run| matches!(dry_run.outcome, DryRunOutcome::Rejected { .. }));
-        let rejected = rejected.unwrap();
-        let rejecting = rejected.outcomes.iter().find(|outcome| outcome.kind == OutcomeKind::Reject);
-        let text = match (rejecting, &rejected.outcome) {
-            (Some(outcome), _) => outcome.reason.to_string(),
-            (None, DryRunOutcome::Rejected { message, .. }) => message.clone(),
-            (None, _) => String::new(),
-        };
-        text.replace('|', "\\|")
+        let reasons = outcomes.filter(|outcome| outcome.kind == kind).map(|outcome| outcome.reason.to_string());
+        let errors = self.dry_runs.iter().filter_map(|dry_run| match &dry_run.outcome {
+            DryRunOutcome::Rejected { message, .. } => Some(message.clone()),
+            _ => None,
+        });
+        reasons.chain(errors).next().unwrap_or_default().replace('|', "\\|")
     }
 }
 
