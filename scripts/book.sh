@@ -19,10 +19,11 @@ rm -rf "$pages"
 mkdir -p "$pages/bench"
 cp -r docs rules deploy ./*.md LICENSE Dockerfile docs/book.toml "$pages"
 cp -r bench/RESULTS.md bench/plots "$pages/bench"
-# The list of pages is beside each page of the book, and is no page itself.
-sed -i 's|docs/SUMMARY.md|docs/quick-start.md|g' "$pages/README.md"
+# The list of pages is beside each page of the book, and is no page itself. The first page is index.html.
+sed 's|docs/SUMMARY.md|docs/quick-start.md|g' README.md >"$pages/index.md"
+sed -i 's|(\.\./README\.md|(../index.md|g' "$pages"/docs/*.md
 {
-    echo '[docward](README.md)'
+    echo '[docward](index.md)'
     sed '1d; s|](\(.\)|](docs/\1|; s|(docs/)|()|' docs/SUMMARY.md
     for page in SECURITY CHANGELOG CONTRIBUTING ARCHITECTURE bench/RESULTS; do
         echo "- [$(sed -n '1s/^# //p' "$page.md")]($page.md)"
