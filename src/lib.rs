@@ -1,44 +1,13 @@
-//! docward: a MongoDB wire-protocol proxy that enforces data-modelling patterns.
-//!
-//! The layers, each of which depends only on the ones before it (ARCHITECTURE.md follows a message through them):
-//!
-//! - [`wire`]: bytes ↔ messages
-//! - [`document`]: raw BSON, read and rewritten without decoding
-//! - `command`, [`effect`], `shell`, `config`, `patterns`, `rules`, `engine`: what a message does, and the verdict on
-//!   it; pure
-//! - `audit`: recorded traffic evaluated against rules; pure
-//! - `replay`: recorded traffic as commands that are sent again, and what is counted; pure
-//! - `service`, `proxy`, `player`, `otlp`, `admin`, `cli`: sockets, clocks and files; only with the feature `io`, which is the
-//!   default
+//! docward: a MongoDB wire-protocol proxy that enforces data-modelling patterns. This crate is the command line
+//! ([`cli`]) and the sender of recorded traffic ([`player`]). Below it, each depending only on those before it:
+//! `docward_protocol`, `docward_rules`, `docward_engine` (the verdict on a message) and `docward_traffic` (recorded
+//! traffic), without I/O or clocks; and `docward_proxy`. ARCHITECTURE.md follows a message through them.
 
-#[cfg(feature = "io")]
-pub mod admin;
-pub mod audit;
-#[cfg(feature = "io")]
 pub mod cli;
-pub mod command;
-pub mod config;
-pub mod document;
-pub mod effect;
-pub mod engine;
-mod fnv;
-pub mod histogram;
-#[cfg(feature = "io")]
-pub mod otlp;
-pub mod patterns;
-#[cfg(feature = "io")]
 pub mod player;
-pub mod plot;
-#[cfg(feature = "io")]
-pub mod proxy;
-#[cfg(feature = "io")]
-mod rate_limit;
-pub mod replay;
-pub mod rules;
-pub mod secret;
-#[cfg(feature = "io")]
-pub mod service;
-pub mod shell;
-mod suggest;
-mod text;
-pub mod wire;
+
+pub use docward_engine as engine;
+pub use docward_protocol::{command, document, effect, fnv, text, wire};
+pub use docward_proxy::{admin, histogram, otlp, proxy, rate_limit, service};
+pub use docward_rules::{config, patterns, rules, secret, shell, suggest};
+pub use docward_traffic::{audit, plot, replay};

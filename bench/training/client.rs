@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result};
 use bson::doc;
-use docward::wire::compressed::{Compressor, compress};
+use docward_protocol::wire::compressed::{Compressor, compress};
 use tokio::task::JoinSet;
 
 use super::Message;

@@ -20,7 +20,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use client::send;
-use docward::wire::compressed::Compressor;
+use docward_protocol::wire::compressed::Compressor;
 use frames::Session;
 use process::Docward;
 use support::certificates::Authority;

@@ -102,7 +102,7 @@ fn corrupted(reply: &[u8], random: &mut Random) -> Vec<u8> {
     let mut reply = reply.to_vec();
     if random.below(3) == 0 {
         let at = 4 + random.below(reply.len() - 4);
-        reply[at] = random.next() as u8;
+        reply[at] = random.next_number() as u8;
     }
     reply
 }

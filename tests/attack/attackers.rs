@@ -256,7 +256,7 @@ pub(crate) fn converted_replies(attack: &Attack) {
     let Ok(mut client) = Client::try_connect(&attack.address) else { return };
     let mut random = Random(7);
     let noise: Vec<u8> =
-        std::iter::repeat_with(|| random.next().to_le_bytes()).take(2 * MEGABYTE - 64).flatten().collect();
+        std::iter::repeat_with(|| random.next_number().to_le_bytes()).take(2 * MEGABYTE - 64).flatten().collect();
     let large = Binary { subtype: BinarySubtype::Generic, bytes: noise };
     let large = doc! { "q": { "_id": "large" }, "u": { "$set": { "bytes": large } }, "upsert": true };
     if client.try_command("d", doc! { "update": "free", "updates": [large] }, 10 * SOON).is_none() {

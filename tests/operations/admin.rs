@@ -141,7 +141,7 @@ fn decisions_are_streamed_without_values() {
     let admin = docward.admin_address();
     let mut early = Events::open(&admin, "/api/decisions").unwrap();
     replace(&docward);
-    let (event, decision) = early.next();
+    let (event, decision) = early.next_event();
     assert_eq!(event, "decision");
     let expected = [
         ("rule", "whole"),
@@ -158,9 +158,9 @@ fn decisions_are_streamed_without_values() {
     assert!(decision["connection"].as_u64() > Some(0) && decision["number"] == 1);
     // A later subscriber receives the recent decisions.
     let mut late = Events::open(&admin, "/api/decisions").unwrap();
-    assert_eq!(late.next(), (event, decision));
+    assert_eq!(late.next_event(), (event, decision));
     replace(&docward);
-    assert_eq!(late.next(), early.next());
+    assert_eq!(late.next_event(), early.next_event());
     // The log has the decision too, on one line and without terminal escapes.
     let line = docward.wait_for_log("rule matched");
     assert!(line.contains("replaceOne({_id}, {status})") && line.contains(r"shop\n\u{1b}[31m"), "{line}");
@@ -179,7 +179,7 @@ fn a_flood_of_decisions_is_sampled_and_counted() {
         let listening = scope.spawn(|| {
             // The first decision of the next second reports the number suppressed in the previous one.
             for shown in 1.. {
-                let suppressed = events.next().1["suppressed"].as_u64().unwrap();
+                let suppressed = events.next_event().1["suppressed"].as_u64().unwrap();
                 assert!(began.elapsed() < TIMEOUT, "none of {shown} reports suppressed decisions");
                 if suppressed > 0 {
                     return (shown, suppressed);

@@ -117,5 +117,5 @@ fn documents_are_logged_if_enabled_and_never_sent_to_the_console() {
     let command = line["command"].as_str().unwrap();
     assert!(command.contains("secret-id") && command.contains("secret-value"), "{command}");
     let mut events = support::http::Events::open(&docward.admin_address(), "/api/decisions").unwrap();
-    assert!(!events.next().1.to_string().contains("secret"));
+    assert!(!events.next_event().1.to_string().contains("secret"));
 }

@@ -91,7 +91,7 @@ async fn garbage_incomplete_messages_and_silence_affect_no_other_client() {
     let mut random = Random(7);
     for _ in 0..200 {
         let mut client = victim.connect();
-        let garbage: Vec<u8> = (0..random.below(200)).map(|_| random.next() as u8).collect();
+        let garbage: Vec<u8> = (0..random.below(200)).map(|_| random.next_number() as u8).collect();
         let framed = [header(16 + garbage.len() as i32, OP_MSG), garbage].concat();
         // docward may close the connection before all bytes are written.
         let _ = client.try_send_bytes(if random.below(2) == 0 { &framed } else { &framed[16..] });

@@ -36,7 +36,7 @@ fn noise(length: usize, seed: u64) -> Binary {
     let mut random = Random(seed);
     let mut bytes = Vec::with_capacity(length + 8);
     while bytes.len() < length {
-        bytes.extend(random.next().to_le_bytes());
+        bytes.extend(random.next_number().to_le_bytes());
     }
     bytes.truncate(length);
     Binary { subtype: BinarySubtype::Generic, bytes }

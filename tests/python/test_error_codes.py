@@ -33,7 +33,7 @@ AT_ONCE = 5
 
 
 def sent_codes():
-    source = (servers.REPOSITORY / "src/command/mod.rs").read_text()
+    source = (servers.REPOSITORY / "crates/protocol/src/command/mod.rs").read_text()
     codes = dict(re.findall(r"pub const ([A-Z_]+): i32 = ([0-9_]+);", source))
     assert HANDLED < codes.keys()
     # The failpoint cannot send it: 121 must have errInfo. The tests of rules cover it.

@@ -193,9 +193,9 @@ fn mutated(random: &mut Random, name: &str, bytes: &[u8], others: &[Vec<u8>]) ->
         let at = random.below(bytes.len());
         match random.below(9) {
             0 => bytes[at] ^= 1 << random.below(8),
-            1 => bytes[at] = random.next() as u8,
+            1 => bytes[at] = random.next_number() as u8,
             2 => bytes.truncate(at),
-            3 => bytes.insert(at, random.next() as u8),
+            3 => bytes.insert(at, random.next_number() as u8),
             4 if bytes.len() > 1 => drop(bytes.remove(at)),
             5 => {
                 let number = random.pick(&NUMBERS).to_le_bytes();

@@ -1,4 +1,4 @@
-//! The repository itself: layers, words, the book, the parsers under random bytes, and the fixtures of the other tests.
+//! The repository itself: words, the book, the parsers under random bytes, and the fixtures of the other tests.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -6,6 +6,4 @@ mod documentation;
 mod evaluation_memory;
 mod fixtures;
 mod fuzz_targets;
-mod imports;
-mod layers;
 mod plain_words;

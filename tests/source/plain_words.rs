@@ -107,9 +107,9 @@ const SHARED_TYPE_NAMES: &[(&str, &str)] =
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("tests/source/plain_words.rs", "*", "the list itself"),
     ("tests/shapes.jsonl", "*", "what other programs send"),
-    ("src/config/renamed.rs", "*", "the keys of the first draft, which errors explain"),
-    ("src/patterns/tests.rs", "unguardable", "a key of the first draft"),
-    ("src/patterns/tests.rs", "unguarded", "a key of the first draft"),
+    ("crates/rules/src/config/renamed.rs", "*", "the keys of the first draft, which errors explain"),
+    ("crates/rules/src/patterns/tests.rs", "unguardable", "a key of the first draft"),
+    ("crates/rules/src/patterns/tests.rs", "unguarded", "a key of the first draft"),
     ("deploy/systemd/docward.service", "wants", "a key of systemd"),
 ];
 
@@ -293,7 +293,7 @@ fn words(text: &str) -> Vec<String> {
 fn texts() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut texts = Vec::new();
-    for folder in ["src", "tests", "bench", "scripts", "deploy", "fuzz/targets", "docs", "rules"] {
+    for folder in ["src", "crates", "tests", "bench", "scripts", "deploy", "fuzz/targets", "docs", "rules"] {
         collect(&root.join(folder), root, &mut texts);
     }
     const FILES: [&str; 7] =
@@ -304,10 +304,10 @@ fn texts() -> Vec<(String, String)> {
     texts
 }
 
-/// The files of `src` that are Rust.
+/// The files of the product that are Rust.
 fn sources() -> Vec<(String, String)> {
     let mut all = texts();
-    all.retain(|(name, _)| name.starts_with("src/") && name.ends_with(".rs"));
+    all.retain(|(name, _)| (name.starts_with("src/") || name.starts_with("crates/")) && name.ends_with(".rs"));
     all
 }
 

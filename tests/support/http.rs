@@ -104,7 +104,7 @@ impl Events {
     }
 
     /// The name and the data of the next event; panics if none arrives in time.
-    pub fn next(&mut self) -> (String, Value) {
+    pub fn next_event(&mut self) -> (String, Value) {
         let (mut event, mut data) = (String::new(), String::new());
         let began = Instant::now();
         loop {

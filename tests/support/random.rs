@@ -3,7 +3,7 @@
 pub struct Random(pub u64);
 
 impl Random {
-    pub fn next(&mut self) -> u64 {
+    pub fn next_number(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -12,7 +12,7 @@ impl Random {
 
     /// Less than `limit`; 0 if that is 0.
     pub fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit.max(1) as u64) as usize
+        (self.next_number() % limit.max(1) as u64) as usize
     }
 
     /// One of the list, which is not empty.

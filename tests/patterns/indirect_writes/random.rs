@@ -65,7 +65,7 @@ pub(super) struct Generator {
 impl Generator {
     pub(super) fn new(seed: u64, database: &str) -> Generator {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        random.next();
+        random.next_number();
         Generator { random, database: database.to_owned(), next_id: 100 }
     }
 
@@ -428,7 +428,7 @@ impl Generator {
             let at = 20 + self.random.below(frame.len() - 20);
             match self.random.below(4) {
                 0 => frame[at] ^= 1 << self.random.below(7),
-                1 => frame[at] = self.random.next() as u8 & 0x7f,
+                1 => frame[at] = self.random.next_number() as u8 & 0x7f,
                 2 => drop(frame.splice(at..at, [0; 3])),
                 _ => drop(frame.drain(at..(at + 1 + self.random.below(4)).min(frame.len()))),
             }

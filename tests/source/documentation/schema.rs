@@ -1,4 +1,4 @@
-//! Writes `src/patterns/schema.json`, the JSON Schema (draft 2020-12) that `docward schema` prints, from the
+//! Writes `crates/rules/src/patterns/schema.json`, the JSON Schema (draft 2020-12) that `docward schema` prints, from the
 //! declarations of the keys. `UPDATE_EXPECT=1` rewrites the file; without it the test compares.
 
 use docward::config::keys::{
@@ -193,5 +193,5 @@ pub(super) fn schema() -> Value {
 
 #[test]
 fn the_schema_matches_the_declared_keys() {
-    expect([root().join("src/patterns/schema.json")], |_, _| format!("{:#}\n", schema()));
+    expect([root().join("crates/rules/src/patterns/schema.json")], |_, _| format!("{:#}\n", schema()));
 }

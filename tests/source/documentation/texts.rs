@@ -15,7 +15,7 @@ const TABLES: [(&str, usize); 4] = [
 /// The program's source files, without comments and tests, for searching their string literals.
 fn sources() -> String {
     let mut text = String::new();
-    let mut folders = vec![root().join("src")];
+    let mut folders = vec![root().join("src"), root().join("crates")];
     while let Some(folder) = folders.pop() {
         for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
             if path.is_dir() {

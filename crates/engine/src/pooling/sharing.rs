@@ -1,0 +1,202 @@
+//! How a request may share a server connection with other clients' requests.
+//!
+//! The server binds transactions, retryable writes and cursors to the logical session and the user, not to the
+//! connection. So consecutive requests of a client may use different connections of the same user.
+
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
+
+use crate::command::{CommandClass, classify};
+use crate::document::peek;
+use crate::wire::header::{Header, OpCode};
+use crate::wire::op_msg::{EXHAUST_ALLOWED, SECTIONS_AT, body_of_head, flags_of_head};
+
+/// How a request may share a server connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    Ordinary,
+    /// It continues or ends something that the server holds open and that others may wait for, such as a transaction.
+    Continuation,
+    /// A getMore that waits for new documents.
+    Awaiting,
+    /// The client needs a connection of its own from this request on.
+    Pinned(Pin),
+}
+
+/// Why a client has a server connection of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pin {
+    /// It sent a command that docward does not know, which may change the state of the connection.
+    UnknownCommand,
+    /// It accepts several replies to one request.
+    Exhaust,
+    /// Its hello has `loadBalanced: true`.
+    LoadBalanced,
+    /// It logs in by a mechanism whose user docward cannot determine in advance.
+    Mechanism,
+}
+
+impl Pin {
+    pub const ALL: [Self; 4] = [Self::UnknownCommand, Self::Exhaust, Self::LoadBalanced, Self::Mechanism];
+
+    /// Returns the label for metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::UnknownCommand => "unknown_command",
+            Self::Exhaust => "exhaust",
+            Self::LoadBalanced => "load_balanced",
+            Self::Mechanism => "mechanism",
+        }
+    }
+}
+
+/// Bytes of the body that are searched. Documents to write follow the body in sequences, so bodies are shorter in
+/// practice.
+const SEARCHED: usize = 4096;
+/// The longest body in which fields are looked for.
+pub const MAX_BODY_LENGTH: usize = 1 << 20;
+
+static CHANGE_STREAM: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"$changeStream\0"));
+static AWAIT_DATA: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"awaitData\0"));
+
+/// Returns whether `head` is enough for [`sharing`]: it contains the whole body, or as much of it as is looked at.
+#[must_use]
+pub fn is_enough(head: &[u8]) -> bool {
+    let Some((_, body)) = flags_and_body(head) else { return true };
+    let length = body.first_chunk().map_or(0, |length| u32::from_le_bytes(*length) as usize);
+    body.len() >= length || length > MAX_BODY_LENGTH
+}
+
+/// Returns how the request that begins with `head` may share a connection. `waits` returns whether a cursor waits for new
+/// documents.
+#[must_use]
+pub fn sharing(head: &[u8], waits: impl Fn(i64) -> bool) -> Sharing {
+    // mongod's own test shell sends document sequences before the body. Then the command is not looked for.
+    let Some((flags, body)) = flags_and_body(head) else { return Sharing::Pinned(Pin::UnknownCommand) };
+    let Some(first) = peek(body).next() else { return Sharing::Ordinary };
+    if flags & EXHAUST_ALLOWED != 0 {
+        return Sharing::Pinned(Pin::Exhaust);
+    }
+    match first.key {
+        b"getMore" if first.value.as_integer().is_some_and(waits) => Sharing::Awaiting,
+        // The server accepts maxTimeMS only for cursors that wait (manual, "getMore").
+        b"getMore" if peek(body).any(|field| field.key == b"maxTimeMS") => Sharing::Awaiting,
+        b"abortTransaction" | b"commitTransaction" | b"endSessions" | b"killCursors" => Sharing::Continuation,
+        name if classify(name) == CommandClass::Unknown => Sharing::Pinned(Pin::UnknownCommand),
+        _ if continues_transaction(body) => Sharing::Continuation,
+        _ => Sharing::Ordinary,
+    }
+}
+
+/// Returns whether the request that begins with `head` opens a cursor that waits for new documents.
+#[must_use]
+pub fn opens_waiting_cursor(head: &[u8]) -> bool {
+    let Some((_, body)) = flags_and_body(head) else { return false };
+    let searched = body.get(..body.len().min(SEARCHED)).unwrap_or_default();
+    match peek(body).next().map(|first| first.key) {
+        Some(b"aggregate") => CHANGE_STREAM.find(searched).is_some(),
+        Some(b"find") => AWAIT_DATA.find(searched).is_some(),
+        _ => false,
+    }
+}
+
+/// Returns the flags of an OP_MSG, and what is here of its body; `None` if its body is not the first section.
+pub(crate) fn flags_and_body(head: &[u8]) -> Option<(u32, &[u8])> {
+    let header = Header::parse(head).ok().flatten().filter(|header| header.op_code == OpCode::Msg)?;
+    let here = head.get(..header.length.min(head.len())).unwrap_or(head);
+    let body_first = here.get(SECTIONS_AT) == Some(&0);
+    Some((flags_of_head(here)?, body_of_head(here).filter(|_| body_first)?))
+}
+
+/// These fields come after the command's own, which may be long: filters, pipelines, documents.
+fn continues_transaction(body: &[u8]) -> bool {
+    let (mut is_statement, mut begins) = (false, false);
+    for field in peek(body) {
+        is_statement |= field.key == b"autocommit";
+        begins |= field.key == b"startTransaction" && field.value.as_bool() == Some(true);
+    }
+    is_statement && !begins
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{RawDocumentBuf, doc};
+
+    use super::*;
+    use crate::wire::op_msg::MessageWriter;
+
+    fn frame(flags: u32, body: &bson::Document) -> Vec<u8> {
+        let mut writer = MessageWriter::new(1, 0, flags, 0);
+        writer.body(|out| out.extend_from_slice(RawDocumentBuf::try_from(body).unwrap().as_bytes()));
+        writer.finish()
+    }
+
+    #[test]
+    fn requests_share_connections_by_what_they_continue() {
+        let mut begins = doc! {"insert": "c", "txnNumber": 1_i64, "autocommit": false, "$db": "d"};
+        let continues = begins.clone();
+        begins.insert("startTransaction", true);
+        for (body, expected) in [
+            (doc! {"find": "c", "$db": "d"}, Sharing::Ordinary),
+            (begins, Sharing::Ordinary),
+            (continues, Sharing::Continuation),
+            (doc! {"find": "c", "filter": {"autocommit": false}, "$db": "d"}, Sharing::Ordinary),
+            (doc! {"commitTransaction": 1, "$db": "admin"}, Sharing::Continuation),
+            (doc! {"abortTransaction": 1, "$db": "admin"}, Sharing::Continuation),
+            (doc! {"killCursors": "c", "cursors": [1_i64], "$db": "d"}, Sharing::Continuation),
+            (doc! {"endSessions": [], "$db": "admin"}, Sharing::Continuation),
+            (doc! {"getMore": 7_i64, "collection": "c", "$db": "d"}, Sharing::Ordinary),
+            (
+                doc! {"getMore": 7_i64, "collection": "c", "txnNumber": 1_i64, "autocommit": false, "$db": "d"},
+                Sharing::Continuation,
+            ),
+            (doc! {"getMore": 8_i64, "collection": "c", "$db": "d"}, Sharing::Awaiting),
+            (doc! {"getMore": 7_i64, "collection": "c", "maxTimeMS": 5, "$db": "d"}, Sharing::Awaiting),
+            (doc! {"noSuchCommand": 1, "$db": "d"}, Sharing::Pinned(Pin::UnknownCommand)),
+        ] {
+            assert_eq!(sharing(&frame(0, &body), |cursor| cursor == 8), expected, "{body}");
+        }
+        let exhaust = frame(EXHAUST_ALLOWED, &doc! {"getMore": 7_i64, "collection": "c", "$db": "d"});
+        assert_eq!(sharing(&exhaust, |_| false), Sharing::Pinned(Pin::Exhaust));
+        assert_eq!(sharing(&[0; 20], |_| false), Sharing::Pinned(Pin::UnknownCommand));
+        let mut body_last = MessageWriter::new(1, 0, 0, 0);
+        body_last.sequence("documents", |_| {});
+        body_last.body(|out| out.extend_from_slice(RawDocumentBuf::try_from(&doc! {"ping": 1}).unwrap().as_bytes()));
+        assert_eq!(sharing(&body_last.finish(), |_| false), Sharing::Pinned(Pin::UnknownCommand));
+    }
+
+    #[test]
+    fn a_long_statement_of_a_transaction_is_recognized_when_its_body_has_arrived() {
+        let many: Vec<String> = (0..500).map(|number| format!("{number:0>100}")).collect();
+        let body = doc! {"find": "c", "filter": {"a": {"$in": many}}, "txnNumber": 1_i64, "autocommit": false};
+        let long = frame(0, &body);
+        assert!(is_enough(&long));
+        assert_eq!(sharing(&long, |_| false), Sharing::Continuation);
+        assert!(!is_enough(&long[..long.len() - 1]));
+        let mut with_documents = MessageWriter::new(1, 0, 0, 0);
+        with_documents.body(|out| {
+            let body = RawDocumentBuf::try_from(&doc! {"insert": "c", "$db": "d"}).unwrap();
+            out.extend_from_slice(body.as_bytes());
+        });
+        with_documents.sequence("documents", |out| out.extend_from_slice(&[0; 1000]));
+        let with_documents = with_documents.finish();
+        assert!(is_enough(&with_documents[..100]), "the documents after the body do not matter");
+        let text = "a".repeat(MAX_BODY_LENGTH);
+        assert!(is_enough(&frame(0, &doc! {"find": "c", "filter": {"a": text}})[..100]));
+    }
+
+    #[test]
+    fn cursors_that_wait_are_recognized_when_they_are_opened() {
+        for (body, expected) in [
+            (doc! {"aggregate": 1, "pipeline": [{"$changeStream": {}}], "$db": "d"}, true),
+            (doc! {"aggregate": "c", "pipeline": [{"$match": {}}], "$db": "d"}, false),
+            (doc! {"find": "c", "tailable": true, "awaitData": true, "$db": "d"}, true),
+            (doc! {"find": "c", "$db": "d"}, false),
+            (doc! {"insert": "c", "comment": "$changeStream", "$db": "d"}, false),
+        ] {
+            assert_eq!(opens_waiting_cursor(&frame(0, &body)), expected, "{body}");
+        }
+    }
+}
