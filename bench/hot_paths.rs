@@ -8,14 +8,14 @@
 use std::hint::black_box;
 
 use bson::{Document, doc};
-use docward_protocol::command::{Command, WriteBatch, WriteForm};
-use docward_rules::config::SourceFile;
 use docward_engine::lookup::{Lookup, LookupResult};
 use docward_engine::{ClientState, Input, Now, Plan, Privileges, Step, Triage, triage};
-use docward_rules::rules::RuleSet;
+use docward_protocol::command::{Command, WriteBatch, WriteForm};
 use docward_protocol::wire::WireError;
 use docward_protocol::wire::op_msg::Message;
 use docward_protocol::wire::splitter::{FrameClass, Splitter, StreamPart};
+use docward_rules::config::SourceFile;
+use docward_rules::rules::RuleSet;
 
 use super::frames;
 

@@ -43,9 +43,9 @@ mod trace_context;
 mod triage;
 mod unreadable;
 
-pub use docward_protocol::command::own::{login_question, users_question};
 pub use authentication::{has_logged_in, read_users, requires_login};
 pub use composition::incompatible_rules;
+pub use docward_protocol::command::own::{login_question, users_question};
 pub use dry_run::{
     AssumedDocuments, AssumedLookup, DryRun, DryRunOutcome, command_of_frame, command_start, dry_run, dry_run_with,
     statement_count, statements,

@@ -14,7 +14,8 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn the_named_files_exist() {
-    const FOLDERS: [&str; 9] = ["src/", "crates/", "tests/", "docs/", "rules/", "deploy/", "fuzz/", "scripts/", "bench/"];
+    const FOLDERS: [&str; 9] =
+        ["src/", "crates/", "tests/", "docs/", "rules/", "deploy/", "fuzz/", "scripts/", "bench/"];
     let mut seen = 0;
     for name in ["CONTRIBUTING.md", "ARCHITECTURE.md"] {
         let text = read(name);

@@ -3,11 +3,11 @@
 use super::HandshakeError;
 use super::negotiation::{self, COMPRESSION, Negotiation};
 use crate::document::{self, Document, Element, Value, Writer};
-use crate::{ClientState, authentication};
 use crate::wire::header::patch_length;
 use crate::wire::op_msg::Message;
 use crate::wire::op_query::reply_document;
 use crate::wire::{Header, OpCode};
+use crate::{ClientState, authentication};
 
 /// The addresses that are advertised for the members.
 #[derive(Debug, Clone, PartialEq, Eq)]

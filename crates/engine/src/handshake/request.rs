@@ -3,10 +3,10 @@
 use super::HandshakeError;
 use super::negotiation::Negotiation;
 use crate::document::{self, CowDocument, Document, Kind, Value};
-use crate::{ClientState, authentication};
 use crate::wire::op_msg::Message;
 use crate::wire::op_query::Query;
 use crate::wire::{Header, OpCode};
+use crate::{ClientState, authentication};
 
 /// Rewrites a hello: offers only the compressors that docward supports, and removes a login by certificate (see
 /// [`authentication`]). Other bytes are unchanged. Returns `None` when there is nothing to change. Stores the

@@ -108,7 +108,8 @@ fn rule_on(pattern: &str, shapes: &[&SentStatement]) -> Option<String> {
 /// Plain, checked and rejected statements; those of other collections than the rules' are not counted.
 #[test]
 fn what_real_software_sends_is_plain() {
-    let shapes: Vec<SentStatement> = include_str!("../../../../tests/shapes.jsonl").lines().map(sent_statement).collect();
+    let shapes: Vec<SentStatement> =
+        include_str!("../../../../tests/shapes.jsonl").lines().map(sent_statement).collect();
     let mut collections: HashMap<&str, Vec<&SentStatement>> = HashMap::new();
     shapes.iter().for_each(|shape| collections.entry(&shape.collection).or_default().push(shape));
     let mut table = String::new();

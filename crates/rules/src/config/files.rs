@@ -1,7 +1,11 @@
 //! Finds and reads files: the only file of the lower layers that accesses the file system. Other layers use
 //! [`read_file`] too.
 
-#![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "files of rules are read here and nowhere else")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "files of rules are read here and nowhere else"
+)]
 
 use std::collections::HashSet;
 use std::fs::{self, File};

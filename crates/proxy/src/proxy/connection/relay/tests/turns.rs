@@ -130,7 +130,8 @@ fn longest_turn(request: &[u8], asks: Option<Compressor>, reply: Option<bson::Do
 /// Documents of random bytes, so that compression has work to do.
 fn documents(count: usize, length: usize) -> Vec<u8> {
     let mut random = support::random::Random(7);
-    let noise: Vec<u8> = std::iter::repeat_with(|| random.next_number().to_le_bytes()).take(length / 8).flatten().collect();
+    let noise: Vec<u8> =
+        std::iter::repeat_with(|| random.next_number().to_le_bytes()).take(length / 8).flatten().collect();
     let document = |number: usize| {
         let noise = bson::Binary { subtype: bson::spec::BinarySubtype::Generic, bytes: noise.clone() };
         raw(&doc! {"_id": number as i64, "n": 1, "noise": noise})
