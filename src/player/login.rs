@@ -8,8 +8,8 @@ use super::PlayerConnection;
 use super::target_error::TargetError;
 use crate::command::Reply;
 use crate::document::Value;
-use crate::engine::pooling::login::{Continue, Outcome, Start, User};
-use crate::engine::pooling::scram::{ClientKey, Derivation, Mechanism, OwnLogin, first_message, with_header};
+use crate::login::scram::{ClientKey, Derivation, Mechanism, OwnLogin, first_message, with_header};
+use crate::login::{Continue, Outcome, Start, User};
 use crate::secret::Secret;
 
 /// The user of a connection string.

@@ -27,7 +27,6 @@ mod optimistic_numbers;
 mod outcome;
 pub mod permits;
 mod plan;
-pub mod pooling;
 mod port;
 mod prerequisites;
 mod privileges;
@@ -36,6 +35,7 @@ mod rejection_text;
 mod retried;
 mod server_errors;
 mod server_times;
+pub mod sharing;
 pub mod step;
 #[cfg(test)]
 mod tests;

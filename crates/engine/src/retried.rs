@@ -3,7 +3,7 @@
 //! applications see no error.
 
 use crate::document::peek;
-use crate::pooling::sharing::flags_and_body;
+use crate::sharing::flags_and_body;
 use crate::triage::names_any;
 use crate::wire::op_msg::EXHAUST_ALLOWED;
 

@@ -34,25 +34,19 @@ impl TraceContext {
     fn parse(text: &str) -> Option<Self> {
         let mut parts = text.splitn(5, '-');
         let (version, trace, parent, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-        let [version] = hex::<1>(version)?;
-        let [flags] = hex::<1>(flags)?;
-        let (trace, parent) = (hex::<16>(trace)?, hex::<8>(parent)?);
+        let [version] = lower_hex(version)?;
+        let [flags] = lower_hex(flags)?;
+        let (trace, parent) = (lower_hex::<16>(trace)?, lower_hex::<8>(parent)?);
         let valid = version != 0xff && (version > 0 || parts.next().is_none()) && trace != [0; 16] && parent != [0; 8];
         valid.then_some(Self { trace, parent, sampled: flags & 1 == 1 })
     }
 }
 
 /// Accepts lower-case digits only, as the standard requires.
-fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    if text.len() != 2 * N || !text.bytes().all(is_digit) {
-        return None;
-    }
+fn lower_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let mut bytes = [0; N];
-    for (index, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(text.get(2 * index..2 * index + 2)?, 16).ok()?;
-    }
-    Some(bytes)
+    let is_lower = !text.bytes().any(|byte| byte.is_ascii_uppercase());
+    (is_lower && hex::decode_to_slice(text, &mut bytes).is_ok()).then_some(bytes)
 }
 
 #[cfg(test)]

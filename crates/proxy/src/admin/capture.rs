@@ -20,12 +20,11 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::slots::{ConnectionSlot, ConnectionStage};
-use super::{ResponseData, error, milliseconds};
+use super::{ResponseData, error, milliseconds, short_name};
 use crate::audit::capture::{CaptureEnd, MAX_END_LENGTH, header, servers_record};
 use crate::config::{Glob, parse_duration, parse_size};
 use crate::proxy::{Observer, QueuedRecord, RecordCounts, Records, Sink};
 use crate::rules::RuleSet;
-use crate::text::shorten;
 
 /// The longest capture.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
@@ -35,8 +34,8 @@ const SIZE: usize = 1 << 30;
 const SERVERS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bytes of records that are sent at once.
 const CHUNK: usize = 256 * 1024;
-/// Bytes of the name of who asks.
-const BY_LENGTH: usize = 200;
+const NEEDS_TOKEN: &str =
+    "a capture contains documents and requires a token: set admin_token_file (--admin-token-file) of serve";
 /// The most globs of applications.
 const APPS: usize = 100;
 
@@ -100,7 +99,7 @@ impl CaptureOptions {
         if apps.len() > APPS {
             return Err(format!("`apps`: name at most {APPS}"));
         }
-        Ok(Self { length, size, apps, by: by.map(short) })
+        Ok(Self { length, size, apps, by: by.map(short_name) })
     }
 }
 
@@ -147,7 +146,7 @@ pub(super) async fn start(
     Extension(connection): Extension<Arc<ConnectionSlot>>,
     request: Result<Json<CaptureRequest>, JsonRejection>,
 ) -> Response {
-    if let Some(refused) = without_token(&data) {
+    if let Some(refused) = data.without_token(NEEDS_TOKEN) {
         return refused;
     }
     let request = match request {
@@ -180,7 +179,7 @@ pub(super) async fn end(
     State(data): State<ResponseData>,
     request: Result<Json<CaptureEndRequest>, JsonRejection>,
 ) -> Response {
-    if let Some(refused) = without_token(&data) {
+    if let Some(refused) = data.without_token(NEEDS_TOKEN) {
         return refused;
     }
     let CaptureEndRequest { by } = match request {
@@ -190,19 +189,9 @@ pub(super) async fn end(
     let Some(capture) = data.capture.load_full().filter(|capture| capture.is_running()) else {
         return error(StatusCode::NOT_FOUND, "no capture runs");
     };
-    tracing::info!(by = by.map(short), "a client ends the capture");
+    tracing::info!(by = by.map(short_name), "a client ends the capture");
     capture.end(&data.observer, "operator");
     Json(json!({"capture": capture.to_json()})).into_response()
-}
-
-fn without_token(data: &ResponseData) -> Option<Response> {
-    let text = "a capture contains documents and requires a token: set admin_token_file (--admin-token-file) of serve";
-    data.settings.load().token.is_none().then(|| error(StatusCode::FORBIDDEN, text))
-}
-
-fn short(mut by: String) -> String {
-    shorten(&mut by, BY_LENGTH);
-    by
 }
 
 /// Sends the records of a capture; the capture ends with it.

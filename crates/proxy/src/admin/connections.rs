@@ -8,14 +8,11 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{ResponseData, error, milliseconds};
+use super::{ResponseData, error, milliseconds, short_name};
 use crate::proxy::OpenConnection;
-use crate::text::shorten;
 
 /// The most connections in a response.
 const LISTED: usize = 1000;
-/// Bytes of the name of an operator in the log.
-const BY_LENGTH: usize = 200;
 const NANOSECONDS_PER_MILLISECOND: u64 = 1_000_000;
 
 /// A request to close a connection.
@@ -64,9 +61,9 @@ pub(super) async fn close(
     State(data): State<ResponseData>,
     request: Result<Json<CloseRequest>, JsonRejection>,
 ) -> Response {
-    if data.settings.load().token.is_none() {
-        let text = "closing connections requires a token: set admin_token_file (--admin-token-file)";
-        return error(StatusCode::FORBIDDEN, text);
+    let text = "closing connections requires a token: set admin_token_file (--admin-token-file)";
+    if let Some(refused) = data.without_token(text) {
+        return refused;
     }
     let CloseRequest { connection, by } = match request {
         Ok(Json(request)) => request,
@@ -76,10 +73,7 @@ pub(super) async fn close(
         return error(StatusCode::NOT_FOUND, "there is no open connection with this number");
     };
     let OpenConnection { client, app, .. } = closed;
-    let by = by.map(|mut by| {
-        shorten(&mut by, BY_LENGTH);
-        by
-    });
+    let by = by.map(short_name);
     tracing::warn!(connection, client, app, by, "connection closed by an operator");
     Json(json!({"connection": connection, "client": client})).into_response()
 }

@@ -46,6 +46,7 @@ pub use settings::Settings;
 
 use crate::proxy::Observer;
 use crate::rules::RuleSet;
+use crate::text::shorten;
 
 /// Data for the admin address that only the layer above has.
 pub trait AdminContext: Send + Sync + 'static {
@@ -124,6 +125,11 @@ struct ResponseData {
 }
 
 impl ResponseData {
+    /// The refusal, with this text, of a request that needs a token; `None` if there is one, which has been checked.
+    fn without_token(&self, text: &str) -> Option<Response> {
+        self.settings.load().token.is_none().then(|| error(StatusCode::FORBIDDEN, text))
+    }
+
     fn new(
         settings: Arc<ArcSwap<Settings>>,
         observer: Arc<Observer<RuleSet>>,
@@ -164,6 +170,13 @@ async fn in_turn<T: Send + 'static>(turns: Arc<Semaphore>, work: impl FnOnce() -
 fn milliseconds(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A client's text about who asks, short enough for a log line.
+fn short_name(mut by: String) -> String {
+    const LONGEST: usize = 200;
+    shorten(&mut by, LONGEST);
+    by
 }
 
 /// `{"error": …}`

@@ -93,9 +93,9 @@ pub(super) async fn change(
     State(data): State<ResponseData>,
     request: Result<Json<ModeRequest>, JsonRejection>,
 ) -> Response {
-    if data.settings.load().token.is_none() {
-        let text = "changing modes requires a token: set admin_token_file (--admin-token-file)";
-        return error(StatusCode::FORBIDDEN, text);
+    let text = "changing modes requires a token: set admin_token_file (--admin-token-file)";
+    if let Some(refused) = data.without_token(text) {
+        return refused;
     }
     let request = match request {
         Ok(Json(request)) => request,

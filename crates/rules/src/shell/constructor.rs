@@ -122,7 +122,7 @@ impl Call<'_> {
     fn object_id(&self, arguments: &[Term]) -> Constructed {
         let expected = "24 hexadecimal digits";
         let term = self.argument(arguments, 0, expected)?;
-        let bytes = term.as_str().and_then(decode_hexadecimal).filter(|bytes| bytes.len() == 12);
+        let bytes = term.as_str().and_then(|digits| hex::decode(digits).ok()).filter(|bytes| bytes.len() == 12);
         scalar(of_kind(Kind::ObjectId, &bytes.ok_or_else(|| self.wrong(term, expected))?))
     }
 
@@ -225,7 +225,7 @@ impl Call<'_> {
         let term = self.argument(arguments, at, expected)?;
         let digits =
             term.as_str().map(|text| if self.name == "UUID" { text.replace('-', "") } else { text.to_owned() });
-        let bytes = digits.as_deref().and_then(decode_hexadecimal);
+        let bytes = digits.as_deref().and_then(|digits| hex::decode(digits).ok());
         let bytes = bytes.filter(|bytes| length.is_none_or(|length| bytes.len() == length));
         scalar(binary_value(subtype, &bytes.ok_or_else(|| self.wrong(term, expected))?))
     }
@@ -319,13 +319,6 @@ fn generated_id(now: i64, ids: &mut u32) -> OwnedValue {
     bytes.iter_mut().skip(8).zip(counter).for_each(|(byte, part)| *byte = part);
     *ids = ids.wrapping_add(1);
     of_kind(Kind::ObjectId, &bytes)
-}
-
-pub(super) fn decode_hexadecimal(text: &str) -> Option<Vec<u8>> {
-    let digits: Vec<u8> = text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect::<Option<_>>()?;
-    let pairs = digits.chunks_exact(2);
-    let whole = pairs.remainder().is_empty();
-    whole.then(|| pairs.filter_map(|pair| Some(pair.first()? << 4 | pair.last()?)).collect())
 }
 
 pub(super) fn binary_value(subtype: u8, content: &[u8]) -> OwnedValue {

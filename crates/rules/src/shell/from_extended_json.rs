@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::ShellError;
-use super::constructor::{binary_value, code_value, decode_hexadecimal, regex_value, scoped_code};
+use super::constructor::{binary_value, code_value, regex_value, scoped_code};
 use super::date;
 use super::term::{Term, TermContent, TermField};
 use super::value::of_kind;
@@ -105,7 +105,7 @@ impl Wrapper {
 
 fn value(key: &str, term: &Term) -> Option<OwnedValue> {
     Some(match key {
-        "$oid" => of_kind(Kind::ObjectId, &decode_hexadecimal(term.as_str()?).filter(|bytes| bytes.len() == 12)?),
+        "$oid" => of_kind(Kind::ObjectId, &hex::decode(term.as_str()?).ok().filter(|bytes| bytes.len() == 12)?),
         "$date" => match term.as_str() {
             Some(text) => OwnedValue::date(date::javascript_date(text).ok()?),
             None => OwnedValue::date(term.as_value()?.as_integer()?),
@@ -119,7 +119,7 @@ fn value(key: &str, term: &Term) -> Option<OwnedValue> {
             binary_value(subtype, &STANDARD.decode(member(term, "base64")?.as_str()?).ok()?)
         }
         "$uuid" => {
-            let bytes = decode_hexadecimal(&term.as_str()?.replace('-', ""))?;
+            let bytes = hex::decode(term.as_str()?.replace('-', "")).ok()?;
             OwnedValue::uuid(bytes.try_into().ok()?)
         }
         "$regularExpression" => {

@@ -78,7 +78,7 @@ fn scalar(value: Value<'_>) -> Option<String> {
     Some(match value.kind {
         Kind::Double => double(value.as_f64()?),
         Kind::String => quoted(value.as_str()?),
-        Kind::ObjectId => format!("ObjectId(\"{}\")", hexadecimal(value.bytes)),
+        Kind::ObjectId => format!("ObjectId(\"{}\")", hex::encode(value.bytes)),
         Kind::Boolean => value.as_bool()?.to_string(),
         Kind::Null => "null".to_owned(),
         Kind::Int32 => value.as_i32()?.to_string(),
@@ -178,10 +178,6 @@ fn regular_expression(value: Value<'_>) -> Option<(&str, &str)> {
     Some((std::str::from_utf8(pattern).ok()?, std::str::from_utf8(options).ok()?))
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn uuid(bytes: [u8; 16]) -> String {
     bson::Uuid::from_bytes(bytes).to_string()
 }
@@ -244,7 +240,7 @@ fn extended_scalar(value: Value<'_>) -> Option<serde_json::Value> {
             json!({"$binary": {"base64": STANDARD.encode(content), "subType": format!("{subtype:02x}")}})
         }
         Kind::Undefined => json!({"$undefined": true}),
-        Kind::ObjectId => json!({"$oid": hexadecimal(value.bytes)}),
+        Kind::ObjectId => json!({"$oid": hex::encode(value.bytes)}),
         Kind::Boolean => json!(value.as_bool()?),
         Kind::DateTime => json!({"$date": {"$numberLong": value.as_raw_i64()?.to_string()}}),
         Kind::Null => serde_json::Value::Null,
@@ -255,7 +251,7 @@ fn extended_scalar(value: Value<'_>) -> Option<serde_json::Value> {
         Kind::DbPointer => {
             let (namespace, id) = value.bytes.split_at_checked(value.bytes.len().checked_sub(12)?)?;
             let namespace = string(Value { kind: Kind::String, bytes: namespace })?;
-            json!({"$dbPointer": {"$ref": namespace, "$id": {"$oid": hexadecimal(id)}}})
+            json!({"$dbPointer": {"$ref": namespace, "$id": {"$oid": hex::encode(id)}}})
         }
         Kind::JavaScript => json!({"$code": string(value)?}),
         Kind::Symbol => json!({"$symbol": string(value)?}),

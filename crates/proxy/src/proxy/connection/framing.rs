@@ -5,7 +5,7 @@
 
 use crate::document;
 use crate::engine::handshake::negotiation::{Negotiation, is_never_compressed};
-use crate::engine::pooling::sharing::{MAX_BODY_LENGTH, is_enough};
+use crate::engine::sharing::{MAX_BODY_LENGTH, is_enough};
 use crate::engine::{ClientState, Triage, name_of_head, retried};
 use crate::proxy::connection::close_spacing::CloseSpacing;
 use crate::proxy::connection::connection_counts::ConnectionCounters;

@@ -40,7 +40,7 @@ impl NodeId {
     pub(super) fn from_value(value: Value<'_>, separator: char) -> Option<Self> {
         let (class, text) = match value.kind {
             Kind::String => (IdClass::Text, value.as_str()?.to_owned()),
-            Kind::ObjectId => (IdClass::ObjectId, value.bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+            Kind::ObjectId => (IdClass::ObjectId, hex::encode(value.bytes)),
             _ => (IdClass::Number, whole(value)?.to_string()),
         };
         (!text.is_empty() && !text.contains(separator)).then_some(Self { class, text })
@@ -64,10 +64,7 @@ impl NodeId {
             IdClass::Text => OwnedValue::string(&self.text),
             IdClass::Number => OwnedValue::integer(self.text.parse().unwrap_or_default()),
             IdClass::ObjectId => {
-                let digits = self.text.as_bytes().chunks_exact(2);
-                let byte =
-                    |pair: &[u8]| std::str::from_utf8(pair).ok().and_then(|hex| u8::from_str_radix(hex, 16).ok());
-                let bytes: Vec<u8> = digits.filter_map(byte).collect();
+                let bytes = hex::decode(&self.text).unwrap_or_default();
                 OwnedValue::from(Value { kind: Kind::ObjectId, bytes: &bytes })
             }
         }

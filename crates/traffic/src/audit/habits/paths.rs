@@ -156,7 +156,7 @@ fn text_of(id: Value<'_>) -> Option<String> {
     match id.kind {
         Kind::String => id.as_str().filter(|text| !text.is_empty()).map(str::to_owned),
         Kind::Int32 | Kind::Int64 => id.as_integer().map(|number| number.to_string()),
-        Kind::ObjectId => Some(id.bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+        Kind::ObjectId => Some(hex::encode(id.bytes)),
         _ => None,
     }
 }

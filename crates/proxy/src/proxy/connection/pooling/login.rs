@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::engine::pooling::login::User;
-use crate::engine::pooling::scram::{Mechanism, Transcript};
+use crate::login::User;
+use crate::login::scram::{Mechanism, Transcript};
 use crate::proxy::server_side::pool::{Checkout, Pool, PooledConnection, WaitingLogin};
 use crate::proxy::transport::socket::ServerSocket;
 

@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 use super::Relay;
 use crate::command::{code, error_reply};
-use crate::engine::pooling::login::{Authentication, Continue, Outcome, Start, User, ok_reply, set_response_to};
-use crate::engine::pooling::scram::Transcript;
-use crate::engine::pooling::sharing::Pin;
+use crate::engine::sharing::Pin;
+use crate::login::scram::Transcript;
+use crate::login::{Authentication, Continue, Outcome, Start, User, ok_reply, set_response_to};
 use crate::proxy::connection::end::End;
 use crate::proxy::connection::packing::{header_of, pack};
 use crate::proxy::connection::pending_replies::ReplyAction;

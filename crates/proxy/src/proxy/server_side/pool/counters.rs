@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::engine::pooling::sharing::Pin;
+use crate::engine::sharing::Pin;
 
 /// Counters of one member's pools since the start of the process.
 #[derive(Debug, Default)]

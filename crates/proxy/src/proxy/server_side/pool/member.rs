@@ -13,7 +13,7 @@ use super::Pool;
 use super::counters::{PoolCounters, PoolLoad, PoolStatus};
 use super::member_server::{Connect, MemberServer};
 use super::settings::PoolSettings;
-use crate::engine::pooling::login::User;
+use crate::login::User;
 use crate::proxy::server_side::upstream::Address;
 use crate::proxy::transport::socket::ServerSocket;
 use crate::wire::compressed::Compressor;

@@ -10,11 +10,9 @@ use zeroize::Zeroizing;
 use super::member_server::MemberServer;
 use crate::command::own::{identity_question, pool_hello};
 use crate::command::{Reply, code};
-use crate::engine::pooling::login::{
-    Continue, Identity, Outcome, Start, User, agreed_compressors, read_identity, read_stored,
-};
-use crate::engine::pooling::scram::{ClientKey, Mechanism, OwnLogin, StoredCredentials};
 use crate::engine::{read_users, users_question};
+use crate::login::scram::{ClientKey, Mechanism, OwnLogin, StoredCredentials};
+use crate::login::{Continue, Identity, Outcome, Start, User, agreed_compressors, read_identity, read_stored};
 use crate::proxy::server_side::hello::{CONNECT_TIMEOUT, exchange};
 use crate::proxy::transport::socket::ServerSocket;
 use crate::wire::compressed::Compressor;

@@ -3,11 +3,13 @@
 //! A client's message is not forwarded as it is. docward builds a new one of the fields that it knows, so that nothing
 //! else reaches a connection that may be logged in already.
 
+pub mod scram;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use sha2::{Digest, Sha256};
 
-use super::scram::{Mechanism, StoredCredentials, user_of};
+use self::scram::{Mechanism, StoredCredentials, user_of};
 use crate::command::Reply;
 use crate::command::own;
 use crate::document::{Document, Kind, Value, Writer};

@@ -9,6 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hmac::{Hmac, KeyInit, Mac};
 use md5::Md5;
+use pbkdf2::pbkdf2_hmac_array;
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 use zeroize::{Zeroize, ZeroizeOnDrop};
@@ -159,20 +160,16 @@ impl ClientKey {
     #[must_use]
     pub fn derive(mechanism: Mechanism, user: &str, password: &str, derivation: &Derivation) -> Option<Self> {
         let prepared = match mechanism {
-            Mechanism::Sha1 => {
-                let digest = Md5::digest(format!("{user}:mongo:{password}"));
-                digest.iter().map(|byte| format!("{byte:02x}")).collect()
-            }
+            Mechanism::Sha1 => hex::encode(Md5::digest(format!("{user}:mongo:{password}"))),
             Mechanism::Sha256 => stringprep::saslprep(password).ok()?.into_owned(),
         };
-        let hmac = |key: &[u8], bytes: &[u8]| mechanism.hmac(key, bytes);
-        let mut block = hmac(prepared.as_bytes(), &[&derivation.salt[..], &[0, 0, 0, 1]].concat())?;
-        let mut salted = block.clone();
-        for _ in 1..derivation.iterations {
-            block = hmac(prepared.as_bytes(), &block)?;
-            salted = xor(&salted, &block);
-        }
-        let (key, server_key) = (hmac(&salted, b"Client Key")?, hmac(&salted, b"Server Key")?);
+        let (password, Derivation { salt, iterations }) = (prepared.as_bytes(), derivation);
+        let salted = match mechanism {
+            Mechanism::Sha1 => pbkdf2_hmac_array::<Sha1, 20>(password, salt, *iterations).to_vec(),
+            Mechanism::Sha256 => pbkdf2_hmac_array::<Sha256, 32>(password, salt, *iterations).to_vec(),
+        };
+        let key = mechanism.hmac(&salted, b"Client Key")?;
+        let server_key = mechanism.hmac(&salted, b"Server Key")?;
         Some(Self { mechanism, key, server_key })
     }
 }
