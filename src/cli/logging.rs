@@ -76,7 +76,7 @@ impl LogLevel {
             None => is_level(one.trim()),
         };
         let is_known = text.split(',').all(is_valid) && text.parse::<Targets>().is_ok();
-        let usage = "write off, error, warn, info, debug or trace, also for modules: info,docward::proxy=debug";
+        let usage = "write off, error, warn, info, debug or trace, also for modules: info,docward_proxy=debug";
         is_known.then(|| Self(text.to_owned())).ok_or_else(|| usage.to_owned())
     }
 }
@@ -119,7 +119,7 @@ pub(super) fn is_json() -> bool {
     STARTED.get() == Some(&LogFormat::Json)
 }
 
-/// The levels and modules of `level` or RUST_LOG: `warn`, `info,docward::proxy=debug`. `EnvFilter` would add only
+/// The levels and modules of `level` or RUST_LOG: `warn`, `info,docward_proxy=debug`. `EnvFilter` would add only
 /// filters on spans, which docward does not have, and needs a regular-expression library.
 fn filter(level: Option<&LogLevel>) -> Targets {
     let chosen = level.map(|level| level.0.clone()).or_else(|| std::env::var("RUST_LOG").ok());
@@ -214,10 +214,10 @@ mod tests {
 
     #[test]
     fn a_misspelled_level_is_an_error() {
-        for text in ["warn", "off", "info,docward::proxy=debug", "docward=trace, info"] {
+        for text in ["warn", "off", "info,docward_proxy=debug", "docward=trace, info"] {
             assert!(LogLevel::parse(text).is_ok(), "{text}");
         }
-        for text in ["", "inof", "info,", "docward=verbose", "=info", "docward::proxy"] {
+        for text in ["", "inof", "info,", "docward=verbose", "=info", "docward_proxy"] {
             assert!(LogLevel::parse(text).is_err(), "{text}");
         }
     }

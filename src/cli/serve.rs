@@ -62,7 +62,7 @@ pub struct Arguments {
     /// How long a shutdown waits for busy connections [default: 10s].
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     drain_timeout: Option<Duration>,
-    /// Levels and modules of the log, such as warn or info,docward::proxy=debug [default: RUST_LOG, or info].
+    /// Levels and modules of the log, such as warn or info,docward_proxy=debug [default: RUST_LOG, or info].
     #[arg(long, value_name = "LEVEL", value_parser = LogLevel::parse)]
     log_level: Option<LogLevel>,
     /// Include documents in the log of decisions; readers of the log then see the data.

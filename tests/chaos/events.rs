@@ -211,7 +211,7 @@ fn start(set: &ReplicaSet, listen: &str, hand_over: &std::path::Path, block: usi
         .listen(listen)
         .argument("--hand-over")
         .argument(hand_over.to_str().unwrap())
-        .environment("RUST_LOG", "info,docward::proxy::listening::admission=debug")
+        .environment("RUST_LOG", "info,docward_proxy::proxy::listening::admission=debug")
         .start()
 }
 

@@ -65,12 +65,12 @@ fn a_rewrite_in_shadow_mode_has_a_reason() {
 
 #[test]
 fn rust_log_chooses_levels_and_modules() {
-    let docward = docward().environment("RUST_LOG", "warn,docward::proxy::listening::admission=debug").start();
+    let docward = docward().environment("RUST_LOG", "warn,docward_proxy::proxy::listening::admission=debug").start();
     provoke(&docward, "billing");
     docward.wait_for_log(" DEBUG ");
     docward.wait_for_log("rule matched");
     let log = docward.log();
-    let is_chosen = |line: &String| line.contains(" WARN ") || line.contains("docward::proxy::listening::admission");
+    let is_chosen = |line: &String| line.contains(" WARN ") || line.contains("docward_proxy::proxy::listening::admission");
     assert!(log.iter().all(is_chosen), "{log:?}");
 }
 

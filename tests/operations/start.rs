@@ -125,7 +125,7 @@ fn a_compatible_server_without_transactions_or_change_streams_is_found() {
 fn a_server_that_has_everything_lacks_nothing() {
     let rules = &TREE.replace("]\n", ", { name: h, namespace: e.c, history: { into: h, keep: 3 } }]\n");
     let before = Docward::before(&Mongod::shared().uri()).rules(rules);
-    let docward = before.environment("RUST_LOG", "info,docward::service::requirements=debug").start();
+    let docward = before.environment("RUST_LOG", "info,docward_proxy::service::requirements=debug").start();
     docward.wait_for_log("checked whether the server has what the rules need lacking=0");
 }
 

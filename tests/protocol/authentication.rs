@@ -287,7 +287,7 @@ async fn without_access_control_privileges_are_checked_once_per_connection() {
         mongod.command("admin", doc! { "createUser": "reader", "pwd": "secret", "roles": ["readAnyDatabase"] });
     assert_eq!(created.get_f64("ok").unwrap(), 1.0, "{created}");
     let docward = Docward::before(&mongod.uri()).rules(&NUMBERS.replace("DB", "open"));
-    let docward = docward.environment("RUST_LOG", "info,docward::service::requirements=debug").start();
+    let docward = docward.environment("RUST_LOG", "info,docward_proxy::service::requirements=debug").start();
     // It executes or explains something itself, once.
     docward.wait_for_log("checked whether the server has what the rules need");
     let anonymous =
