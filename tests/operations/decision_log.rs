@@ -70,7 +70,8 @@ fn rust_log_chooses_levels_and_modules() {
     docward.wait_for_log(" DEBUG ");
     docward.wait_for_log("rule matched");
     let log = docward.log();
-    let is_chosen = |line: &String| line.contains(" WARN ") || line.contains("docward_proxy::proxy::listening::admission");
+    let is_chosen =
+        |line: &String| line.contains(" WARN ") || line.contains("docward_proxy::proxy::listening::admission");
     assert!(log.iter().all(is_chosen), "{log:?}");
 }
 
