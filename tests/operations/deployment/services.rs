@@ -72,8 +72,8 @@ fn lines_in_the_journal_have_their_priority_and_no_time() {
         log.lines().find(|line| line.contains("take over")).unwrap().to_owned()
     };
     let (marked, plain) = (line(&fails, true), line(&fails, false));
-    assert!(marked.starts_with("<3>ERROR docward::"), "{marked}");
-    assert!(plain.starts_with("20") && plain.contains("Z ERROR docward::"), "a time: {plain}");
+    assert!(marked.starts_with("<3>ERROR docward_proxy::"), "{marked}");
+    assert!(plain.starts_with("20") && plain.contains("Z ERROR docward_proxy::"), "a time: {plain}");
     let json = line(&[&fails[..], &["--log-format", "json"]].concat(), true);
     assert!(json.starts_with("<3>{\"timestamp\":"), "{json}");
     // An error in rules has several lines.
