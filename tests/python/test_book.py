@@ -135,7 +135,8 @@ class Desk:
         self.child = self.start("docward serve --config docward.yaml")
         self.uri = f"mongodb://{self.listening(self.child)}/"
         self.ended = threading.Event()
-        threading.Thread(target=self.work).start()
+        self.worker = threading.Thread(target=self.work)
+        self.worker.start()
         # The history needs its worker.
         with MongoClient(self.mongod.uri) as client:
             deadline = time.monotonic() + servers.TIMEOUT
@@ -205,6 +206,7 @@ class Desk:
 
     def close(self):
         self.ended.set()
+        self.worker.join()
         self.child.kill()
         self.child.communicate()
         for server in [*self.copies, self.mongod]:
