@@ -108,7 +108,7 @@ def test_every_exception_is_needed():
 
 
 class Desk:
-    """A folder with the files that commands of the book name, a replica set, a second server, and a running docward."""
+    """A folder with the files that commands of the book name, a replica set, two other servers, and a running docward."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -116,8 +116,6 @@ class Desk:
         self.mongod = servers.Mongod()
         self.copies = [servers.Mongod(standalone=True) for _ in range(2)]
         self.admin = f"127.0.0.1:{servers.free_port()}"
-        (folder / "bin").mkdir()
-        (folder / "bin/docward").symlink_to(self.executable)
         shutil.copytree(servers.REPOSITORY / "rules", folder / "rules")
         shutil.copy(servers.REPOSITORY / "docs/examples/mongod.log", folder)
         (folder / "rules/replacement.yaml").write_text(RULES)
@@ -132,8 +130,8 @@ class Desk:
             client.admin.command("createUser", "dba", pwd="secret", roles=["root"])
             client.shop.orders.insert_one({"_id": 17, "status": "new", "version": 1})
             client.shop.mails.insert_one({"kind": "mail", "locked": False})
-        self.child = self.start("docward serve --config docward.yaml")
-        self.uri = f"mongodb://{self.listening(self.child)}/"
+        arguments = ["--config", folder / "docward.yaml"]
+        self.docward = servers.Docward(self.executable, self.mongod.uri, arguments=arguments, listeners=2)
         self.ended = threading.Event()
         self.worker = threading.Thread(target=self.work)
         self.worker.start()
@@ -146,7 +144,7 @@ class Desk:
 
     def work(self):
         """An application."""
-        with MongoClient(self.uri) as client:
+        with MongoClient(self.docward.uri) as client:
             while not self.ended.wait(0.05):
                 client.shop.orders.update_one({"_id": 17}, {"$inc": {"total": 1, "version": 1}})
 
@@ -171,7 +169,7 @@ class Desk:
         return command + (" --listen 127.0.0.1:0" if serves and not re.search("--(listen|config)", command) else "")
 
     def start(self, command):
-        environment = os.environ | {"PATH": f"{self.folder}/bin:{os.environ['PATH']}"}
+        environment = os.environ | {"PATH": f"{os.path.dirname(self.executable)}:{os.environ['PATH']}"}
         return subprocess.Popen(
             ["bash", "-c", f"exec {command}" if command.startswith("docward ") else command],
             cwd=self.folder,
@@ -182,11 +180,6 @@ class Desk:
             text=True,
         )
 
-    def listening(self, child):
-        """The first address on which a child listens."""
-        lines = (line for line in child.stdout if line.startswith("listening on "))
-        return next(lines, "listening on nothing").split()[2]
-
     def fault(self, command):
         """What a command printed, if it failed."""
         child = self.start(self.here(command))
@@ -194,7 +187,7 @@ class Desk:
         alarm.start()
         try:
             if re.match("docward (serve|record --listen)", command):
-                self.listening(child)
+                next((line for line in child.stdout if line.startswith("listening on ")), None)
                 child.terminate()
             printed = child.communicate()[0]
         finally:
@@ -207,10 +200,8 @@ class Desk:
     def close(self):
         self.ended.set()
         self.worker.join()
-        self.child.kill()
-        self.child.communicate()
-        for server in [*self.copies, self.mongod]:
-            server.close()
+        for process in [self.docward, *self.copies, self.mongod]:
+            process.close()
 
 
 @pytest.fixture(scope="module")
