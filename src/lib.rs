@@ -7,7 +7,11 @@ pub mod cli;
 pub mod player;
 
 pub use docward_engine as engine;
-pub use docward_protocol::{command, document, effect, fnv, text, wire};
-pub use docward_proxy::{admin, histogram, login, otlp, proxy, rate_limit, service};
-pub use docward_rules::{config, patterns, rules, secret, shell, suggest};
+pub use docward_protocol::{command, document, effect, wire};
+pub use docward_proxy::{admin, histogram, otlp, proxy, service};
+pub use docward_rules::{config, patterns, rules, secret, shell};
 pub use docward_traffic::{audit, plot, replay};
+
+use docward_protocol::text;
+use docward_proxy::{login, rate_limit};
+use docward_rules::suggest;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const MAX_LENGTH: usize = 1000;
 
 /// Foreign text as a single, shortened line.
-pub fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let mut line = one_line(text);
     shorten(&mut line, MAX_LENGTH);
     line
@@ -28,7 +28,7 @@ pub fn note_logged(bytes: usize) {
 }
 
 /// Whether lines that clients can cause at will may be written now.
-pub fn log_has_room() -> bool {
+pub(crate) fn log_has_room() -> bool {
     LOG_VOLUME.has_room(Instant::now())
 }
 
@@ -60,7 +60,7 @@ fn left(state: Option<(Instant, f64)>, now: Instant) -> f64 {
 
 /// The rate limit of one kind of line.
 #[derive(Debug)]
-pub struct RateLimit {
+pub(crate) struct RateLimit {
     budget: Mutex<Allowance>,
     limit: u32,
 }
@@ -73,13 +73,13 @@ impl Default for RateLimit {
 }
 
 impl RateLimit {
-    pub const fn per_second(limit: u32) -> Self {
+    pub(crate) const fn per_second(limit: u32) -> Self {
         Self { budget: Mutex::new(Allowance { second: None, written: 0, suppressed: 0 }), limit }
     }
 
     /// `Some` if the line may be written, with the number of lines suppressed since the last one. Lines that are written
     /// once a second do not depend on the bytes of the others.
-    pub fn line(&self) -> Option<u64> {
+    pub(crate) fn line(&self) -> Option<u64> {
         let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
         if self.limit > 1 && !log_has_room() {
             budget.add_suppressed(1);
@@ -91,7 +91,7 @@ impl RateLimit {
 
 /// The allowance within a second.
 #[derive(Debug, Clone, Default)]
-pub struct Allowance {
+pub(crate) struct Allowance {
     second: Option<Instant>,
     written: u32,
     suppressed: u64,
@@ -99,7 +99,7 @@ pub struct Allowance {
 
 impl Allowance {
     /// `Some` for the first `limit` calls in a second, with the number suppressed since the last one.
-    pub fn take(&mut self, limit: u32) -> Option<u64> {
+    pub(crate) fn take(&mut self, limit: u32) -> Option<u64> {
         if self.second.is_none_or(|second| second.elapsed() >= Duration::from_secs(1)) {
             self.second = Some(Instant::now());
             self.written = 0;
@@ -113,7 +113,7 @@ impl Allowance {
     }
 
     /// Counts what was suppressed for another reason.
-    pub fn add_suppressed(&mut self, count: u64) {
+    pub(crate) fn add_suppressed(&mut self, count: u64) {
         self.suppressed += count;
     }
 }

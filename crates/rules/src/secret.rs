@@ -61,7 +61,7 @@ pub fn redact(text: &str) -> Cow<'_, str> {
 }
 
 /// Replaces each byte of credentials by `*`, so that offsets in the text do not change.
-pub fn mask_credentials(line: &mut String) {
+pub(crate) fn mask_credentials(line: &mut String) {
     let mut done = 0;
     while let Some((from, to)) = credentials(&line[done..]) {
         mask(line, done + from, done + to);
@@ -70,12 +70,12 @@ pub fn mask_credentials(line: &mut String) {
 }
 
 /// Replaces each byte of `text[from..to]` by `*`. Both must be character boundaries.
-pub fn mask(text: &mut String, from: usize, to: usize) {
+pub(crate) fn mask(text: &mut String, from: usize, to: usize) {
     text.replace_range(from..to, &"*".repeat(to - from));
 }
 
 /// `text` as a user or password in a URL: everything but letters, digits and `-._~` percent-encoded.
-pub fn percent_encoded(text: &str) -> String {
+pub(crate) fn percent_encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {

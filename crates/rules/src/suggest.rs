@@ -21,13 +21,13 @@ pub fn nearest<'w>(written: &str, words: impl IntoIterator<Item = &'w str>) -> O
 
 /// Returns `words` as alternatives: "`a`, `b` or `c`".
 #[must_use]
-pub fn one_of<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
+pub(crate) fn one_of<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
     joined(words, "or")
 }
 
 /// Returns `words` as a list: "`a`, `b` and `c`".
 #[must_use]
-pub fn all_of<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
+pub(crate) fn all_of<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
     joined(words, "and")
 }
 

@@ -31,13 +31,13 @@ pub(super) const ELEMENT: &str = "this";
 
 /// The settings of a pattern.
 #[derive(Clone, Copy, Debug)]
-pub struct PatternSettings<'a> {
-    pub span: Span,
-    pub key: &'a MappingKey,
+pub(crate) struct PatternSettings<'a> {
+    pub(crate) span: Span,
+    pub(crate) key: &'a MappingKey,
     /// Correct settings.
-    pub example: &'static str,
+    pub(crate) example: &'static str,
     /// The keys beside it.
-    pub beside: &'a [&'static str],
+    pub(crate) beside: &'a [&'static str],
 }
 
 impl<'a> ReadContext<'a> {
@@ -52,7 +52,7 @@ impl<'a> ReadContext<'a> {
     }
 
     /// A context for the `settings` of a pattern, in a rule for `namespaces`.
-    pub fn for_settings(
+    pub(crate) fn for_settings(
         diagnostics: &'a mut Vec<Diagnostic>,
         namespaces: &'a [Located<NamespaceGlob>],
         settings: PatternSettings<'a>,

@@ -24,7 +24,7 @@ const MAX_FOLDERS: usize = 16;
 
 /// Reads files into sources, each file once.
 #[derive(Default)]
-pub struct FileReader {
+pub(crate) struct FileReader {
     sources: Vec<SourceFile>,
     found: Vec<Diagnostic>,
     /// Files already read, by their real path.
@@ -34,7 +34,7 @@ pub struct FileReader {
 impl FileReader {
     /// Reads a file, or the `wanted` files in a folder and its subfolders in the order of their names; names that start
     /// with a dot are skipped. Reports a folder without files if `empty` is a message.
-    pub fn add(&mut self, path: &Path, wanted: fn(&Path) -> bool, empty: Option<&str>) {
+    pub(crate) fn add(&mut self, path: &Path, wanted: fn(&Path) -> bool, empty: Option<&str>) {
         if !path.is_dir() {
             self.file(path);
             return;
@@ -53,7 +53,7 @@ impl FileReader {
     }
 
     /// The texts of rule files or test files, and the mistakes found while reading them.
-    pub fn finish(self) -> (SourceFiles, Vec<Diagnostic>) {
+    pub(crate) fn finish(self) -> (SourceFiles, Vec<Diagnostic>) {
         (SourceFiles::of_kind(self.sources, TextKind::Rules), self.found)
     }
 
@@ -206,7 +206,7 @@ fn list(
 
 /// The files under `folder` that [`FileReader::add`] skips although they are `similar` to the `wanted` ones. Folders whose names
 /// begin with two dots are omitted: Kubernetes keeps the versions of a volume there.
-pub fn skipped_files(folder: &Path, similar: fn(&Path) -> bool, wanted: fn(&Path) -> bool) -> Vec<PathBuf> {
+pub(crate) fn skipped_files(folder: &Path, similar: fn(&Path) -> bool, wanted: fn(&Path) -> bool) -> Vec<PathBuf> {
     let is_version = |path: &Path| path.file_name().unwrap_or_default().as_encoded_bytes().starts_with(b"..");
     let (mut all, mut read) = (Vec::new(), Vec::new());
     let listed = list(folder, MAX_FOLDERS, is_version, similar, &mut all)

@@ -43,7 +43,7 @@ impl Glob {
         self.text.split('*').next().unwrap_or_default()
     }
 
-    pub fn stars(&self) -> usize {
+    pub(crate) fn stars(&self) -> usize {
         self.text.matches('*').count()
     }
 

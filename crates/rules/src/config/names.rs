@@ -95,7 +95,7 @@ pub(super) fn visible(text: &str) -> Cow<'_, str> {
 
 /// Why `text` is probably not the name that its author means; `None` for an ordinary name.
 #[must_use]
-pub fn doubt(text: &str, kind: NameKind) -> Option<NameDoubt> {
+pub(crate) fn doubt(text: &str, kind: NameKind) -> Option<NameDoubt> {
     // The user of an X.509 certificate: `$external.CN=app,OU=sales`.
     if kind == NameKind::User && text.contains('=') {
         return None;

@@ -179,7 +179,7 @@ impl NamespaceGlob {
     }
 
     /// A number that is larger the more specific the glob is.
-    pub fn rank(&self) -> Rank {
+    pub(crate) fn rank(&self) -> Rank {
         let prefix = if self.database.is_literal() {
             self.database.as_str().len() + 1 + self.collection.literal_prefix().len()
         } else {
@@ -204,17 +204,17 @@ impl fmt::Display for NamespaceGlob {
 /// (see [`NamespaceGlob::compare_specificity`]): exact, prefix, then literal bytes, then fewer
 /// stars. A glob that is a subset of another has all its literals; if it has no further ones, it has fewer stars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rank(u64);
+pub(crate) struct Rank(u64);
 
 impl Rank {
     /// The part that decides on its own when it differs.
-    pub fn prefix(self) -> u64 {
+    pub(crate) fn prefix(self) -> u64 {
         self.0 >> 32
     }
 }
 
 /// Whether globs for the database never match it.
-pub fn is_server_database(database: &[u8]) -> bool {
+pub(crate) fn is_server_database(database: &[u8]) -> bool {
     SERVER_DATABASES.iter().any(|name| name.as_bytes() == database)
 }
 
@@ -228,7 +228,7 @@ pub fn bucketed_collection(collection: &[u8]) -> Option<&[u8]> {
 }
 
 /// Whether no rule applies to it.
-pub fn is_server_collection(collection: &[u8]) -> bool {
+pub(crate) fn is_server_collection(collection: &[u8]) -> bool {
     collection.starts_with(SERVER_COLLECTIONS.as_bytes())
 }
 

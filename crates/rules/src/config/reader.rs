@@ -257,7 +257,7 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
 
     /// Like [`Self::finish`], for a caller that reports the unknown keys itself. Returns the context, the unknown
     /// keys and the allowed ones.
-    pub fn finish_quietly(self) -> (&'c mut ReadContext<'a>, Vec<&'n MappingKey>, Vec<&'static str>) {
+    pub(crate) fn finish_quietly(self) -> (&'c mut ReadContext<'a>, Vec<&'n MappingKey>, Vec<&'static str>) {
         let unknown = unknown(self.entries, &self.allowed).collect();
         (self.context, unknown, self.allowed)
     }
@@ -273,7 +273,7 @@ fn unknown<'n>(entries: &'n [(MappingKey, Node)], allowed: &[&'static str]) -> i
 }
 
 /// The diagnostic for a key that is not one of `allowed`.
-pub fn unknown_key(key: &MappingKey, allowed: &[&'static str]) -> Diagnostic {
+pub(crate) fn unknown_key(key: &MappingKey, allowed: &[&'static str]) -> Diagnostic {
     if let Some(new) = renamed::new_key(&key.text, allowed) {
         let message = format!("`{}` has a new name", key.text);
         return Diagnostic::error(Code::UnknownKey, key.span, message).note(format!("write `{new}`"));

@@ -19,7 +19,7 @@ pub(super) const MIN_WORD_BYTES: usize = 4;
 
 /// The kind of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TextKind {
+pub(crate) enum TextKind {
     /// A command, or rules that do not come from a file.
     Text,
     /// A rule file or test file.

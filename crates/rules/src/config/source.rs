@@ -81,7 +81,7 @@ impl SourceFiles {
 
     /// Like [`Self::new`], for files of `kind`, parts of which may not be printed.
     #[must_use]
-    pub fn of_kind(sources: Vec<SourceFile>, kind: TextKind) -> Self {
+    pub(crate) fn of_kind(sources: Vec<SourceFile>, kind: TextKind) -> Self {
         Self(sources.into_iter().map(|source| IndexedSource::new(source, kind)).collect())
     }
 
@@ -103,7 +103,7 @@ impl SourceFiles {
     }
 
     /// The text of a file for printing: `*` replaces each byte that may be secret.
-    pub fn shown(&self, file: FileId) -> String {
+    pub(crate) fn shown(&self, file: FileId) -> String {
         let source = &self.0[file.0 as usize];
         shown::shown(&source.text, source.kind)
     }
@@ -115,7 +115,7 @@ impl SourceFiles {
     }
 
     /// The lines from `first` up to `end`, both from 1, without the line `end`.
-    pub fn lines(&self, file: FileId, first: u32, end: u32) -> &str {
+    pub(crate) fn lines(&self, file: FileId, first: u32, end: u32) -> &str {
         let source = &self.0[file.0 as usize];
         let start_of = |line: u32| {
             let start = source.line_starts.get(line.saturating_sub(1) as usize);
@@ -141,7 +141,7 @@ impl SourceFiles {
 
     /// The lines of `shown` ([`Self::shown`] of `file`) that contain the starts of all `spans`, with the byte and the
     /// line (from 1) at which they start.
-    pub fn window<'t>(&self, file: FileId, shown: &'t str, spans: &[Span]) -> Window<'t> {
+    pub(crate) fn window<'t>(&self, file: FileId, shown: &'t str, spans: &[Span]) -> Window<'t> {
         let source = &self.0[file.0 as usize];
         let first = spans.iter().map(|s| source.line_of(s.start)).min();
         let last = spans.iter().map(|s| source.line_of(s.start)).max();
@@ -152,7 +152,7 @@ impl SourceFiles {
     }
 
     /// The end of the line that contains the start of `span`, without its line break.
-    pub fn line_end(&self, span: Span) -> u32 {
+    pub(crate) fn line_end(&self, span: Span) -> u32 {
         let source = &self.0[span.file.0 as usize];
         let end = source.line_end(source.line_of(span.start));
         u32::try_from(end).unwrap_or(u32::MAX)
@@ -160,12 +160,12 @@ impl SourceFiles {
 }
 
 /// Some lines of a source.
-pub struct Window<'a> {
-    pub text: &'a str,
+pub(crate) struct Window<'a> {
+    pub(crate) text: &'a str,
     /// The byte of the source at which `text` starts.
-    pub start: usize,
+    pub(crate) start: usize,
     /// The line number of the first line, from 1.
-    pub line: usize,
+    pub(crate) line: usize,
 }
 
 impl IndexedSource {

@@ -30,7 +30,7 @@ const MAX_NODES: usize = 1 << 18;
 /// Reads the one document in `text`; adds mistakes to `found`. A file that is empty or has only comments is
 /// [`NodeValue::Null`]. `None` where `text` is not YAML, or uses YAML that is not supported: the parser stops at the first
 /// such mistake.
-pub fn parse(file: FileId, text: &str, found: &mut Vec<Diagnostic>) -> Option<Node> {
+pub(crate) fn parse(file: FileId, text: &str, found: &mut Vec<Diagnostic>) -> Option<Node> {
     if text.len() > MAX_FILE_BYTES {
         found.push(too_large(file));
         return None;

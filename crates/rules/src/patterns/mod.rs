@@ -93,7 +93,7 @@ macro_rules! patterns {
             }
 
             /// The keys of the settings of the pattern of this name, if these are a mapping.
-            pub fn keys(name: &str) -> impl Iterator<Item = &'static str> {
+            pub(crate) fn keys(name: &str) -> impl Iterator<Item = &'static str> {
                 let declared = Self::declarations().into_iter().filter(move |(pattern, _)| *pattern == name);
                 let keys = declared.filter_map(|(_, one)| match one.schema {
                     ValueSchema::Mapping(keys) => Some(keys),
@@ -103,7 +103,7 @@ macro_rules! patterns {
             }
 
             /// Correct settings for the pattern of this name, one of [`Self::NAMES`].
-            pub fn example(name: &str) -> &'static str {
+            pub(crate) fn example(name: &str) -> &'static str {
                 $(if name == stringify!($key) {
                     return $key::$Type::declaration().example;
                 })*
@@ -111,7 +111,7 @@ macro_rules! patterns {
             }
 
             /// Reads the settings under the key `name`, one of [`Self::NAMES`].
-            pub fn read_settings(name: &str, settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
+            pub(crate) fn read_settings(name: &str, settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
                 $(if name == stringify!($key) {
                     return $key::$Type::read(settings, context).map(Self::$Type);
                 })*
@@ -119,14 +119,14 @@ macro_rules! patterns {
             }
 
             /// Returns the contradictions between rules that [`Pattern::contradictions`] of each pattern finds.
-            pub fn contradictions(rules: &[RuleView<'_>]) -> Vec<Diagnostic> {
+            pub(crate) fn contradictions(rules: &[RuleView<'_>]) -> Vec<Diagnostic> {
                 let mut found = Vec::new();
                 $(found.extend($key::$Type::contradictions(rules));)*
                 found
             }
 
             /// Returns the settings that change because of other rules, each with the index of its rule.
-            pub fn linked(rules: &[RuleView<'_>]) -> Vec<(usize, Self)> {
+            pub(crate) fn linked(rules: &[RuleView<'_>]) -> Vec<(usize, Self)> {
                 let mut linked = Vec::new();
                 $(linked.extend($key::$Type::linked(rules).into_iter().map(|(at, one)| (at, Self::$Type(one))));)*
                 linked

@@ -67,7 +67,7 @@ impl<'s> From<&'s str> for ShellContext<'s> {
     }
 }
 
-pub fn not_a_database(name: &str) -> String {
+pub(crate) fn not_a_database(name: &str) -> String {
     format!("'{name}' cannot be the name of a database: it is empty, or has one of / \\ . \" $ or a space")
 }
 
