@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::command::{CommandClass, Namespace, classify};
+use crate::command::{CommandClass, Namespace, WriteForm, classify};
 use crate::config::{Code, Diagnostic, Report, SourceFile, SourceFiles, Span};
 use crate::document::{CowDocument, Document, Value};
 use crate::engine::lookup::Maximum;
@@ -168,8 +168,7 @@ pub(super) fn unmatched(dry_run: &DryRun, unmatched: &DryRun, database: &str) ->
 fn upserts(command: &CowDocument<'static>) -> bool {
     let command = command.as_document();
     let is_upsert = |of: Document<'_>| of.get("upsert").and_then(Value::as_flag) == Some(true);
-    let lists = ["updates", "ops"].into_iter().filter_map(|list| command.get(list)?.as_array());
-    is_upsert(command) || lists.flat_map(Document::values).filter_map(Value::as_document).any(is_upsert)
+    WriteForm::of(command).is_some_and(|form| form.statements(command).any(is_upsert))
 }
 
 /// The database and collection that a command names.

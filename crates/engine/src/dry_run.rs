@@ -167,31 +167,26 @@ fn in_order(
 /// Returns one command for each statement, if there are several. Each is built when it is taken: together they may be
 /// far longer than `command`.
 pub fn statements(command: Document<'_>) -> impl Iterator<Item = CowDocument<'static>> {
-    let all = statement_list(command).filter(|(_, all)| all.values().nth(1).is_some());
-    let one = move |list: &str, statement: Value<'_>| {
+    let form = WriteForm::of(command).filter(|form| form.statements(command).nth(1).is_some());
+    let one = move |list: &str, statement: Document<'_>| {
         CowDocument::build(|w| {
             for element in command.elements() {
                 if element.key == list.as_bytes() {
-                    w.array(list, |a| a.value(statement));
+                    w.array(list, |a| a.value(Value::document(statement)));
                 } else {
                     w.element(element);
                 }
             }
         })
     };
-    all.into_iter().flat_map(move |(list, all)| all.values().map(move |statement| one(list, statement)))
+    let with_list = form.and_then(|form| Some((form, form.list()?)));
+    with_list.into_iter().flat_map(move |(form, list)| form.statements(command).map(move |each| one(list, each)))
 }
 
 /// Returns the number of statements of a command; 1 for a command that is not a batch.
 #[must_use]
 pub fn statement_count(command: Document<'_>) -> u64 {
-    statement_list(command).map_or(1, |(_, all)| all.values().count() as u64)
-}
-
-/// The name and the value of a batch's list.
-fn statement_list(command: Document<'_>) -> Option<(&'static str, Document<'_>)> {
-    let list = command.first().and_then(|first| WriteForm::for_class(classify(first.key))).and_then(WriteForm::list)?;
-    Some((list, command.get(list).and_then(Value::as_array)?))
+    WriteForm::of(command).map_or(1, |form| form.statements(command).count() as u64)
 }
 
 /// The state of the dry run of one command.
@@ -231,7 +226,7 @@ impl DryRunPlan<'_> {
     /// Returns the made-up reply to a command of the plan; `None` when it depends on stored documents.
     fn exchange(&mut self, message: &[u8]) -> Option<Vec<u8>> {
         let sent = command_of_frame(message)?;
-        let writes = self.command.first().is_some_and(|first| WriteForm::for_class(classify(first.key)).is_some());
+        let writes = WriteForm::of(self.command).is_some();
         let name = sent.as_document().first().map(|first| first.key.to_vec()).unwrap_or_default();
         match classify(&name) {
             _ if name == b"connectionStatus" => {
@@ -444,17 +439,15 @@ fn reply(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
 
 /// Returns a reply in which every statement succeeded: it has matched one document, or none and inserts an upsert.
 fn write_reply(form: Option<WriteForm>, sent: Document<'_>, stored: AssumedDocuments) -> Vec<u8> {
-    let list = form.and_then(WriteForm::list).and_then(|list| sent.get(list)).and_then(Value::as_array);
-    let statements = list.unwrap_or(Document::EMPTY);
-    let count = list.map_or(1, |list| list.values().count() as i64);
+    let statements = || form.into_iter().flat_map(|form| form.statements(sent));
+    let count = form.map_or(1, |form| form.statements(sent).count() as i64);
     let finds = stored == AssumedDocuments::Matching || form == Some(WriteForm::Insert);
-    let inserts = |statement: Document<'_>| !finds && statement.get("upsert").and_then(Value::as_flag) == Some(true);
-    let inserting = |(_, statement): &(usize, Value<'_>)| statement.as_document().is_some_and(inserts);
-    let upserted = || statements.values().enumerate().filter(inserting).map(|(index, _)| index as i64);
+    let inserts = |statement: &Document<'_>| !finds && statement.get("upsert").and_then(Value::as_flag) == Some(true);
+    let upserted = || statements().enumerate().filter(|(_, one)| inserts(one)).map(|(index, _)| index as i64);
     let matched = if finds { count } else { 0 };
     reply(|w| match form {
         Some(WriteForm::FindAndModify) => {
-            let upserts = inserts(sent);
+            let upserts = inserts(&sent);
             w.nested("lastErrorObject", |w| {
                 w.int32("n", i32::from(finds || upserts));
                 w.boolean("updatedExisting", finds);

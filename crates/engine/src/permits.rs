@@ -159,13 +159,7 @@ fn namespaces(command: &Command<'_>) -> Vec<(String, String)> {
 
 /// The number of statements of a write command; 1 for others.
 fn statement_count(command: &Command<'_>) -> u32 {
-    let list = match command.class {
-        CommandClass::BulkWrite => "ops",
-        class => match WriteForm::for_class(class).and_then(WriteForm::list) {
-            Some(list) => list,
-            None => return 1,
-        },
-    };
+    let Some(list) = WriteForm::for_class(command.class).and_then(WriteForm::list) else { return 1 };
     let in_sequence = command.message.sequences.iter().find(|sequence| sequence.identifier == list);
     let in_body =
         || command.body.get(list).and_then(Value::as_array).map_or(1, |list: Document<'_>| list.values().count());

@@ -6,5 +6,5 @@ pub mod plot;
 pub mod replay;
 
 use docward_engine as engine;
-use docward_protocol::{command, document, fnv, text, wire};
+use docward_protocol::{command, document, effect, fnv, text, wire};
 use docward_rules::{config, patterns, rules, shell};

@@ -72,7 +72,7 @@ impl<'f> BatchJob<'f> {
         if evaluated.changed_by.is_none() || statement.written_length() + room <= MAX_DOCUMENT_LENGTH {
             return None;
         }
-        let stored = statement.stored_length().map_or(0, |stored| stored + room);
+        let stored = statement.stored().map_or(0, |stored| stored.as_bytes().len() + room);
         if stored > MAX_DOCUMENT_LENGTH && statement.source_length() <= MAX_DOCUMENT_LENGTH {
             return Some(("the document", MAX_DOCUMENT_LENGTH));
         }

@@ -1,6 +1,7 @@
 //! The commands that carry statements, and the names of their fields.
 
-use super::CommandClass;
+use super::{CommandClass, classify};
+use crate::document::{Document, Value};
 
 /// The name of a document sequence (kind-1 section) in errors.
 pub(super) const DOCUMENT_SEQUENCE: &str = "a document sequence";
@@ -43,6 +44,18 @@ pub(super) struct StatementFieldNames {
 }
 
 impl WriteForm {
+    /// Returns the form of a command body; `None` if it is no write.
+    pub fn of(command: Document<'_>) -> Option<Self> {
+        Self::for_class(classify(command.first()?.key))
+    }
+
+    /// Returns the statements in a command body of this form: the elements of its list, or the body itself.
+    pub fn statements(self, command: Document<'_>) -> impl Iterator<Item = Document<'_>> + Clone {
+        let list = self.list().and_then(|list| command.get(list)?.as_array());
+        let whole = self.list().is_none().then_some(command);
+        list.into_iter().flat_map(Document::values).filter_map(Value::as_document).chain(whole)
+    }
+
     pub fn for_class(class: CommandClass) -> Option<Self> {
         match class {
             CommandClass::Insert => Some(Self::Insert),

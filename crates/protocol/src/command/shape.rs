@@ -118,10 +118,7 @@ fn after_member(text: &str) -> Option<&str> {
 fn write_shape(command: Document<'_>, out: &mut String) {
     let Some(name) = command.first().map(|first| first.key) else { return };
     let class = classify(name);
-    let statement = WriteForm::for_class(class).and_then(|form| match form.list() {
-        Some(list) => Some((form, command.get(list)?.as_array()?.values().next()?.as_document()?)),
-        None => Some((form, command)),
-    });
+    let statement = WriteForm::for_class(class).and_then(|form| Some((form, form.statements(command).next()?)));
     match (class, statement) {
         (_, Some((form, statement))) => write_statement(form, statement, out),
         (CommandClass::Find, _) => call("find", &[command.get("filter")], "", out),

@@ -306,6 +306,14 @@ impl<'a> Statement<'a> {
         }
     }
 
+    /// Returns the filter without the conditions of rules; it is empty for an insert.
+    pub fn filter(&self) -> Document<'_> {
+        match &self.operation {
+            Operation::Update(Update { filter, .. }) | Operation::Delete(Delete { filter, .. }) => filter.as_document(),
+            Operation::Insert(_) => Document::EMPTY,
+        }
+    }
+
     /// Returns the client's filter, with the conditions of rules; `None` for an insert.
     pub fn selection(&self) -> Option<Cow<'_, CowDocument<'a>>> {
         match &self.operation {
@@ -471,13 +479,12 @@ impl<'a> Statement<'a> {
         self.source.as_bytes().len()
     }
 
-    /// Returns the length in bytes of the document that the statement stores unchanged: an inserted one or a
-    /// replacement.
-    pub fn stored_length(&self) -> Option<usize> {
+    /// Returns the document that the statement stores unchanged: an inserted one or a replacement.
+    pub fn stored(&self) -> Option<Document<'_>> {
         match &self.operation {
             Operation::Insert(Insert { document })
             | Operation::Update(Update { modification: Modification::Replacement(document), .. }) => {
-                Some(document.as_document().as_bytes().len())
+                Some(document.as_document())
             }
             Operation::Update(_) | Operation::Delete(_) => None,
         }

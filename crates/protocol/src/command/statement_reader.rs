@@ -6,6 +6,12 @@ use super::{CommandError, check, reject_duplicates};
 use crate::document::{CowDocument, Document, Element, Value};
 
 impl<'a> Statement<'a> {
+    /// Reads the first statement in a command body; `None` if it has none, or an invalid one.
+    pub fn first_of(command: Document<'a>) -> Option<Self> {
+        let form = WriteForm::of(command)?;
+        Self::of_body(form, form.statements(command).next()?).ok()
+    }
+
     /// Reads a statement from the command body; for findAndModify `source` is that body.
     ///
     /// # Errors

@@ -213,7 +213,7 @@ fn collect_negated<'f>(filter: Document<'f>, depth: usize, equalities: &mut Equa
 
 fn collect_condition<'f>(path: &'f [u8], condition: Value<'f>, certain: bool, equalities: &mut Equalities<'f>) -> bool {
     let mut add = |value: Option<Value<'f>>, certain| equalities.push(FilterEquality { path, value, certain });
-    let Some(operators) = operators(condition) else {
+    let Some(operators) = condition_operators(condition) else {
         // A regular expression is not an equality.
         if condition.kind != Kind::Regex {
             add(Some(condition), certain);
@@ -240,7 +240,7 @@ fn collect_condition<'f>(path: &'f [u8], condition: Value<'f>, certain: bool, eq
             }
             b"$all" => {
                 let plain =
-                    |value: &Value<'f>| value.kind != Kind::Regex && super::equalities::operators(*value).is_none();
+                    |value: &Value<'f>| value.kind != Kind::Regex && condition_operators(*value).is_none();
                 values().filter(plain).for_each(|value| add(Some(value), certain));
             }
             b"$not" if operator.value.as_document().is_some_and(|nested| nested.get("$not").is_some()) => {
@@ -253,7 +253,7 @@ fn collect_condition<'f>(path: &'f [u8], condition: Value<'f>, certain: bool, eq
 }
 
 /// Returns the operators of a condition, or `None` if it is a value. A DBRef begins with `$` and is a value.
-pub(super) fn operators(condition: Value<'_>) -> Option<Document<'_>> {
+pub fn condition_operators(condition: Value<'_>) -> Option<Document<'_>> {
     let document = condition.as_document()?;
     let first = document.first()?;
     let is_operator = first.key.starts_with(b"$") && !matches!(first.key, b"$ref" | b"$id" | b"$db");

@@ -1,6 +1,6 @@
 //! The element that the positional operator `$` selects.
 
-use super::equalities::operators;
+use super::equalities::condition_operators;
 use super::operators::index;
 use crate::document::{Document, Element, Value, paths_overlap, rest_below};
 
@@ -22,7 +22,7 @@ pub fn only_selection(filter: Document<'_>) -> Option<(&[u8], Element<'_>)> {
     let mut only = None;
     visit(filter, 0, &mut |condition| {
         let equality = Element { key: b"$eq", value: condition.value };
-        let (single, listed) = match operators(condition.value) {
+        let (single, listed) = match condition_operators(condition.value) {
             None => (Some(equality), Document::EMPTY),
             Some(operators) => (None, operators),
         };

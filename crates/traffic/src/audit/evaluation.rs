@@ -7,9 +7,8 @@ use super::known_documents::{KnownDocuments, key};
 use super::recorded::{Client, REST_UNKNOWN, RecordedCommand, RecordedContent, USER_UNKNOWN, UnknownStatements};
 use super::tally::{AuditTally, CountedOutcome, ExampleText, ReportedOutcome};
 use super::target::{CommandTarget, collection, evaluates_statement, target};
-use super::write::{AuditedWrite, WriteAction};
-use super::{matching, shape};
-use crate::command::{CommandClass, Namespace, WriteForm, output_targets};
+use super::{matching, shape, write};
+use crate::command::{CommandClass, Namespace, Statement, StatementKind, output_targets};
 use crate::document::{CowDocument, Document, Value};
 use crate::engine::{
     AssumedDocuments, AssumedLookup, ClientState, DryRun, DryRunOutcome, Now, OutcomeKind, RuleOutcome, dry_run_with,
@@ -118,7 +117,7 @@ impl KnownDocuments {
         let Some((namespace, class, _)) = target(command) else { return };
         let name = namespace.to_string();
         let connection = recorded.client.connection;
-        match (AuditedWrite::from_command(command), class) {
+        match (Statement::first_of(command), class) {
             (Some(write), _) => self.apply(&name, &write, recorded.reply.as_ref(), (connection, is_single)),
             (None, CommandClass::Find | CommandClass::Aggregate) => self.note_read(&name, command, connection),
             (None, CommandClass::Drop) => self.forget(&name),
@@ -211,11 +210,9 @@ impl<'r> TrafficEvaluation<'r> {
         let rules = self.rules;
         let Some(found) = rules.rules_for(unknown.database.as_str(), unknown.collection.as_str()) else { return };
         self.applies = true;
-        let form = WriteForm::for_class(unknown.class);
         let text = namespace.to_string();
         for rule in found.iter() {
-            let evaluates = |kind| evaluates_statement(rule, namespace, unknown.class, kind);
-            let evaluates = form.map_or_else(|| evaluates(None), |form| form.kinds().any(|kind| evaluates(Some(kind))));
+            let evaluates = evaluates_statement(rule, namespace, unknown.class, None);
             if let Some(tally) =
                 self.tally.rules.get_mut(rule.id.index()).filter(|_| evaluates && client.may_have(rule))
             {
@@ -311,12 +308,12 @@ impl<'r> TrafficEvaluation<'r> {
     /// Whether the statement requires a version that the rule itself would have changed since the application read it.
     fn is_own_version(&self, rule: &Rule, seen: &EvaluatedCommand<'_>, stored: &KnownDocuments) -> bool {
         let (Some(field), Some((namespace, ..)), Some(write)) =
-            (&rule.properties.version, seen.target, AuditedWrite::from_command(seen.command))
+            (&rule.properties.version, seen.target, Statement::first_of(seen.command))
         else {
             return false;
         };
-        let requires = write.filter.get(field.as_str()).is_some_and(|value| value.kind.is_number());
-        let Some(id) = write.id().filter(|_| requires && !seen.is_unmatched) else { return false };
+        let requires = write.filter().get(field.as_str()).is_some_and(|value| value.kind.is_number());
+        let Some(id) = write::id(&write).filter(|_| requires && !seen.is_unmatched) else { return false };
         let name = namespace.to_string();
         let keys = [key(&name, id), hash_of(name.as_bytes())];
         let changed = keys.iter().filter_map(|key| self.versions.get(key)).max();
@@ -328,16 +325,16 @@ impl<'r> TrafficEvaluation<'r> {
         const MAX_VERSIONS: usize = 100_000;
         let (Some((namespace, ..)), [sent]) = (seen.target, seen.sent) else { return };
         let (Some(original), Some(sent)) =
-            (AuditedWrite::from_command(seen.command), AuditedWrite::from_command(sent.as_document()))
+            (Statement::first_of(seen.command), Statement::first_of(sent.as_document()))
         else {
             return;
         };
         let found = self.rules.rules_for(namespace.database, namespace.collection);
         let mut fields =
             found.iter().flat_map(|rules| rules.iter()).filter_map(|rule| rule.properties.version.as_ref());
-        if !seen.is_unmatched && fields.any(|field| original.written(field.as_str()) != sent.written(field.as_str())) {
+        if !seen.is_unmatched && fields.any(|field| write::written(&original, field.as_str()) != write::written(&sent, field.as_str())) {
             let name = namespace.to_string();
-            let key = original.id().map_or_else(|| hash_of(name.as_bytes()), |id| key(&name, id));
+            let key = write::id(&original).map_or_else(|| hash_of(name.as_bytes()), |id| key(&name, id));
             if self.versions.len() < MAX_VERSIONS || self.versions.contains_key(&key) {
                 self.versions.insert(key, stored.tick() + 1);
             }
@@ -502,25 +499,25 @@ impl EvaluatedCommand<'_> {
     /// Whether the statement that is sent would have matched the document that the client's own filter matched.
     fn matched(&self, rule: &Rule, stored: &KnownDocuments) -> Matched {
         let ([sent], Some((namespace, ..)), Some(original)) =
-            (self.sent, self.target, AuditedWrite::from_command(self.command))
+            (self.sent, self.target, Statement::first_of(self.command))
         else {
             return Matched::Unknown;
         };
-        let Some(sent) = AuditedWrite::from_command(sent.as_document()) else { return Matched::Unknown };
-        if sent.filter.as_bytes() == original.filter.as_bytes() {
+        let Some(sent) = Statement::first_of(sent.as_document()) else { return Matched::Unknown };
+        if sent.filter().as_bytes() == original.filter().as_bytes() {
             return Matched::Unconditional;
         }
         let name = namespace.to_string();
         let is_version = rule.properties.version.is_some();
-        let Some(document) = stored.selected(&name, original.filter) else { return Matched::Unknown };
-        if original.upsert || matching::matches(original.filter, &document) == Some(false) {
+        let Some(document) = stored.selected(&name, original.filter()) else { return Matched::Unknown };
+        if original.is_upsert() || matching::matches(original.filter(), &document) == Some(false) {
             return Matched::Unknown;
         }
-        let replaces = matches!(original.change, WriteAction::Replacement(_));
-        if is_version && replaces && stored.is_changed_since_read(&name, original.filter, self.client.connection) {
+        let replaces = original.kind() == StatementKind::Replacement;
+        if is_version && replaces && stored.is_changed_since_read(&name, original.filter(), self.client.connection) {
             return Matched::Not(ReportedOutcome::Conflict, CHANGED_SINCE);
         }
-        match matching::matches(sent.filter, &document) {
+        match matching::matches(sent.filter(), &document) {
             Some(true) => Matched::Yes,
             Some(false) if is_version => Matched::Not(ReportedOutcome::Conflict, OTHER_VERSION),
             Some(false) => Matched::Not(ReportedOutcome::NoMatch, NOT_SATISFIED),

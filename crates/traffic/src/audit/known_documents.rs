@@ -5,8 +5,10 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::ReplySummary;
 use super::matching::matches;
-use super::write::{AuditedWrite, WriteAction, id_of};
+use super::write;
+use crate::command::{Statement, StatementKind};
 use crate::document::{Document, Element, Kind, Path, PathLookup, Value, add_numbers, edit};
+use crate::effect::{equality, on_stored};
 use crate::fnv::hash_of;
 
 /// The most documents known of one collection; then the oldest are dropped.
@@ -131,7 +133,7 @@ impl KnownDocuments {
 
     /// The document that a filter selects by `_id`.
     pub(super) fn selected(&self, namespace: &str, filter: Document<'_>) -> Option<KnownDocument<'_>> {
-        self.document(namespace, id_of(filter)?)
+        self.document(namespace, equality(filter, "_id")?)
     }
 
     /// The documents of all collections with this `_id`.
@@ -146,7 +148,7 @@ impl KnownDocuments {
     pub(super) fn note_read(&mut self, namespace: &str, command: Document<'_>, connection: u64) {
         self.tick += 1;
         let filter = command.get("filter").and_then(Value::as_document);
-        let key = filter.and_then(id_of).map_or_else(|| hash_of(namespace.as_bytes()), |id| key(namespace, id));
+        let key = filter.and_then(|filter| equality(filter, "_id")).map_or_else(|| hash_of(namespace.as_bytes()), |id| key(namespace, id));
         if self.reads.len() >= MAX_READERS && !self.reads.contains_key(&connection) {
             self.reads.clear();
         }
@@ -159,7 +161,7 @@ impl KnownDocuments {
 
     /// When the connection last read the document that this filter selects by `_id`, as far as it is known.
     pub(super) fn last_read(&self, namespace: &str, filter: Document<'_>, connection: u64) -> Option<u64> {
-        let key = key(namespace, id_of(filter)?);
+        let key = key(namespace, equality(filter, "_id")?);
         let reads = self.reads.get(&connection)?;
         reads.iter().rev().find(|(read, _)| *read == key).map(|(_, at)| *at)
     }
@@ -208,13 +210,13 @@ impl KnownDocuments {
     pub(super) fn apply(
         &mut self,
         namespace: &str,
-        write: &AuditedWrite<'_>,
+        write: &Statement<'_>,
         reply: Option<&ReplySummary>,
         (connection, is_single): (u64, bool),
     ) {
         self.tick += 1;
         let failed = reply.is_some_and(|reply| !reply.is_ok());
-        let unmatched = reply.is_some_and(|reply| reply.n == Some(0)) && !write.upsert;
+        let unmatched = reply.is_some_and(|reply| reply.n == Some(0)) && !write.is_upsert();
         if is_single && (failed || unmatched) {
             return;
         }
@@ -226,7 +228,7 @@ impl KnownDocuments {
         let is_certain = is_single && reply.is_some_and(|reply| reply.n.is_some_and(|n| n > 0));
         let collection = self.collections.entry(namespace.to_owned()).or_default();
         let before = collection.bytes;
-        match write.id().map(|id| (key(namespace, id), id)) {
+        match write::id(write).map(|id| (key(namespace, id), id)) {
             Some((key, id)) if !failed => collection.write((key, id), write, is_certain, now),
             Some((key, _)) => _ = collection.remove(key),
             None => collection.write_unknown(write, now),
@@ -243,39 +245,33 @@ impl KnownCollection {
     }
 
     /// A write to a document that its `_id` selects.
-    fn write(&mut self, (key, id): (u64, Value<'_>), write: &AuditedWrite<'_>, is_certain: bool, now: WriteMoment) {
+    fn write(&mut self, (key, id): (u64, Value<'_>), write: &Statement<'_>, is_certain: bool, now: WriteMoment) {
         let matched = match self.documents.get(&key) {
-            _ if is_certain || matches!(write.change, WriteAction::Insert(_)) => Some(true),
-            Some(document) => matches(write.filter, &KnownDocument { document, collection: self }),
-            None => (!write.is_conditional()).then_some(true),
+            _ if is_certain || write.is_insert() => Some(true),
+            Some(document) => matches(write.filter(), &KnownDocument { document, collection: self }),
+            None => (!write::is_conditional(write)).then_some(true),
         };
-        match (matched, write.change) {
-            (Some(false), _) => {}
-            (Some(true), WriteAction::Insert(document) | WriteAction::Replacement(document)) => {
+        match (matched, write.stored(), write.operators()) {
+            (Some(false), ..) => {}
+            (Some(true), Some(document), _) => {
                 let fields = match document.get("_id") {
                     Some(_) => document.as_bytes().to_vec(),
                     None => edit::append(document, |w| w.value("_id", id)),
                 };
-                let changed = matches!(write.change, WriteAction::Replacement(_)).then_some(now);
+                let changed = (!write.is_insert()).then_some(now);
                 self.insert(key, KnownFields { changed, ..KnownFields::new(fields, true, now) });
             }
-            (_, WriteAction::Operators(operators)) => {
+            (_, _, Some(operators)) => {
                 let new = || KnownFields::new(crate::document::document(|w| w.value("_id", id)), false, now);
                 let mut document = self.remove(key).unwrap_or_else(new);
                 document.changed = Some(now);
-                for (operator, element) in operators.elements().flat_map(|operator| {
-                    let fields = operator.value.as_document().unwrap_or(Document::EMPTY);
-                    fields.elements().map(move |element| (operator.key, element))
-                }) {
-                    let known = matched == Some(true) && !self.possibly_changed.contains_key(root(element.key));
-                    document.apply_operator(operator, element, known);
+                for (operator, key, value) in on_stored(operators) {
+                    let known = matched == Some(true) && !self.possibly_changed.contains_key(root(key));
+                    document.apply_operator(operator, Element { key, value }, known);
                 }
                 self.insert(key, document);
             }
-            (
-                _,
-                WriteAction::Delete | WriteAction::Pipeline(_) | WriteAction::Replacement(_) | WriteAction::Insert(_),
-            ) => _ = self.remove(key),
+            _ => _ = self.remove(key),
         }
     }
 
@@ -297,14 +293,14 @@ impl KnownCollection {
     }
 
     /// A write to documents that are not known.
-    fn write_unknown(&mut self, write: &AuditedWrite<'_>, now: WriteMoment) {
-        match write.change {
+    fn write_unknown(&mut self, write: &Statement<'_>, now: WriteMoment) {
+        match write.kind() {
             // Without `_id` the driver or the server adds one.
-            WriteAction::Insert(_) => {}
-            WriteAction::Operators(_) => {
-                write.paths().for_each(|path| _ = self.possibly_changed.insert(root(path).to_vec(), now.tick));
+            StatementKind::Insert => {}
+            StatementKind::Operators => {
+                write::paths(write).for_each(|path| _ = self.possibly_changed.insert(root(path).to_vec(), now.tick));
             }
-            WriteAction::Replacement(_) | WriteAction::Pipeline(_) | WriteAction::Delete => *self = Self::default(),
+            StatementKind::Replacement | StatementKind::Pipeline | StatementKind::Delete => *self = Self::default(),
         }
         const MAX_POSSIBLY_CHANGED: usize = 1000;
         if self.possibly_changed.len() > MAX_POSSIBLY_CHANGED {
@@ -327,9 +323,6 @@ impl KnownFields {
 
     /// Applies one operator to one field. `known`: it is certain that the operator was applied.
     fn apply_operator(&mut self, operator: &[u8], element: Element<'_>, known: bool) {
-        if operator == b"$setOnInsert" {
-            return;
-        }
         let written = known.then(|| self.written(operator, element)).flatten();
         let root = root(element.key);
         match written {

@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 
 use super::expression::is_true;
 use super::known_documents::{FieldKnowledge, KnownDocument};
-use super::write::has_operators;
 use crate::document::{Document, Element, Kind, Value, compare_numbers};
+use crate::effect::condition_operators;
 
 /// Returns `None` if it depends on something that is not known. The document was found by its `_id`, so a condition on
 /// `_id` counts as true.
@@ -30,7 +30,7 @@ fn condition(element: Element<'_>, document: &KnownDocument<'_>) -> Option<bool>
 }
 
 fn value_matches(condition: Value<'_>, stored: FieldKnowledge<'_>) -> Option<bool> {
-    match condition.as_document().filter(|document| has_operators(*document)) {
+    match condition_operators(condition) {
         Some(operators) => all(operators.elements().map(|operator| operator_matches(operator, stored))),
         None => equals(condition, stored),
     }

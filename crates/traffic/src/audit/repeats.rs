@@ -5,9 +5,8 @@ use std::collections::{HashMap, VecDeque};
 
 use super::recorded::{RecordedCommand, RecordedContent, statement};
 use super::target::target;
-use super::write::{AuditedWrite, WriteAction};
-use crate::command::{CommandClass, WriteForm, output_targets};
-use crate::document::{CowDocument, Document, Path, PathLookup, Value};
+use crate::command::{CommandClass, Statement, WriteForm, output_targets};
+use crate::document::{CowDocument, Document, Path, PathLookup};
 
 /// The most commands held: an aggregation comes after its writes.
 const MAX_HELD: usize = 10_000;
@@ -125,8 +124,7 @@ impl ContainedStatements {
             (_, Some(form @ (WriteForm::Update | WriteForm::Delete))) => form,
             _ => return None,
         };
-        let list = command.get(form.list()?)?.as_array()?;
-        let statements = list.values().filter_map(Value::as_document).map(|one| statement(form, one));
+        let statements = form.statements(command).map(|one| statement(form, one));
         Some(Self::Known(namespace.to_string(), statements.collect()))
     }
 
@@ -136,12 +134,11 @@ impl ContainedStatements {
         let command = command.as_document();
         let Some((namespace, class, _)) = target(command) else { return false };
         let name = namespace.to_string();
-        let list = WriteForm::for_class(class).and_then(WriteForm::list);
-        let list = list.and_then(|list| command.get(list)?.as_array());
-        let Some(statement) = list.and_then(|list| list.values().next()?.as_document()) else { return false };
+        let form = WriteForm::for_class(class);
+        let Some(statement) = form.and_then(|form| form.statements(command).next()) else { return false };
         match self {
             Self::Unknown(of, of_class) => *of == name && *of_class == class,
-            Self::OfMerge(targets) => targets.contains(&name) && can_be_of_merge(command, statement),
+            Self::OfMerge(targets) => targets.contains(&name) && can_be_of_merge(command),
             Self::Known(of, statements) => {
                 let same = |one: &CowDocument<'static>| one.as_document().as_bytes() == statement.as_bytes();
                 let found = statements.iter().position(same).filter(|_| *of == name);
@@ -152,18 +149,12 @@ impl ContainedStatements {
 }
 
 /// Whether a `$merge` can have made a statement: what it writes contains the values by which it finds its document.
-fn can_be_of_merge(command: Document<'_>, statement: Document<'_>) -> bool {
-    let Some(write) = AuditedWrite::from_command(command) else { return false };
-    let written = match write.change {
-        WriteAction::Replacement(document) => Some(document),
-        WriteAction::Operators(operators) => operators.get("$set").and_then(Value::as_document),
-        WriteAction::Pipeline(_) => {
-            statement.get("c").and_then(Value::as_document).and_then(|constants| constants.get("new")?.as_document())
-        }
-        WriteAction::Insert(_) | WriteAction::Delete => None,
-    };
-    let Some(written) = written.filter(|_| !write.filter.is_empty()) else { return false };
-    write.filter.elements().all(|element| {
+fn can_be_of_merge(command: Document<'_>) -> bool {
+    let Some(write) = Statement::first_of(command).filter(|write| !write.filter().is_empty()) else { return false };
+    let set = || write.operators()?.get("$set")?.as_document();
+    let new = || write.constants()?.get("new")?.as_document();
+    let Some(written) = write.stored().or_else(set).or_else(new) else { return false };
+    write.filter().elements().all(|element| {
         let path = std::str::from_utf8(element.key).ok().and_then(Path::parse);
         path.is_some_and(|path| matches!(path.lookup(written), PathLookup::Found(value) if value == element.value))
     })

@@ -1,7 +1,6 @@
 //! The collection that a command with one statement reads or writes, and how rules see it.
 
-use super::write::AuditedWrite;
-use crate::command::{CommandClass, Namespace, StatementKind, classify};
+use crate::command::{CommandClass, Namespace, Statement, StatementKind, WriteForm, classify};
 use crate::document::Document;
 use crate::patterns::Applicability;
 use crate::rules::Rule;
@@ -9,15 +8,20 @@ use crate::rules::Rule;
 /// The namespace and class of a command, and the kind of its statement.
 pub(super) type CommandTarget<'c> = (Namespace<'c>, CommandClass, Option<StatementKind>);
 
-/// Whether a rule evaluates statements of `kind`, or a command of this class.
+/// Whether a rule evaluates statements of `kind`, or of any kind if it is not known, or a command of this class.
 pub(super) fn evaluates_statement(
     rule: &Rule,
     namespace: Namespace<'_>,
     class: CommandClass,
     kind: Option<StatementKind>,
 ) -> bool {
+    let form = WriteForm::for_class(class).filter(|_| kind.is_none());
+    let mut kinds = form.into_iter().flat_map(WriteForm::kinds).chain(kind);
     rule.pattern.evaluates_command(class, kind, namespace)
-        || kind.is_some_and(|kind| rule.pattern.applicability(kind, namespace) != Applicability::None)
+        || kinds.any(|kind| {
+            rule.pattern.applicability(kind, namespace) != Applicability::None
+                || rule.pattern.evaluates_command(class, Some(kind), namespace)
+        })
 }
 
 /// The target of a command with one statement.
@@ -28,7 +32,7 @@ pub(super) fn target(command: Document<'_>) -> Option<CommandTarget<'_>> {
         CommandClass::BulkWrite => bulk_namespace(command)?,
         _ => Namespace { database: command.get("$db")?.as_str()?, collection: first.value.as_str()? },
     };
-    Some((namespace, class, AuditedWrite::from_command(command).map(|write| write.kind())))
+    Some((namespace, class, Statement::first_of(command).map(|write| write.kind())))
 }
 
 /// The collection that a command with one statement names, or that the command names which it explains.

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{Evidence, MAX_DOCUMENTS, MAX_FIELDS, SeenWrite};
-use crate::audit::write::{AuditedWrite, WriteAction};
+use crate::audit::write::{operator, pipeline};
+use crate::command::Statement;
 use crate::document::{Document, Kind};
 use crate::fnv::hash_of;
 use crate::patterns::stage_targets;
@@ -41,24 +42,24 @@ impl Arrays {
         !self.all_shrink && !self.shrinking.iter().any(is_within)
     }
 
-    pub(super) fn write(&mut self, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
-        if let WriteAction::Replacement(document) = write.change {
+    pub(super) fn write(&mut self, write: &Statement<'_>, seen: &SeenWrite<'_>) {
+        if let Some(document) = write.stored() {
             if seen.inserts(write) {
                 return;
             }
             let arrays = document.elements().filter(|element| element.value.kind == Kind::Array);
             return arrays.for_each(|element| self.shrink(element.key));
         }
-        if let WriteAction::Pipeline(stages) = write.change {
+        if let Some(stages) = pipeline(write) {
             match stage_targets(stages) {
                 Some(fields) => fields.iter().for_each(|field| self.shrink(field)),
                 None => self.all_shrink = true,
             }
         }
-        for operator in ["$set", "$pull", "$pullAll", "$pop", "$unset", "$rename"] {
-            write.operator(operator).for_each(|element| self.shrink(element.key));
+        for name in ["$set", "$pull", "$pullAll", "$pop", "$unset", "$rename"] {
+            operator(write, name).for_each(|element| self.shrink(element.key));
         }
-        for element in write.operator("$push").chain(write.operator("$addToSet")) {
+        for element in operator(write, "$push").chain(operator(write, "$addToSet")) {
             let is_sliced = element.value.as_document().is_some_and(|push: Document<'_>| push.get("$slice").is_some());
             if is_sliced {
                 self.shrink(element.key);
@@ -79,10 +80,10 @@ impl Arrays {
 }
 
 impl Pushes {
-    fn push(&mut self, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
+    fn push(&mut self, write: &Statement<'_>, seen: &SeenWrite<'_>) {
         seen.count(&mut self.evidence);
-        self.upserts += u64::from(write.upsert);
-        let key = hash_of(write.filter.as_bytes());
+        self.upserts += u64::from(write.is_upsert());
+        let key = hash_of(write.filter().as_bytes());
         if self.per_document.len() < MAX_DOCUMENTS || self.per_document.contains_key(&key) {
             let count = self.per_document.entry(key).or_default();
             *count += 1;

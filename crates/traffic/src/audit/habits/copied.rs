@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{Evidence, MAX_DOCUMENTS, SeenWrite};
 use crate::audit::known_documents::KnownDocuments;
-use crate::audit::write::AuditedWrite;
+use crate::audit::write;
+use crate::command::Statement;
 use crate::document::{Document, Element, Kind, OwnedValue, Value};
 use crate::fnv::hash_of;
 
@@ -104,10 +105,10 @@ impl Copied {
     }
 
     /// Counts an update of copies.
-    pub(super) fn update(&mut self, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
+    pub(super) fn update(&mut self, write: &Statement<'_>, seen: &SeenWrite<'_>) {
         let is_position = |part: &&[u8]| part.starts_with(b"$") || part.iter().all(u8::is_ascii_digit);
         for (kind, copies) in self.kinds.iter_mut().filter(|(kind, _)| kind.into == seen.namespace) {
-            let updates = write.paths().filter(|path| {
+            let updates = write::paths(write).filter(|path| {
                 let parts: Vec<&[u8]> = path.split(|byte| *byte == b'.').filter(|part| !is_position(part)).collect();
                 is_at_or_below(kind.copy.as_bytes(), &parts.join(&b'.'))
             });

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{Evidence, MAX_FIELDS, SeenWrite};
-use crate::audit::write::{AuditedWrite, WriteAction, has_operators};
+use crate::audit::write::{self, operator};
+use crate::command::{Statement, StatementKind};
 use crate::document::{Kind, OwnedValue, Value};
+use crate::effect::condition_operators;
 
 /// The claims of one collection, by the field that marks a job as taken.
 #[derive(Debug, Default)]
@@ -34,26 +36,28 @@ impl Claims {
 }
 
 impl Jobs {
-    pub(super) fn write(&mut self, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
+    pub(super) fn write(&mut self, write: &Statement<'_>, seen: &SeenWrite<'_>) {
         let found_none = seen.recorded.reply.as_ref().is_some_and(|reply| reply.n == Some(0));
-        if write.multi || found_none {
+        if write.is_multi() || found_none {
             return;
         }
-        match write.change {
-            WriteAction::Operators(_) if write.filter.get("_id").is_none() => self.claim(write, seen),
-            WriteAction::Operators(_) | WriteAction::Delete if write.id().is_some() && !write.is_conditional() => {
+        match write.kind() {
+            StatementKind::Operators if write.filter().get("_id").is_none() => self.claim(write, seen),
+            StatementKind::Operators | StatementKind::Delete
+                if write::id(write).is_some() && !write::is_conditional(write) =>
+            {
                 self.complete(write, seen);
             }
             _ => {}
         }
     }
 
-    fn claim(&mut self, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
-        for element in write.operator("$set") {
+    fn claim(&mut self, write: &Statement<'_>, seen: &SeenWrite<'_>) {
+        for element in operator(write, "$set") {
             let Ok(field) = std::str::from_utf8(element.key) else { continue };
             let is_mark = matches!(element.value.kind, Kind::String | Kind::Boolean | Kind::Int32);
-            let Some(condition) = write.filter.get(field).filter(|_| is_mark) else { continue };
-            let is_free = condition.as_document().is_some_and(has_operators) || condition != element.value;
+            let Some(condition) = write.filter().get(field).filter(|_| is_mark) else { continue };
+            let is_free = condition_operators(condition).is_some() || condition != element.value;
             if !is_free || (self.claims.len() >= MAX_FIELDS && !self.claims.contains_key(field)) {
                 continue;
             }
@@ -66,23 +70,23 @@ impl Jobs {
             });
             claims.taken = element.value.into();
             let name = |key: &[u8]| std::str::from_utf8(key).ok().filter(|name| !name.contains('.')).map(str::to_owned);
-            let dates = write.operator("$set").filter(|element| element.value.kind == Kind::DateTime);
-            let date = dates.chain(write.operator("$currentDate")).find_map(|element| name(element.key));
+            let dates = operator(write, "$set").filter(|element| element.value.kind == Kind::DateTime);
+            let date = dates.chain(operator(write, "$currentDate")).find_map(|element| name(element.key));
             let counts = |value: Value<'_>| value.as_integer() == Some(1);
-            let count = write.operator("$inc").find(|element| counts(element.value));
+            let count = operator(write, "$inc").find(|element| counts(element.value));
             claims.locked_at = date.or(claims.locked_at.take());
             claims.attempts = count.and_then(|element| name(element.key)).or(claims.attempts.take());
             seen.count(&mut claims.evidence);
         }
     }
 
-    fn complete(&mut self, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
+    fn complete(&mut self, write: &Statement<'_>, seen: &SeenWrite<'_>) {
         for (field, claims) in &mut self.claims {
-            let set = write.operator("$set").find(|element| element.key == field.as_bytes());
-            let ends = match (write.change, set) {
-                (WriteAction::Delete, _) => true,
+            let set = operator(write, "$set").find(|element| element.key == field.as_bytes());
+            let ends = match (write.kind(), set) {
+                (StatementKind::Delete, _) => true,
                 (_, Some(element)) => element.value != claims.taken.as_value(),
-                (_, None) => write.operator("$unset").any(|element| element.key == field.as_bytes()),
+                (_, None) => operator(write, "$unset").any(|element| element.key == field.as_bytes()),
             };
             if ends {
                 seen.count(&mut claims.completions);

@@ -25,9 +25,10 @@ use super::recorded::{RecordedCommand, RecordedContent};
 use super::shape;
 use super::tally::{CountedOutcome, ExampleText, ReportedOutcome, RuleTally};
 use super::target::target;
-use super::write::{AuditedWrite, WriteAction, has_operators};
-use crate::command::{CommandClass, Namespace};
+use super::write::{self, operator};
+use crate::command::{CommandClass, Namespace, Statement, StatementKind};
 use crate::document::{CowDocument, Document, Element, OwnedValue, Value, compare_numbers};
+use crate::effect::condition_operators;
 use crate::fnv::hash_of;
 
 /// The most collections counted; further ones are ignored.
@@ -130,13 +131,13 @@ impl SeenWrite<'_> {
     }
 
     /// Whether the write can have inserted its document; without a reply it is not known.
-    fn may_insert(&self, write: &AuditedWrite<'_>) -> bool {
+    fn may_insert(&self, write: &Statement<'_>) -> bool {
         let changed = self.recorded.reply.as_ref().and_then(|reply| reply.modified);
-        write.upsert && self.before.is_none() && changed.unwrap_or_default() == 0
+        write.is_upsert() && self.before.is_none() && changed.unwrap_or_default() == 0
     }
 
     /// Whether the write has inserted its document.
-    fn inserts(&self, write: &AuditedWrite<'_>) -> bool {
+    fn inserts(&self, write: &Statement<'_>) -> bool {
         let reply = self.recorded.reply.as_ref();
         self.may_insert(write) && reply.is_some_and(|reply| reply.n == Some(1) && reply.modified == Some(0))
     }
@@ -226,7 +227,7 @@ impl HabitCounts {
             }
             return;
         }
-        let Some(write) = AuditedWrite::from_command(document) else { return };
+        let Some(write) = Statement::first_of(document) else { return };
         if self.collections.len() >= MAX_COLLECTIONS && !self.collections.contains_key(&namespace) {
             return;
         }
@@ -234,15 +235,15 @@ impl HabitCounts {
             recorded,
             namespace: &namespace,
             command: document,
-            filter: write.filter,
+            filter: write.filter(),
             stored,
-            before: stored.selected(&namespace, write.filter),
-            was_read: stored.last_read(&namespace, write.filter, client.connection).is_some(),
+            before: stored.selected(&namespace, write.filter()),
+            was_read: stored.last_read(&namespace, write.filter(), client.connection).is_some(),
         };
         let failed = is_single && recorded.reply.as_ref().is_some_and(|reply| !reply.is_ok());
         let habits = self.collections.entry(namespace.clone()).or_default();
-        match write.change {
-            WriteAction::Insert(document) => {
+        match (write.kind(), write.stored()) {
+            (StatementKind::Insert, Some(document)) => {
                 let read = self.largest_reads.remove(&sender).filter(|(of, _)| *of == namespace);
                 let computed = habits.numbers.insert(document, read.as_ref().map(|(_, field)| field.as_str()), &seen);
                 habits.other_writes += 1;
@@ -260,8 +261,8 @@ impl HabitCounts {
                 }
             }
             // A counter of its own gives the number.
-            WriteAction::Operators(_)
-                if class == CommandClass::FindAndModify && write.operator("$inc").next().is_some() =>
+            (StatementKind::Operators, _)
+                if class == CommandClass::FindAndModify && operator(&write, "$inc").next().is_some() =>
             {
                 self.largest_reads.remove(&sender);
                 habits.write(&write, &seen);
@@ -276,35 +277,33 @@ impl HabitCounts {
 }
 
 impl CollectionCounts {
-    fn write(&mut self, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
-        let is_delete = matches!(write.change, WriteAction::Delete);
-        if write.filter.is_empty() {
+    fn write(&mut self, write: &Statement<'_>, seen: &SeenWrite<'_>) {
+        let is_delete = write.kind() == StatementKind::Delete;
+        if write.filter().is_empty() {
             seen.count(if is_delete { &mut self.empty_deletes } else { &mut self.empty_updates });
         }
-        let pushes = ["$push", "$addToSet"].iter().any(|operator| write.operator(operator).next().is_some());
+        let pushes = ["$push", "$addToSet"].iter().any(|name| operator(write, name).next().is_some());
         self.other_writes += u64::from(!pushes);
         self.jobs.write(write, seen);
         self.arrays.write(write, seen);
-        match write.change {
-            WriteAction::Operators(_) => {
+        match write.kind() {
+            StatementKind::Operators => {
                 self.paths.update(write, seen);
                 self.decrements(write, seen);
-                write.operator("$set").for_each(|element| self.purpose(element, write.change, seen));
+                operator(write, "$set").for_each(|element| self.purpose(element, write, seen));
                 if seen.was_read {
                     self.numbers.update(write, seen);
                 }
             }
-            WriteAction::Replacement(document) => {
-                self.paths.insert(document, seen);
-                self.replacement(document, write, seen);
-            }
-            WriteAction::Delete => self.paths.delete(write, seen),
-            WriteAction::Insert(_) | WriteAction::Pipeline(_) => {}
+            StatementKind::Replacement => self.replacement(write.stored().unwrap_or(Document::EMPTY), write, seen),
+            StatementKind::Delete => self.paths.delete(write, seen),
+            StatementKind::Insert | StatementKind::Pipeline => {}
         }
     }
 
-    fn replacement(&mut self, document: Document<'_>, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
-        document.elements().for_each(|element| self.purpose(element, write.change, seen));
+    fn replacement(&mut self, document: Document<'_>, write: &Statement<'_>, seen: &SeenWrite<'_>) {
+        self.paths.insert(document, seen);
+        document.elements().for_each(|element| self.purpose(element, write, seen));
         if seen.may_insert(write) {
             self.inserting(document);
         }
@@ -313,7 +312,7 @@ impl CollectionCounts {
         }
         seen.count(&mut self.replacements);
         self.after_reading += u64::from(seen.was_read);
-        self.conditional += u64::from(write.is_conditional());
+        self.conditional += u64::from(write::is_conditional(write));
         let before = seen.before.iter().flat_map(KnownDocument::elements);
         let mut removed = before
             .filter(|element| element.key != b"_id" && document.get(element.key).is_none())
@@ -340,18 +339,18 @@ impl CollectionCounts {
         }
     }
 
-    fn decrements(&mut self, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
-        for element in write.operator("$inc") {
+    fn decrements(&mut self, write: &Statement<'_>, seen: &SeenWrite<'_>) {
+        for element in operator(write, "$inc") {
             let zero = OwnedValue::int32(0);
             let down = compare_numbers(element.value, zero.as_value()).is_some_and(Ordering::is_lt);
             let Ok(field) = std::str::from_utf8(element.key) else { continue };
-            if down && !write.filter.get(field).is_some_and(has_lower_bound) {
+            if down && !write.filter().get(field).is_some_and(has_lower_bound) {
                 seen.count_field(&mut self.decrements, field.to_owned());
             }
         }
     }
 
-    fn purpose(&mut self, element: Element<'_>, change: WriteAction<'_>, seen: &SeenWrite<'_>) {
+    fn purpose(&mut self, element: Element<'_>, write: &Statement<'_>, seen: &SeenWrite<'_>) {
         let Element { key: field, value, .. } = element;
         let Ok(name) = std::str::from_utf8(field) else { return };
         let Some(purpose) = purpose(name, value) else { return };
@@ -362,7 +361,7 @@ impl CollectionCounts {
         if purpose == FieldPurpose::Time && is_late && (self.late.len() < MAX_FIELDS || self.late.contains_key(name)) {
             let late = self.late.entry(name.to_owned()).or_default();
             seen.count(&mut late.evidence);
-            late.replacements += u64::from(matches!(change, WriteAction::Replacement(_)));
+            late.replacements += u64::from(write.kind() == StatementKind::Replacement);
             late.deliberate += u64::from(seen.was_read && !seen.is_changed_since_read());
         }
     }
@@ -371,7 +370,7 @@ impl CollectionCounts {
 /// Whether a condition limits how small a number can be.
 fn has_lower_bound(condition: Value<'_>) -> bool {
     const BOUNDS: [&[u8]; 4] = [b"$gte", b"$gt", b"$eq", b"$in"];
-    match condition.as_document().filter(|document| has_operators(*document)) {
+    match condition_operators(condition) {
         Some(operators) => operators.elements().any(|element| BOUNDS.contains(&element.key)),
         None => true,
     }

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{CollectionCounts, Evidence, MAX_DOCUMENTS, MAX_FIELDS, SeenWrite};
 use crate::audit::known_documents;
-use crate::audit::write::{AuditedWrite, WriteAction};
+use crate::audit::write::{self, operator};
+use crate::command::Statement;
 use crate::document::{Document, Kind, Value};
 
 /// The numbers of one collection.
@@ -165,16 +166,14 @@ impl NumberHabits {
     }
 
     /// Counts an update of a document that the same connection had read.
-    pub(super) fn update(&mut self, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
-        let (WriteAction::Operators(_), Some(before), Some(id)) = (write.change, &seen.before, write.id()) else {
-            return;
-        };
-        for element in write.operator("$set") {
+    pub(super) fn update(&mut self, write: &Statement<'_>, seen: &SeenWrite<'_>) {
+        let Some((before, id)) = seen.before.as_ref().zip(write::id(write)) else { return };
+        for element in operator(write, "$set") {
             let Ok(field) = std::str::from_utf8(element.key) else { continue };
             let whole = |value: Value<'_>| value.as_integer().filter(|_| value.kind != Kind::DateTime);
             let stored = before.field(field).value().and_then(whole);
             let Some((stored, set)) = stored.zip(whole(element.value)) else { continue };
-            let is_checked = write.filter.get(field).is_some();
+            let is_checked = write.filter().get(field).is_some();
             if stored == set
                 || is_checked
                 || (self.read_and_set.len() >= MAX_FIELDS && !self.read_and_set.contains_key(field))

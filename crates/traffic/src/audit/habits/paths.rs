@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::{Evidence, MAX_DOCUMENTS, MAX_FIELDS, SeenWrite};
 use crate::audit::known_documents::{self, FieldKnowledge};
-use crate::audit::write::AuditedWrite;
+use crate::audit::write::{self, operator};
+use crate::command::Statement;
 use crate::document::{Document, Kind, Value};
 
 /// The paths of one collection.
@@ -62,15 +63,15 @@ impl Paths {
 
 impl Paths {
     /// Counts an update of paths. Under a rule, a path must match the parent that the node has then.
-    pub(super) fn update(&mut self, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
+    pub(super) fn update(&mut self, write: &Statement<'_>, seen: &SeenWrite<'_>) {
         for ((field, parent), nodes) in &mut self.found {
-            if !write.paths().any(|path| path == field.as_bytes()) {
+            if !write::paths(write).any(|path| path == field.as_bytes()) {
                 continue;
             }
             seen.count(&mut nodes.evidence);
-            let set = |name: &str| write.operator("$set").find(|e| e.key == name.as_bytes()).map(|e| e.value);
+            let set = |name: &str| operator(write, "$set").find(|e| e.key == name.as_bytes()).map(|e| e.value);
             let stored = || seen.before.and_then(|before| before.field(parent).value());
-            let parent = set(parent).or_else(stored).filter(|_| !write.multi);
+            let parent = set(parent).or_else(stored).filter(|_| !write.is_multi());
             let form = set(field).zip(parent).and_then(|(path, parent)| parent_in_path(field, path, parent, seen));
             match form {
                 Some(ParentInPath::Fits(separator)) => *nodes.fitting.entry(separator).or_default() += 1,
@@ -83,10 +84,10 @@ impl Paths {
 
 impl Paths {
     /// Counts a delete. Under a rule, a node with children cannot be deleted.
-    pub(super) fn delete(&mut self, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
+    pub(super) fn delete(&mut self, write: &Statement<'_>, seen: &SeenWrite<'_>) {
         let is_full = self.parents.len() >= MAX_DOCUMENTS;
         let is_leaf = |id| !is_full && !self.parents.contains(&known_documents::key(seen.namespace, id));
-        if write.id().is_some_and(is_leaf) {
+        if write::id(write).is_some_and(is_leaf) {
             return;
         }
         for nodes in self.found.values_mut() {
