@@ -340,8 +340,8 @@ impl Statement {
     }
 
     /// The value that every matched document has at the field, if the filter states it directly.
-    pub(super) fn pinned(&self, field: &str) -> Option<&Bson> {
-        pinned(&self.filter, field)
+    pub(super) fn equality(&self, field: &str) -> Option<&Bson> {
+        equality(&self.filter, field)
     }
 
     /// Whether the filter contains a condition on the field, in any form.
@@ -376,7 +376,7 @@ pub(super) fn never_matches(filter: &Document) -> bool {
     filter.contains_key(NEVER) || filter.contains_key("$alwaysFalse")
 }
 
-fn pinned<'a>(filter: &'a Document, field: &str) -> Option<&'a Bson> {
+fn equality<'a>(filter: &'a Document, field: &str) -> Option<&'a Bson> {
     if never_matches(filter) {
         return None;
     }
@@ -396,7 +396,7 @@ fn pinned<'a>(filter: &'a Document, field: &str) -> Option<&'a Bson> {
         ["$and", "$or"].into_iter().find_map(|name| {
             let branches = filter.get_array(name).ok()?;
             let usable = name == "$and" || branches.len() == 1;
-            branches.iter().filter(|_| usable).find_map(|branch| pinned(branch.as_document()?, field))
+            branches.iter().filter(|_| usable).find_map(|branch| equality(branch.as_document()?, field))
         })
     };
     direct.or_else(nested)

@@ -127,7 +127,7 @@ fn collided(step: &Step, outcome: &Outcome) -> bool {
     const DUPLICATE_KEY: i32 = 11000;
     let fails = outcome.through.reply.as_ref().is_some_and(|reply| codes(&errors(reply)) == [DUPLICATE_KEY]);
     let count = outcome.before.len() + 1;
-    let states_key = |statement: &Statement| statement.pinned("_id").is_some();
+    let states_key = |statement: &Statement| statement.equality("_id").is_some();
     fails && step.upserts() && outcome.stored.len() == count && !step.statements().iter().any(states_key)
 }
 

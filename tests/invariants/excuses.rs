@@ -231,7 +231,7 @@ impl Errors<'_> {
         };
         // A late upsert of a stored document has no effect.
         let names_stored = || {
-            let id = statement.pinned("_id");
+            let id = statement.equality("_id");
             let is_named = |stored: &Document| statement.filter.is_empty() || stored.get("_id") == id;
             matches!(rule, Rule::Timestamps(_)) && self.before.iter().any(is_named)
         };

@@ -1,4 +1,4 @@
-//! Random cases: stored documents, filters that pin values in every form, updates of every kind, in every command
+//! Random cases: stored documents, filters with equalities in every form, updates of every kind, in every command
 //! that carries them.
 
 mod commands;

@@ -38,8 +38,8 @@ fn decimal(text: &str) -> Bson {
 }
 
 /// Every way in which a filter gives an upsert a value, each on its own `_id`s.
-fn pins(field: &str, value: &Bson) -> Vec<Document> {
-    let mut pins = vec![
+fn equalities(field: &str, value: &Bson) -> Vec<Document> {
+    let mut equalities = vec![
         doc! { field: value },
         doc! { field: { "$eq": value } },
         doc! { field: { "$in": [value] } },
@@ -49,10 +49,10 @@ fn pins(field: &str, value: &Bson) -> Vec<Document> {
         doc! { "$and": [{ "$or": [{ field: { "$in": [value] } }] }] },
     ];
     if let Some((root, leaf)) = field.split_once('.') {
-        pins.push(doc! { root: { leaf: value } });
-        pins.push(doc! { root: { "$eq": { leaf: value } } });
+        equalities.push(doc! { root: { leaf: value } });
+        equalities.push(doc! { root: { "$eq": { leaf: value } } });
     }
-    pins
+    equalities
 }
 
 #[tokio::test]
@@ -70,21 +70,21 @@ async fn no_filter_makes_an_upsert_insert_out_of_range() {
             (decimal("1E+3"), doc! { "$set": { "y": 1 } }),
             (Bson::from("x"), doc! { "$set": { "y": 1 } }),
         ] {
-            for pinned in pins(field, &out) {
-                let what = format!("{pinned} {modification}");
-                let sent = stock.update_one(pinned.clone(), modification.clone()).upsert(true).await;
+            for filter in equalities(field, &out) {
+                let what = format!("{filter} {modification}");
+                let sent = stock.update_one(filter.clone(), modification.clone()).upsert(true).await;
                 assert_eq!(code(&sent.unwrap_err()), 121, "{what}");
-                let sent = stock.find_one_and_update(pinned.clone(), modification.clone()).upsert(true).await;
+                let sent = stock.find_one_and_update(filter.clone(), modification.clone()).upsert(true).await;
                 assert_eq!(code(&sent.unwrap_err()), 121, "{what}");
                 // The server inserts it itself.
-                direct.update_one(pinned, modification.clone()).upsert(true).await.unwrap();
+                direct.update_one(filter, modification.clone()).upsert(true).await.unwrap();
                 assert_eq!(direct.delete_many(doc! {}).await.unwrap().deleted_count, 1, "{what}");
             }
         }
         assert_eq!(views.stored(collection).await, Vec::<Document>::new());
-        for pinned in pins(field, &Bson::Int32(7)) {
-            let what = pinned.to_string();
-            let sent = stock.update_one(pinned, doc! { "$set": { "y": 1 } }).upsert(true).await.unwrap();
+        for filter in equalities(field, &Bson::Int32(7)) {
+            let what = filter.to_string();
+            let sent = stock.update_one(filter, doc! { "$set": { "y": 1 } }).upsert(true).await.unwrap();
             assert!(sent.upserted_id.is_some(), "{what}");
             assert_eq!(stock.delete_many(doc! {}).await.unwrap().deleted_count, 1);
         }

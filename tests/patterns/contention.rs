@@ -196,12 +196,12 @@ fn opened() -> Document {
 #[tokio::test]
 async fn the_count_matches_the_array_for_every_filter() {
     // Filters that would put a count or an array into a new bucket.
-    let pinned = |condition: Document| {
+    let of_joe = |condition: Document| {
         let mut filter = doc! { "owner": "joe" };
         filter.extend(condition);
         filter
     };
-    for pins in [
+    for condition in [
         doc! { "count": 5 },
         doc! { "count": { "$in": [5] } },
         doc! { "$and": [{ "count": 5 }] },
@@ -211,24 +211,24 @@ async fn the_count_matches_the_array_for_every_filter() {
         doc! { "messages": { "$all": ["old"] } },
     ] {
         let inbox = Inbox::of([]).await;
-        assert_eq!(inbox.update(pinned(pins.clone()), push(), false).await, Ok(0), "{pins}");
+        assert_eq!(inbox.update(of_joe(condition.clone()), push(), false).await, Ok(0), "{condition}");
         // The server itself rejects a push to a string.
-        let is_text = pins.get_str("messages").is_ok() || pins.to_string().contains("$all");
+        let is_text = condition.get_str("messages").is_ok() || condition.to_string().contains("$all");
         let expected = if is_text { Err(2) } else { Ok(1) };
-        assert_eq!(inbox.update(pinned(pins.clone()), push(), true).await, expected, "{pins}");
+        assert_eq!(inbox.update(of_joe(condition.clone()), push(), true).await, expected, "{condition}");
         for bucket in inbox.stored().await {
             let length = bucket.get_array("messages").unwrap().len();
-            assert_eq!(bucket.get_i32("count").unwrap(), length as i32, "{pins}");
+            assert_eq!(bucket.get_i32("count").unwrap(), length as i32, "{condition}");
         }
     }
     // They still match a stored bucket.
     let inbox = Inbox::of([doc! { "owner": "joe", "messages": ["old"], "count": 1 }]).await;
-    let pins = [doc! { "count": 1 }, doc! { "messages": "old" }, doc! { "$expr": { "$eq": ["$owner", "joe"] } }];
-    for (index, pins) in pins.into_iter().enumerate() {
-        assert_eq!(inbox.update(pinned(pins.clone()), push(), false).await, Ok(1), "{pins}");
+    let conditions = [doc! { "count": 1 }, doc! { "messages": "old" }, doc! { "$expr": { "$eq": ["$owner", "joe"] } }];
+    for (index, condition) in conditions.into_iter().enumerate() {
+        assert_eq!(inbox.update(of_joe(condition.clone()), push(), false).await, Ok(1), "{condition}");
         let bucket = inbox.stored().await.swap_remove(0);
-        assert_eq!(bucket.get_i32("count").unwrap(), index as i32 + 2, "{pins}");
-        assert_eq!(bucket.get_array("messages").unwrap().len(), index + 2, "{pins}");
+        assert_eq!(bucket.get_i32("count").unwrap(), index as i32 + 2, "{condition}");
+        assert_eq!(bucket.get_array("messages").unwrap().len(), index + 2, "{condition}");
     }
     // The form in MongoDB's manual, and an empty bucket by equality.
     let inbox = Inbox::of([full()]).await;
@@ -321,7 +321,7 @@ rules:
         write_errors(&reply).first().map(|(_, code)| *code)
     };
     let x = || doc! { "$set": { "x": 1 } };
-    let pins = [
+    let filters = [
         doc! { "a": 9 },
         doc! { "a": { "$in": [9] } },
         doc! { "a": { "$all": [9] } },
@@ -329,17 +329,17 @@ rules:
         doc! { "$or": [{ "a": { "$eq": 9 } }] },
         doc! { "$or": [{ "a": 9, "c": 1 }, { "a": 9, "c": 2 }] },
     ];
-    for pin in pins {
+    for filter in filters {
         // Servers differ in which filters give an inserted document a value.
         let bare = views.direct.collection::<Document>("bare");
         bare.drop().await.unwrap();
-        bare.update_one(pin.clone(), x()).upsert(true).await.unwrap();
+        bare.update_one(filter.clone(), x()).upsert(true).await.unwrap();
         let is_broken = bare.find_one(doc! {}).await.unwrap().unwrap().contains_key("a");
-        assert_eq!(send("flat", pin.clone(), x(), true).await == Some(121), is_broken, "{pin}");
-        assert_eq!(send("flat", pin.clone(), x(), false).await, None, "{pin}");
+        assert_eq!(send("flat", filter.clone(), x(), true).await == Some(121), is_broken, "{filter}");
+        assert_eq!(send("flat", filter.clone(), x(), false).await, None, "{filter}");
         let mut rest = x();
         rest.insert("$setOnInsert", doc! { "b": 9 });
-        assert_eq!(send("flat", doc! { "_id": 5, "a": 9 }, rest, true).await, None, "{pin}");
+        assert_eq!(send("flat", doc! { "_id": 5, "a": 9 }, rest, true).await, None, "{filter}");
         // Otherwise the next statement would change it.
         views.direct.collection::<Document>("flat").delete_one(doc! { "_id": 5 }).await.unwrap();
     }

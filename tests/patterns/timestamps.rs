@@ -1,14 +1,14 @@
 //! The pattern `timestamps` in front of a real mongod, through the official driver. `differential` compares docward's
 //! pipelines with the operators that they replace; `examples` tests each setting with single writes, `operators`
-//! other operators in the same statement, `pins` the fields that an upsert's filter inserts, `own_timestamps`
+//! other operators in the same statement, `given` the fields that an upsert's filter inserts, `own_timestamps`
 //! timestamps that clients write themselves, `reads` and `projections` the fields that `hide` removes, `reset_clock` how timestamps are
 //! reset. `tests/patterns/convergence.rs` shows that updates converge.
 
 mod differential;
 mod examples;
+mod given;
 mod operators;
 mod own_timestamps;
-mod pins;
 mod projections;
 mod reads;
 mod reset_clock;

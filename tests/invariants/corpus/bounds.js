@@ -1,7 +1,7 @@
 // Fields with `bounds`.
 [
 {
-  name: "bounds: an upsert pins it by equality",
+  name: "bounds: an upsert gives it by equality",
   must: "nothing is stored out of range",
   rules: ["bounds: { field: n, min: 0, max: 10 }"],
   stored: [],
@@ -12,7 +12,7 @@
   after: [],
 },
 {
-  name: "bounds: an upsert pins it by $in",
+  name: "bounds: an upsert gives it by $in",
   must: "nothing is stored out of range",
   rules: ["bounds: { field: n, min: 0, max: 10 }"],
   stored: [],
@@ -23,7 +23,7 @@
   after: [],
 },
 {
-  name: "bounds: an upsert pins it by $all",
+  name: "bounds: an upsert gives it by $all",
   must: "nothing is stored out of range",
   rules: ["bounds: { field: n, min: 0, max: 10 }"],
   stored: [],
@@ -34,7 +34,7 @@
   after: [],
 },
 {
-  name: "bounds: an upsert pins it in a branch of $or",
+  name: "bounds: an upsert gives it in a branch of $or",
   must: "nothing is stored out of range",
   rules: ["bounds: { field: n, min: 0, max: 10 }"],
   stored: [],
@@ -45,7 +45,7 @@
   after: [],
 },
 {
-  name: "bounds: an upsert pins it in $and",
+  name: "bounds: an upsert gives it in $and",
   must: "nothing is stored out of range",
   rules: ["bounds: { field: n, min: 0, max: 10 }"],
   stored: [],
@@ -56,7 +56,7 @@
   after: [],
 },
 {
-  name: "bounds: an upsert pins a field in it",
+  name: "bounds: an upsert gives a field in it",
   must: "nothing is stored out of range",
   rules: ["bounds: { field: n, min: 0, max: 10 }"],
   stored: [],
@@ -67,7 +67,7 @@
   after: [],
 },
 {
-  name: "bounds: an upsert pins the object around it",
+  name: "bounds: an upsert gives the object around it",
   must: "nothing is stored out of range",
   rules: ["bounds: { field: a.n, min: 0, max: 10 }"],
   stored: [],

@@ -61,7 +61,7 @@
   after: [{_id: 1, note: 5}],
 },
 {
-  name: "bucket: a push whose filter pins a version that is not stored any more",
+  name: "bucket: a push whose filter has an equality on a version that is not stored any more",
   must: "n is 0, and no bucket is opened",
   rules: [
     "replacement: { policy: check_version, version: version }",
@@ -75,7 +75,7 @@
   after: [{_id: 1, sku: "x", version: 4, messages: [1], count: 1}],
 },
 {
-  name: "bucket: a push whose filter pins the stored version",
+  name: "bucket: a push whose filter has an equality on the stored version",
   must: "it is pushed and counted",
   rules: [
     "replacement: { policy: check_version, version: version }",
@@ -100,7 +100,7 @@
   after: [{_id: {$now: "id"}, sku: "x", count: Decimal128("0E-8")}],
 },
 {
-  name: "bucket: an upsert that pins a field below the count",
+  name: "bucket: an upsert that gives a field below the count",
   must: "it opens a bucket whose count is true",
   rules: ["bucket: { array: messages, count: count, limit: 3 }"],
   stored: [],
@@ -133,7 +133,7 @@
   after: [{_id: 1, count: 0, note: 1}],
 },
 {
-  name: "bucket: a push whose filter pins the count",
+  name: "bucket: a push whose filter has an equality on the count",
   must: "the count is the array's length",
   rules: ["bucket: { array: messages, count: count, limit: 3 }"],
   stored: [],
@@ -144,7 +144,7 @@
   after: [],
 },
 {
-  name: "bucket: a push whose filter pins the array",
+  name: "bucket: a push whose filter has an equality on the array",
   must: "the count is the array's length",
   rules: ["bucket: { array: messages, count: count, limit: 3 }"],
   stored: [],
@@ -155,7 +155,7 @@
   after: [],
 },
 {
-  name: "bucket: a push whose filter pins the count in a branch of $or",
+  name: "bucket: a push whose filter has an equality on the count in a branch of $or",
   must: "the count is the array's length",
   rules: ["bucket: { array: messages, count: count, limit: 3 }"],
   stored: [],

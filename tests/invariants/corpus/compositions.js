@@ -16,7 +16,7 @@
   after: [{_id: 1, a: 1, last_modified: new Date(1000000004000)}],
 },
 {
-  name: "queue: an upsert whose filter pins a field of the lease only on later servers",
+  name: "queue: an upsert whose filter gives a field of the lease only on later servers",
   must: "inserts no job without the field",
   rules: ["queue: { fields: { locked: locked, locked_at: tlocked, attempts: try }, lease: 5m }"],
   stored: [],

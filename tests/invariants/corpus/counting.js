@@ -382,7 +382,7 @@
   after: [{_id: 2, b: [1], version: {x: 1}}],
 },
 {
-  name: "replacement: upserts in transactions that pin versions which cannot be incremented",
+  name: "replacement: upserts in transactions that give versions which cannot be incremented",
   must: "each inserts a document",
   rules: ["replacement: { policy: check_version, version: version }"],
   stored: [],

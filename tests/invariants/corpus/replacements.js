@@ -132,7 +132,7 @@
   after: [{_id: 1, version: 3}],
 },
 {
-  name: "versions: the client's own filter pins one that is not stored",
+  name: "versions: the client's own filter has an equality on one that is not stored",
   must: "n is 0, without an error",
   rules: ["replacement: { policy: check_version, version: version }"],
   stored: [{_id: 1, version: 3}],

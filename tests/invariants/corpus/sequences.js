@@ -323,7 +323,7 @@
   ],
 },
 {
-  name: "sequence: a replacing upsert whose filter pins the number out of bounds",
+  name: "sequence: a replacing upsert whose filter has an equality on the number out of bounds",
   must: "inserts the next number, nothing out of bounds",
   rules: [
     "sequence: { field: no, counter: COLLECTION, collection: counters, on_upsert: true }",

@@ -59,7 +59,7 @@
   after: [{_id: 1}],
 },
 {
-  name: "timestamps: an upsert pins a timestamp",
+  name: "timestamps: an upsert gives a timestamp",
   must: "the timestamp is not stored",
   rules: ["timestamps: { source: at, fields: [a, b] }"],
   stored: [],
@@ -82,7 +82,7 @@
   }],
 },
 {
-  name: "timestamps: an upsert pins a protected value",
+  name: "timestamps: an upsert gives a protected value",
   must: "it is stored with its timestamp, or not at all",
   rules: ["timestamps: { source: at, fields: [a, b] }"],
   stored: [],
@@ -102,7 +102,7 @@
   }],
 },
 {
-  name: "timestamps: per document, the upsert's filter pins the timestamp",
+  name: "timestamps: per document, the upsert's filter gives the timestamp",
   must: "the content is stored",
   rules: ["timestamps: { source: at, per: document }"],
   stored: [],

@@ -125,7 +125,7 @@
   after: [{_id: {$now: "id"}, a: {o: 1}}],
 },
 {
-  name: "together: an upsert pins one inside a document by equal numbers of different types",
+  name: "together: an upsert gives one inside a document by equal numbers of different types",
   must: "is rejected",
   rules: ["together: [a.n, a.m]"],
   stored: [],
@@ -157,7 +157,7 @@
   after: [],
 },
 {
-  name: "together: an upsert that may pin a field in one, and sets the other",
+  name: "together: an upsert that may give a field in one, and sets the other",
   must: "is rejected: this server does not insert the other one",
   rules: ["together: [a.n, a.m]"],
   stored: [],
@@ -171,7 +171,7 @@
   after: [],
 },
 {
-  name: "together: an upsert pins one by equality",
+  name: "together: an upsert gives one by equality",
   must: "no document has one of them only",
   rules: ["together: [a, b]"],
   stored: [],
@@ -182,7 +182,7 @@
   after: [],
 },
 {
-  name: "together: an upsert pins one by $in",
+  name: "together: an upsert gives one by $in",
   must: "no document has one of them only",
   rules: ["together: [a, b]"],
   stored: [],
@@ -193,7 +193,7 @@
   after: [],
 },
 {
-  name: "together: an upsert pins one by $all",
+  name: "together: an upsert gives one by $all",
   must: "no document has one of them only",
   rules: ["together: [a, b]"],
   stored: [],
@@ -204,7 +204,7 @@
   after: [],
 },
 {
-  name: "together: an upsert pins one in a branch of $or",
+  name: "together: an upsert gives one in a branch of $or",
   must: "no document has one of them only",
   rules: ["together: [a, b]"],
   stored: [],
@@ -215,7 +215,7 @@
   after: [],
 },
 {
-  name: "together: an upsert pins a field in one",
+  name: "together: an upsert gives a field in one",
   must: "no document has one of them only",
   rules: ["together: [a, b]"],
   stored: [],
@@ -263,7 +263,7 @@
   after: [{_id: {$now: "id"}, no: 2}],
 },
 {
-  name: "sequence: an upsert whose filter pins an array that a positional operator changes",
+  name: "sequence: an upsert whose filter gives an array that a positional operator changes",
   must: "it gets a number",
   rules: ["sequence: { field: c.d, counter: COLLECTION, collection: counters, on_upsert: true }"],
   stored: [],
@@ -288,7 +288,7 @@
   after: [{_id: 1}],
 },
 {
-  name: "together: an upsert pins one and equal branches pin it, too",
+  name: "together: an upsert gives one and equal branches give it, too",
   must: "no document has one of them only",
   rules: ["together: [c.d, c.e]"],
   stored: [],

@@ -121,7 +121,7 @@
   ],
 },
 {
-  name: "tree: an upsert pins a field in the parent",
+  name: "tree: an upsert gives a field in the parent",
   must: "inserts no node whose parent is none",
   rules: ["tree: { path: path, parent: parent }"],
   stored: [{_id: "a", path: null}, {_id: "b", parent: "a", path: ",a,"}, {_id: "c", parent: "b", path: ",a,b,"}],

@@ -209,7 +209,7 @@
   after: [{_id: 1, t: 5, v: "b"}, {_id: 3, v: "a"}],
 },
 {
-  name: "versions: an upsert of many whose filter pins the version to null",
+  name: "versions: an upsert of many whose filter gives the version to null",
   must: "inserts",
   rules: ["replacement: { policy: check_version, version: v }"],
   stored: [{_id: 1, v: 5}],

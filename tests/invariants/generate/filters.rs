@@ -1,4 +1,4 @@
-//! Filters that pin values in every form, and other conditions.
+//! Filters with equalities in every form, and other conditions.
 
 use bson::{Bson, Document, Regex, doc};
 
@@ -14,11 +14,11 @@ impl Generator<'_> {
             1..7 => {
                 let known = if upsert && self.dice.percent(60) { 4..8 } else { 1..4 };
                 let id: i32 = known.start + self.dice.below(3) as i32;
-                filter = self.pin("_id", id.into());
+                filter = self.equality("_id", id.into());
             }
             _ => {
                 let id = id(self.dice);
-                filter = self.pin("_id", id);
+                filter = self.equality("_id", id);
             }
         }
         let others = self.dice.pick(&[0, 0, 1, 1, 2]);
@@ -52,14 +52,14 @@ impl Generator<'_> {
         let path = self.path();
         let value = self.known_value(&path);
         match self.dice.below(12) {
-            0..7 => self.pin(&path, value),
+            0..7 => self.equality(&path, value),
             _ => self.comparison(&path, value),
         }
     }
 
-    pub(super) fn pin_known(&mut self, path: &str) -> Document {
+    pub(super) fn known_equality(&mut self, path: &str) -> Document {
         let value = self.known_value(path);
-        self.pin(path, value)
+        self.equality(path, value)
     }
 
     /// Usually a value that a stored document has there.
@@ -72,7 +72,7 @@ impl Generator<'_> {
     }
 
     /// Every form of a condition that this field equals this value.
-    pub(super) fn pin(&mut self, path: &str, value: Bson) -> Document {
+    pub(super) fn equality(&mut self, path: &str, value: Bson) -> Document {
         let form = if path == "_id" { self.dice.pick(&[0, 0, 0, 0, 0, 0, 1, 2, 4, 6, 8]) } else { self.dice.below(24) };
         match form {
             1 => doc! { path: { "$eq": value } },

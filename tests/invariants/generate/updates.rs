@@ -60,20 +60,20 @@ impl Generator<'_> {
     /// field of another.
     fn with_pin(&mut self, filter: Document) -> Document {
         let path = self.path();
-        let pin = self.pin_known(&path);
-        self.joined(filter, pin)
+        let equality = self.known_equality(&path);
+        self.joined(filter, equality)
     }
 
-    /// A filter that pins a field, and operators that write around it or inside it, sometimes beside others.
+    /// A filter with an equality on a field, and operators that write around it or inside it, sometimes beside others.
     fn around(&mut self, upsert: bool) -> (Document, Bson) {
         let inner: Vec<String> = self.paths.iter().filter(|path| path.contains('.')).cloned().collect();
         let path = if inner.is_empty() { self.path() } else { self.dice.pick(&inner) };
         let outer = path.rsplit_once('.').map_or(path.as_str(), |(outer, _)| outer).to_owned();
         let filter = self.filter(upsert);
         if upsert && path.contains('.') && self.dice.percent(30) {
-            return self.in_pinned_array(filter, &path);
+            return self.in_given_array(filter, &path);
         }
-        let pin = self.pin_known(&path);
+        let equality = self.known_equality(&path);
         let on_insert = if upsert { 3 } else { 0 };
         let (operator, field, value): (_, _, Bson) = match self.dice.below(9 + on_insert) {
             9 => ("$setOnInsert", outer, doc! { "x": 1 }.into()),
@@ -102,11 +102,11 @@ impl Generator<'_> {
                 fields.insert(other, value);
             }
         }
-        (self.joined(filter, pin), update.into())
+        (self.joined(filter, equality), update.into())
     }
 
     /// A filter that gives an upsert an array around a field, and operators that write into an element of it.
-    fn in_pinned_array(&mut self, filter: Document, path: &str) -> (Document, Bson) {
+    fn in_given_array(&mut self, filter: Document, path: &str) -> (Document, Bson) {
         let (outer, inner) = path.rsplit_once('.').unwrap_or((path, "x"));
         let mut element = doc! {};
         if self.dice.percent(50) {
@@ -116,7 +116,7 @@ impl Generator<'_> {
             element.insert(self.dice.pick(&["n", "m", "x", "id", "z"]), small_number(self.dice));
         }
         let array = Bson::Array((0..self.dice.below(3)).map(|_| element.clone().into()).collect());
-        let pin = self.pin(outer, array);
+        let equality = self.equality(outer, array);
         let position = self.dice.pick(&["0", "0", "1", "$[]"]);
         let written = self.dice.pick(&[inner, inner, "z", "m"]);
         let value = self.value(path);
@@ -129,7 +129,7 @@ impl Generator<'_> {
         if self.dice.percent(40) && !update.contains_key("$set") {
             update.insert("$set", doc! { "note": 1 });
         }
-        (self.joined(filter, pin), update.into())
+        (self.joined(filter, equality), update.into())
     }
 
     /// A filter that selects a tag, and operators that write it by `$`, beside others.
@@ -142,11 +142,11 @@ impl Generator<'_> {
             None => (self.filter(upsert), self.operators(upsert)),
         };
         let tag = self.dice.pick(&["a", "b", "c"]).into();
-        let pin = self.pin(TAGS, tag);
+        let equality = self.equality(TAGS, tag);
         if let Bson::Document(set) = update.entry("$set".to_owned()).or_insert(doc! {}.into()) {
             set.insert(format!("{TAGS}.$"), "z");
         }
-        (self.joined(filter, pin), update.into())
+        (self.joined(filter, equality), update.into())
     }
 
     /// Writes the value of another document to the field with the unique index.

@@ -55,7 +55,7 @@ fn attempts(job: &Document) -> Option<f64> {
 }
 
 fn names_attempt(statement: &Statement, job: &Document) -> bool {
-    let named = statement.pinned(ATTEMPTS);
+    let named = statement.equality(ATTEMPTS);
     named.is_some_and(|named| {
         Some(named) == job.get(ATTEMPTS) || as_number(named).is_some() && as_number(named) == attempts(job)
     })

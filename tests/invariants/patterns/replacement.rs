@@ -64,13 +64,13 @@ impl Replacement {
     }
 
     fn is_checked(&self, statement: &Statement) -> bool {
-        let pins = |version: &str| {
+        let states = |version: &str| {
             let around = version.split_once('.').and_then(|(outer, below)| {
-                statement.pinned(outer).and_then(Bson::as_document).and_then(|document| at(document, below))
+                statement.equality(outer).and_then(Bson::as_document).and_then(|document| at(document, below))
             });
-            statement.pinned(version).is_some() || around.is_some()
+            statement.equality(version).is_some() || around.is_some()
         };
-        self.version.is_some_and(pins)
+        self.version.is_some_and(states)
     }
 
     /// Forbidden changes of a stored document by a replacement.

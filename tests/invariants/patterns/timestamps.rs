@@ -107,7 +107,7 @@ impl Timestamps {
     fn source_of(statement: &Statement) -> Vec<DateTime> {
         let mut found = Self::times_of(statement);
         found.extend(Self::time_set_by(statement, "$setOnInsert"));
-        // Timestamps that a client brings are the source times of their fields; a field that its filter pins is
+        // Timestamps that a client brings are the source times of their fields; a field that its filter gives is
         // inserted with one of these times.
         let sets = statement.stages().flat_map(|stage| stage.values().filter_map(Bson::as_document));
         sets.for_each(|set| timestamps_in(set, &mut found));

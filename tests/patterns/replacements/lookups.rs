@@ -61,13 +61,13 @@ fn statement(random: &mut Random) -> Document {
         20 => doc! { "$or": [{ "_id": number }, { "k": number }] },
         _ => doc! { "name": (if number < 6 { "ADA" } else { "BOB" }) },
     };
-    let is_pinned = filter.contains_key("_id") || filter.contains_key("k");
+    let has_equality = filter.contains_key("_id") || filter.contains_key("k");
     let inserted = match filter.get("k") {
         Some(k) => doc! { "k": k.clone(), "by": random.below(100) as i32 },
         None => doc! { "name": "Ada", "by": random.below(100) as i32 },
     };
     let mut statement = doc! { "q": filter, "u": inserted };
-    if is_pinned && random.below(3) == 0 {
+    if has_equality && random.below(3) == 0 {
         statement.insert("upsert", true);
     }
     match random.below(12) {

@@ -277,11 +277,11 @@ async fn no_update_decreases_the_version() {
             "checking" => assert_conflict(&lower, "'version' 3", "1"),
             _ => assert!(message(&lower).contains(words), "{lower}"),
         }
-        let pinned = doc! { "_id": 1, "version": 3 };
+        let filter = doc! { "_id": 1, "version": 3 };
         for (filter, modification) in [
-            (pinned.clone(), doc! { "$set": { "version": 1 } }),
-            (pinned.clone(), doc! { "$set": { "version": null } }),
-            (pinned, doc! { "$unset": { "version": "" } }),
+            (filter.clone(), doc! { "$set": { "version": 1 } }),
+            (filter.clone(), doc! { "$set": { "version": null } }),
+            (filter, doc! { "$unset": { "version": "" } }),
             (doc! { "_id": 1 }, doc! { "$unset": { "version": "" } }),
             (doc! { "_id": 1 }, doc! { "$inc": { "version": -1 } }),
             (doc! { "_id": 1 }, doc! { "$min": { "version": 1 } }),

@@ -118,7 +118,7 @@ async fn an_upsert_is_evaluated_by_what_it_inserts() {
     assert_eq!(nested[1].get_document("a").unwrap(), &doc! { "n": 51 });
     // The filter's fields are not part of a replacement, nor is its number.
     let [mut last, mut next] = [0, 0];
-    for (filter, y) in [(doc! { "x": "pinned", "no": 500 }, 1), (doc! { "x": "pinned" }, 2)] {
+    for (filter, y) in [(doc! { "x": "given", "no": 500 }, 1), (doc! { "x": "given" }, 2)] {
         update(&views, "upserting", filter, doc! { "y": y }, true).await;
         let stored = views.stored("upserting").await;
         let new = stored.iter().find(|stored| stored.get("y") == Some(&y.into())).unwrap();

@@ -145,7 +145,7 @@ fn cases() -> impl Strategy<Value = Case> {
         |(stored, more, update, find_and_modify)| {
             let mut filter = doc! { "_id": 1 };
             // The filter matches the stored document; without one, the upsert inserts the values that the filter
-            // pins.
+            // gives.
             if stored.is_none() {
                 filter.extend(more);
             }

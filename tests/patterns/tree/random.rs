@@ -40,7 +40,7 @@ fn value(dice: &mut Dice) -> Bson {
     }
 }
 
-/// Conditions that may or may not pin `field`.
+/// Conditions that may or may not be an equality on `field`.
 fn condition(dice: &mut Dice, field: &str, value: Bson) -> Document {
     match dice.below(8) {
         0 => doc! { field: { "$in": [value] } },

@@ -20,14 +20,14 @@ fn timestamps_of(document: &Document) -> Document {
 async fn fields_of_the_filter_are_timestamped_when_they_are_inserted() {
     let views = views().await;
     let change = || doc! { "$set": { "b": 1, "at": time(5) } };
-    let pinning = [
+    let equalities = [
         doc! { "_id": 1, "a": 3 },
         doc! { "_id": 1, "$and": [{ "a": { "$in": [3] } }] },
         doc! { "a": 3 },
         doc! { "a": { "$eq": 3 }, "c": { "$gt": 1 } },
         doc! { "$or": [{ "a": { "$all": [3] } }] },
     ];
-    for filter in pinning {
+    for filter in equalities {
         views.direct.collection::<Document>("fields").delete_many(doc! {}).await.unwrap();
         let stored = upsert(&views, "fields", filter.clone(), change()).await;
         assert_eq!(stored.get_i32("a").unwrap(), 3, "{filter}");
@@ -83,14 +83,14 @@ async fn timestamps_cannot_be_forged_by_a_filter() {
     let views = views().await;
     let future = || time(10_000);
     let set = || doc! { "$set": { "a": 1, "at": time(5) } };
-    let pinning = [
+    let equalities = [
         ("fields", doc! { "_id": 1, "last_modified": { "a": future() } }),
         ("fields", doc! { "_id": 1, "last_modified.a": future() }),
         ("fields", doc! { "last_modified.b": { "$in": [future()] } }),
         ("paths", doc! { "$and": [{ "timestamps.n.b": future() }] }),
         ("documents", doc! { "_id": 1, "newest": future() }),
     ];
-    for (collection, filter) in pinning {
+    for (collection, filter) in equalities {
         views.direct.collection::<Document>(collection).delete_many(doc! {}).await.unwrap();
         // A comparison with a timestamp is harmless if nothing can be inserted.
         views.collection(collection).update_one(filter.clone(), set()).await.unwrap();
@@ -105,7 +105,7 @@ async fn timestamps_cannot_be_forged_by_a_filter() {
     let filter = doc! { "_id": 2, "newest": future() };
     views.collection("documents").replace_one(filter, doc! { "a": 1, "at": time(5) }).upsert(true).await.unwrap();
     assert_eq!(views.stored("documents").await[1], doc! { "_id": 2, "a": 1, "at": time(5), "newest": time(5) });
-    // So is a comparison that pins no value.
+    // So is a comparison that gives no value.
     let older = vec![doc! { "last_modified.a": { "$lt": time(5) } }, doc! { "last_modified.a": { "$exists": false } }];
     views.direct.collection::<Document>("fields").delete_many(doc! {}).await.unwrap();
     let stored = upsert(&views, "fields", doc! { "_id": 1, "$or": older }, set()).await;
