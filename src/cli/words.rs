@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::command::{CommandClass, Namespace, WriteForm, classify};
-use crate::config::{Code, Diagnostic, Report, SourceFile, SourceFiles, Span};
+use crate::config::{Report, SourceFile, SourceFiles, Span};
 use crate::document::{CowDocument, Document, Value};
 use crate::engine::lookup::Maximum;
 use crate::engine::step::PermitRequest;
@@ -32,14 +32,7 @@ pub(super) fn report(error: &ShellError, name: &str, text: &str) -> Report {
     let sources = SourceFiles::new(vec![SourceFile { name: name.to_owned(), text: text.to_owned() }]);
     let offset = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
     let span = sources.files().next().map(|file| Span::new(file, offset(error.span.start), offset(error.span.end)));
-    let diagnostic = span.map(|span| {
-        let mistake = Diagnostic::error(Code::InvalidCommand, span, &error.message);
-        match &error.help {
-            Some(help) => mistake.help(help),
-            None => mistake,
-        }
-    });
-    Report::new(diagnostic.into_iter().collect(), sources)
+    Report::new(span.map(|span| error.diagnostic(span)).into_iter().collect(), sources)
 }
 
 /// The name of the verdict.

@@ -1,13 +1,10 @@
 //! A connection to a target: sends a message and reads its reply.
 
-use std::io::{self, ErrorKind};
-
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use std::io;
 
 use crate::command::own::message;
 use crate::document::Writer;
-use crate::proxy::SocketStream;
-use crate::wire::{HEADER_LENGTH, Header};
+use crate::proxy::{SocketStream, exchange_up_to};
 
 /// The longest reply in bytes: mongod's own limit for messages.
 const MAX_REPLY: usize = 48_000_000;
@@ -33,23 +30,10 @@ impl PlayerConnection {
     /// Sends a message and returns the whole reply.
     ///
     /// # Errors
-    /// I/O errors of the socket, or `InvalidData` for a reply that is invalid or too long. The connection is unusable
+    /// As [`exchange_up_to`]. The connection is unusable
     /// then.
     pub(super) async fn exchange(&mut self, frame: &[u8]) -> io::Result<Vec<u8>> {
-        self.stream.write_all(frame).await?;
-        self.stream.flush().await?;
-        let mut head = [0; HEADER_LENGTH];
-        self.stream.read_exact(&mut head).await?;
-        let header = Header::parse(&head).ok().flatten().ok_or(ErrorKind::InvalidData)?;
-        let rest = header.length.checked_sub(HEADER_LENGTH).filter(|_| header.length <= MAX_REPLY);
-        let rest = rest.ok_or(ErrorKind::InvalidData)?;
-        let mut reply = Vec::with_capacity(header.length);
-        reply.extend_from_slice(&head);
-        (&mut self.stream).take(rest as u64).read_to_end(&mut reply).await?;
-        if reply.len() < header.length {
-            return Err(ErrorKind::UnexpectedEof.into());
-        }
-        Ok(reply)
+        exchange_up_to(MAX_REPLY, &mut self.stream, frame).await
     }
 
     /// Sends a command with the fields that `write` writes, and returns the reply.

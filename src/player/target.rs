@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use bson::oid::ObjectId;
 use tokio::time::timeout;
 
 use super::PlayerConnection;
@@ -210,7 +211,8 @@ fn process(hello: Document<'_>) -> Option<String> {
 }
 
 fn object_id(id: Value<'_>) -> Option<String> {
-    (id.kind == Kind::ObjectId).then(|| id.bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    let bytes = id.bytes.try_into().ok().filter(|_| id.kind == Kind::ObjectId)?;
+    Some(ObjectId::from_bytes(bytes).to_hex())
 }
 
 /// The id of a sharded cluster; `None` if the user may not read it.

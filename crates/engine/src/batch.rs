@@ -34,7 +34,7 @@ use super::Now;
 use super::evaluation::Evaluated;
 use super::merge::{self, MergedResults};
 use super::outcome::RuleOutcomes;
-use super::port::{CommandPurpose, Flow, Port, close};
+use super::port::{CommandPurpose, Flow, Port, close, parse_reply};
 use super::prerequisites::with_numbers;
 use super::server_errors;
 use super::step::Step;
@@ -318,9 +318,7 @@ impl<'f> BatchJob<'f> {
     /// Takes the reply to a group. Returns the group, a statement and the reply if it must be checked what the filter of
     /// this statement matches.
     fn take_reply(&mut self, group: Group, frame: Vec<u8>) -> Flow<Option<UnmatchedStatement>> {
-        let Ok(reply) = Reply::parse(&frame) else {
-            return close("the server's reply to a write cannot be parsed");
-        };
+        let reply = parse_reply(&frame, "a write")?;
         let is_alone = self.batch.form == WriteForm::FindAndModify;
         if !reply.is_ok() && !is_alone {
             self.take_command_error(&group, &reply)?;

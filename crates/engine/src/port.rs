@@ -20,7 +20,7 @@ use super::outcome::{OutcomeKind, RuleOutcome, RuleOutcomes};
 use super::server_times::ServerTimes;
 use super::step::{Input, PermitRequest, Step};
 use super::{ClientState, OwnSession, server_errors};
-use crate::command::Namespace;
+use crate::command::{Namespace, Reply};
 use crate::patterns::Rejection;
 use crate::rules::Rule;
 
@@ -30,6 +30,11 @@ pub(super) type Flow<T = ()> = ControlFlow<Step, T>;
 /// Ends the message by closing the connection.
 pub(super) fn close<T>(reason: &str) -> Flow<T> {
     Flow::Break(Step::Close(reason.to_owned()))
+}
+
+/// Parses the server's reply to `what`; ends the message if it cannot be parsed.
+pub(super) fn parse_reply<'r>(frame: &'r [u8], what: &str) -> Flow<Reply<'r>> {
+    Reply::parse(frame).map_or_else(|_| close(&format!("the server's reply to {what} cannot be parsed")), Flow::Continue)
 }
 
 /// What a sent command is for. Only dry runs and tests use it, to make up a reply.

@@ -7,7 +7,7 @@
 use super::super::evaluation::{Evaluated, WatchedRule};
 use super::super::merge;
 use super::super::outcome::{OutcomeKind, RuleOutcomes};
-use super::super::port::{CommandPurpose, Flow, Port, close};
+use super::super::port::{CommandPurpose, Flow, Port, close, parse_reply};
 use super::super::rejection_text::RejectedBy;
 use super::meaning::{GroupReply, RECORDED_INSERT};
 use super::{BatchJob, Group, UpsertStage};
@@ -165,7 +165,7 @@ impl<'f> BatchJob<'f> {
         let check = || self.commands(None).matching(&statement, &fields, &measured);
         let frame = self.exchange_part(CommandPurpose::MatchCheck, check(), check, port).await;
         self.transaction_begun = true;
-        let Ok(reply) = Reply::parse(&frame) else { return close("the server's reply to a find cannot be parsed") };
+        let reply = parse_reply(&frame, "a find")?;
         if reply.is_ok() {
             return match MatchedDocument::from_reply(&reply) {
                 Some(found) => Flow::Continue(Some(found)),
@@ -210,7 +210,7 @@ impl<'f> BatchJob<'f> {
 
     /// Passes the server's reply to the statement to the client.
     fn pass_on_reply(&mut self, group: Group, frame: &[u8]) -> Flow {
-        let Ok(reply) = Reply::parse(frame) else { return close("the server's reply to a write cannot be parsed") };
+        let reply = parse_reply(frame, "a write")?;
         if self.batch.form == WriteForm::FindAndModify {
             self.without_effect.note(&reply, &self.batch, &self.evaluated, &group.statements);
             return Flow::Break(self.pass_on(frame.to_vec()));

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 
 use super::super::backoff::random_pause;
 use super::super::evaluation::Evaluated;
-use super::super::port::{CommandPurpose, Flow, Port, close};
+use super::super::port::{CommandPurpose, Flow, Port, close, parse_reply};
 use super::super::server_errors;
 use super::super::step::Step;
 use super::numbers::CommandNumbers;
@@ -242,9 +242,7 @@ impl EarlierSends<'_, '_> {
 
     /// Reads the answer, as [`ask_for_records`](Self::ask_for_records) returns it.
     pub(super) fn read_record(&self, asked: &[usize], frame: &[u8]) -> Flow<Option<Vec<usize>>> {
-        let Ok(reply) = Reply::parse(frame) else {
-            return close("the server's reply about a record cannot be parsed");
-        };
+        let reply = parse_reply(frame, "a question about a record")?;
         match reply.code() {
             Some(other) if OTHER_KIND.contains(&other) => return Flow::Continue(None),
             // The statement itself gets the error that the server has for it.
@@ -266,9 +264,7 @@ impl EarlierSends<'_, '_> {
         let mut attempt = 0;
         while let Some(own) = self.job.attempt_at(index, attempt, self.routed) {
             let frame = self.abort_attempt(own).await;
-            let Ok(reply) = Reply::parse(&frame) else {
-                return close("the server's reply to an abort cannot be parsed");
-            };
+            let reply = parse_reply(&frame, "an abort")?;
             match reply.code() {
                 Some(code::TRANSACTION_COMMITTED) => return Flow::Continue(Some(attempt)),
                 Some(code::TRANSACTION_TOO_OLD) => match self.position(index).await? {
@@ -293,9 +289,7 @@ impl EarlierSends<'_, '_> {
         let mut repeats = 0;
         loop {
             let frame = self.port.exchange(self.job.commands(own).failing(&evaluated.statement)).await;
-            let Ok(reply) = Reply::parse(&frame) else {
-                return close("the server's reply to a write cannot be parsed");
-            };
+            let reply = parse_reply(&frame, "a write")?;
             return match reply.code() {
                 Some(code::TRANSACTION_TOO_OLD) => Flow::Break(self.job.too_old()),
                 // The transaction has not begun, for example because the collection was just created.
@@ -328,9 +322,7 @@ impl EarlierSends<'_, '_> {
         let before_last = OwnTransaction { number: last.number - 1, ..last };
         for (own, position) in [(before_last, SessionPosition::Attempt), (last, SessionPosition::Excluded)] {
             let frame = self.abort_attempt(own).await;
-            let Ok(reply) = Reply::parse(&frame) else {
-                return close("the server's reply to an abort cannot be parsed");
-            };
+            let reply = parse_reply(&frame, "an abort")?;
             match reply.code() {
                 Some(code::TRANSACTION_TOO_OLD) => {}
                 Some(code::NO_SUCH_TRANSACTION) => return Flow::Continue(position),

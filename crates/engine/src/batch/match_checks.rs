@@ -6,7 +6,7 @@
 //! separately. If such a check is inconclusive, a find follows (`conflicts.rs`).
 
 use super::super::merge;
-use super::super::port::{CommandPurpose, Flow, Port, close};
+use super::super::port::{CommandPurpose, Flow, Port, parse_reply};
 use super::{BatchJob, Group, UpsertStage};
 use crate::command::{Reply, Statement, WriteForm, code};
 use crate::document::{Document, Value};
@@ -106,9 +106,7 @@ impl<'f> BatchJob<'f> {
     }
 
     fn take_match_checks(&mut self, group: Group, frame: &[u8], port: &Port) -> Flow {
-        let Ok(reply) = Reply::parse(frame) else {
-            return close("the server's reply to a match check cannot be parsed");
-        };
+        let reply = parse_reply(frame, "a match check")?;
         if !reply.is_ok() {
             return self.take_command_error(&group, &reply);
         }

@@ -8,7 +8,7 @@ use super::super::evaluation::Evaluated;
 use super::super::lookup::{LookupError, LookupResult};
 use super::super::optimistic_numbers::{self, is_duplicate_key};
 use super::super::outcome::{OutcomeKind, RuleOutcomes};
-use super::super::port::{CommandPurpose, Flow, Port, close};
+use super::super::port::{CommandPurpose, Flow, Port, parse_reply};
 use super::super::prerequisites::{NumberRule, with_numbers};
 use super::super::privileges::{CollectionAccess, Privileges, WriteKind};
 use super::super::rejection_text::RejectedBy;
@@ -16,7 +16,6 @@ use super::super::step::Step;
 use super::group::{DuplicateNumber, Group};
 use super::meaning::GroupReply;
 use super::{BatchJob, UpsertStage};
-use crate::command::Reply;
 use crate::patterns::Rejection;
 use crate::patterns::numbering::NumberRequest;
 use crate::rules::{Rule, RuleId};
@@ -308,7 +307,7 @@ impl<'f> BatchJob<'f> {
         let find = || optimistic_numbers::find_maximum(&self.command, &maximum, self.transaction_begun);
         let frame = self.exchange_part(CommandPurpose::Command, find(), find, port).await;
         self.transaction_begun = true;
-        let Ok(reply) = Reply::parse(&frame) else { return close("the server's reply to a find cannot be parsed") };
+        let reply = parse_reply(&frame, "a find")?;
         if !reply.is_ok() {
             return Flow::Break(self.pass_on_error(&reply, self.merged.has_effect()));
         }

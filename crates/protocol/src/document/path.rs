@@ -69,14 +69,19 @@ impl Path {
 
     /// Looks up the path in nested documents. It does not enter arrays.
     pub fn lookup<'a>(&self, document: Document<'a>) -> PathLookup<'a> {
-        let mut found = Value::document(document);
-        for part in self.text.as_bytes().split(|byte| *byte == b'.') {
-            let Some(here) = found.as_document() else { return PathLookup::Blocked(found.kind) };
-            let Some(value) = here.get(part) else { return PathLookup::Missing };
-            found = value;
-        }
-        PathLookup::Found(found)
+        look_below(self.text.as_bytes(), Value::document(document))
     }
+}
+
+/// Returns the value at the path `rest` below `value`. It does not enter arrays.
+pub fn look_below<'u>(rest: &[u8], value: Value<'u>) -> PathLookup<'u> {
+    let mut found = value;
+    for part in rest.split(|byte| *byte == b'.') {
+        let Some(here) = found.as_document() else { return PathLookup::Blocked(found.kind) };
+        let Some(value) = here.get(part) else { return PathLookup::Missing };
+        found = value;
+    }
+    PathLookup::Found(found)
 }
 
 /// Returns the paths of the fields around the field at a dotted path, outermost first: `a` and `a.b` of `a.b.c`.

@@ -11,9 +11,8 @@ use std::cmp::Ordering;
 
 use smallvec::SmallVec;
 
-use super::operators::look_below;
 use crate::document::{
-    Document, Element, Kind, Path, PathLookup, Value, compare_numbers, is_at_or_below, paths_overlap,
+    Document, Element, Kind, Path, PathLookup, Value, compare_numbers, is_at_or_below, look_below, paths_overlap,
 };
 
 /// A path that the filter requires to have one value.

@@ -1,7 +1,7 @@
 //! The effect of update operators on a field: the paths they write, and how these relate to the field.
 
 use super::{Change, WrittenBy, of_lookup};
-use crate::document::{Document, Element, Elements, Path, PathLookup, Value, paths_overlap};
+use crate::document::{Document, Element, Elements, Path, Value, look_below, paths_overlap};
 
 /// The relation of a written path to a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,17 +159,6 @@ pub fn write<'u>(field: &Path, operator: &'u [u8], path: &'u [u8], value: Value<
 fn within<'u>(field: &Path, around: usize, value: Value<'u>, written: WrittenBy<'u>) -> Change<'u> {
     let rest = field.as_str().as_bytes().get(around + 1..).unwrap_or_default();
     of_lookup(look_below(rest, value), written)
-}
-
-/// Returns the value at the path `rest` below `value`.
-pub(super) fn look_below<'u>(rest: &[u8], value: Value<'u>) -> PathLookup<'u> {
-    let mut found = value;
-    for part in rest.split(|byte| *byte == b'.') {
-        let Some(here) = found.as_document() else { return PathLookup::Blocked(found.kind) };
-        let Some(value) = here.get(part) else { return PathLookup::Missing };
-        found = value;
-    }
-    PathLookup::Found(found)
 }
 
 #[cfg(test)]

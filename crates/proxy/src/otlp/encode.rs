@@ -27,8 +27,8 @@ pub(super) fn request(spans: &[TraceSpan]) -> String {
 fn span(span: &TraceSpan) -> Value {
     let namespace = span.decisions.first().map(|decision| decision.namespace.as_str());
     let mut encoded = json!({
-        "traceId": hex(&span.trace),
-        "spanId": hex(&span.id),
+        "traceId": hex::encode(span.trace),
+        "spanId": hex::encode(span.id),
         "name": namespace.map_or_else(|| span.command.to_owned(), |namespace| format!("{} {namespace}", span.command)),
         "kind": KIND,
         "startTimeUnixNano": nanoseconds(span.start),
@@ -36,7 +36,7 @@ fn span(span: &TraceSpan) -> Value {
         "attributes": attributes(span, namespace),
     });
     if let Some(parent) = span.parent {
-        encoded["parentSpanId"] = hex(&parent).into();
+        encoded["parentSpanId"] = hex::encode(parent).into();
     }
     if let Some(rejection) = span.decisions.iter().find(|decision| decision.rejects) {
         let message = format!("rule '{}': {}", rejection.rule, rejection.reason);
@@ -74,10 +74,6 @@ fn texts<'s>(key: &str, span: &'s TraceSpan, of: impl Fn(&'s SpanDecision) -> &'
 
 fn seconds(key: &str, duration: Duration) -> Value {
     json!({"key": key, "value": {"doubleValue": duration.as_secs_f64()}})
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn nanoseconds(time: SystemTime) -> String {

@@ -34,7 +34,7 @@ pub use members::topology::{Advertised, Mapped};
 pub use observer::Observer;
 pub use recording::{QueuedRecord, RecordCounts, Records, Sink};
 pub use server::{Proxy, StartError};
-pub use server_side::hello::CONNECT_TIMEOUT;
+pub use server_side::hello::{CONNECT_TIMEOUT, exchange_up_to};
 pub use server_side::pool::counters::PoolStatus;
 pub use server_side::pool::settings::PoolSettings;
 pub use server_side::upstream::{Address, Upstream, UpstreamError};

@@ -106,12 +106,7 @@ impl TestReader<'_> {
 
     /// The diagnostic for a command with a syntax error, at the error's location in the file.
     fn mistake(&self, command: &Located<String>, error: &ShellError) -> Diagnostic {
-        let span = self.span_in(command, error.span.start, error.span.end);
-        let mistake = Diagnostic::error(Code::InvalidCommand, span, &error.message);
-        match &error.help {
-            Some(help) => mistake.help(help),
-            None => mistake,
-        }
+        error.diagnostic(self.span_in(command, error.span.start, error.span.end))
     }
 
     /// Where these bytes of a text are in its file: in the line with the same content. If YAML escapes make the lines

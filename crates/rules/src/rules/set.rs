@@ -43,18 +43,7 @@ pub struct RuleSet {
 /// The set without rules.
 impl Default for RuleSet {
     fn default() -> Self {
-        Self {
-            rules: Vec::new(),
-            index: Index::default(),
-            naming: Index::default(),
-            needs_permits: false,
-            evaluates_inputs: false,
-            applies_to_inputs: false,
-            doubt: None,
-            sources: SourceFiles::default(),
-            warnings: Report::default(),
-            hash: RuleSetHash::from_sources(&SourceFiles::default()),
-        }
+        Self::of_rules(Vec::new(), SourceFiles::default(), Report::default())
     }
 }
 
@@ -121,6 +110,10 @@ impl RuleSet {
             rules[at].properties = pattern.properties();
             rules[at].pattern = pattern;
         }
+        Self::of_rules(rules, sources, report)
+    }
+
+    fn of_rules(rules: Vec<Rule>, sources: SourceFiles, warnings: Report) -> Self {
         Self {
             index: Index::new(indexed_rules(&rules), namespaces(&rules, false)),
             naming: Index::new(indexed_rules(&rules), namespaces(&rules, true)),
@@ -129,30 +122,17 @@ impl RuleSet {
             applies_to_inputs: any_active(&rules, Rule::applies_to_inputs),
             doubt: None,
             hash: RuleSetHash::from_sources(&sources),
-            warnings: report,
+            warnings,
             sources,
             rules,
         }
     }
-}
 
-impl RuleSet {
     /// A set with only this rule in mode `enforce`, for the rule's own tests.
     #[must_use]
     pub fn alone(&self, rule: &Rule) -> Self {
         let rules = vec![Rule { id: RuleId(0), mode: Mode::Enforce, ..rule.clone() }];
-        Self {
-            index: Index::new(indexed_rules(&rules), namespaces(&rules, false)),
-            naming: Index::new(indexed_rules(&rules), namespaces(&rules, true)),
-            needs_permits: any_active(&rules, Rule::needs_permits),
-            evaluates_inputs: any_active(&rules, |rule| rule.properties.evaluates_inputs),
-            applies_to_inputs: any_active(&rules, Rule::applies_to_inputs),
-            doubt: None,
-            hash: self.hash,
-            warnings: Report::default(),
-            sources: self.sources.clone(),
-            rules,
-        }
+        Self::of_rules(rules, self.sources.clone(), Report::default())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::config::{Code, Diagnostic, Span};
 use crate::suggest;
 
 /// The first error in a text.
@@ -24,6 +25,16 @@ impl ShellError {
     /// Reports another token than `expected` at `span`.
     pub(super) fn expected(span: Range<usize>, expected: &str, found: &str) -> Self {
         Self::new(span, format!("expected {expected}, found {found}"))
+    }
+
+    /// The diagnostic for a command in a file.
+    #[must_use]
+    pub fn diagnostic(&self, span: Span) -> Diagnostic {
+        let mistake = Diagnostic::error(Code::InvalidCommand, span, &self.message);
+        match &self.help {
+            Some(help) => mistake.help(help),
+            None => mistake,
+        }
     }
 
     pub(super) fn help(mut self, help: impl Into<String>) -> Self {

@@ -16,7 +16,7 @@ use crate::wire::{HEADER_LENGTH, Header};
 
 /// Connect timeout: longer than the retransmission of a lost SYN, shorter than any driver's timeout.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes of a hello reply; real ones have a few thousand.
+/// Bytes of a reply to docward's own hellos and logins; real ones have a few thousand.
 const MAX_HELLO_LENGTH: usize = 1 << 20;
 
 /// One server's reply to a hello.
@@ -179,11 +179,22 @@ fn accepted(reply: &[u8]) -> io::Result<Reply<'_>> {
     Err(io::Error::other(format!("it replies with an error: {}", one_line(text))))
 }
 
+/// Sends a message of docward's own and returns the whole reply.
+///
+/// # Errors
+/// As [`exchange_up_to`].
+pub(in crate::proxy) async fn exchange<S>(stream: &mut S, request: &[u8]) -> io::Result<Vec<u8>>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    exchange_up_to(MAX_HELLO_LENGTH, stream, request).await
+}
+
 /// Sends a message and returns the whole reply.
 ///
 /// # Errors
-/// I/O errors of the socket, or `InvalidData` for a reply that is invalid, too long, or to another request.
-pub(in crate::proxy) async fn exchange<S>(stream: &mut S, request: &[u8]) -> io::Result<Vec<u8>>
+/// I/O errors of the socket, or `InvalidData` for a reply that is invalid, longer than `most` bytes, or to another request.
+pub async fn exchange_up_to<S>(most: usize, stream: &mut S, request: &[u8]) -> io::Result<Vec<u8>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -193,7 +204,7 @@ where
     stream.read_exact(&mut reply).await?;
     let header = Header::parse(&reply).map_err(invalid)?.ok_or(ErrorKind::InvalidData)?;
     let asked = Header::of_frame(request).map_err(invalid)?;
-    if header.length > MAX_HELLO_LENGTH || header.response_to != asked.request_id {
+    if header.length > most || header.response_to != asked.request_id {
         return Err(ErrorKind::InvalidData.into());
     }
     reply.resize(header.length, 0);
