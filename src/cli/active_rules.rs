@@ -117,8 +117,7 @@ impl ActiveRules {
     /// Publishes that this process uses these rules; returns whether that succeeded.
     async fn publish(&self, rules: &PublishedRules) -> bool {
         let Some(service) = &self.service else { return false };
-        let published = timeout(READ_TIMEOUT, modes::publish(service, rules, PUBLISHED)).await;
-        let error = match published.unwrap_or_else(|_| Err("the server did not answer in time".to_owned())) {
+        let error = match in_time(modes::publish(service, rules, PUBLISHED)).await {
             Ok(()) => {
                 self.lock().doubts.note_published(rules, Instant::now());
                 return true;
@@ -190,8 +189,7 @@ impl ActiveRules {
         let begin = Instant::now();
         let length = deadline.saturating_duration_since(begin);
         let lead = LEAD.min(length / 4);
-        let announced = timeout(READ_TIMEOUT, modes::announce_drain(service, addresses, lead, length)).await;
-        match announced.unwrap_or_else(|_| Err("the server did not answer in time".to_owned())) {
+        match in_time(modes::announce_drain(service, addresses, lead, length)).await {
             // Not later than the others begin: this process must not accept the connections that their clients replace.
             Ok(()) => tokio::time::sleep_until((begin + lead).into()).await,
             Err(error) => tracing::warn!(
@@ -298,8 +296,7 @@ impl ActiveRules {
                 reason = service.is_down() => Err(reason),
             }
         };
-        let read = timeout(READ_TIMEOUT, read).await;
-        let shared = read.unwrap_or_else(|_| Err("the server did not answer in time".to_owned()))?;
+        let shared = in_time(read).await?;
         let mut overrides = self.lock();
         overrides.doubts.take_published(&shared, asked);
         if overrides.changes == changes {
@@ -350,6 +347,10 @@ impl ActiveRules {
     fn lock(&self) -> std::sync::MutexGuard<'_, Overrides> {
         self.overrides.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+async fn in_time<T>(asked: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    timeout(READ_TIMEOUT, asked).await.unwrap_or_else(|_| Err("the server did not answer in time".to_owned()))
 }
 
 impl Overrides {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use serde::Deserialize;
 use serde_json::Value;
 use tokio::runtime::Builder;
 
@@ -331,19 +332,10 @@ fn ask_process(
     confirm: impl Fn(&str) -> Result<(), String>,
 ) -> Result<String, String> {
     let Some(request) = request else {
-        let reply = ask(admin, None)?;
-        let rows = reply["overrides"].as_array().map(Vec::as_slice).unwrap_or_default().iter();
-        let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
-        return Ok(table(rows.map(|row| Row {
-            rule: text(row, "rule"),
-            mode: text(row, "mode"),
-            only: serde_json::from_value(row["only"].clone()).unwrap_or_default(),
-            file_mode: text(row, "file_mode"),
-            until: row["until"].as_u64().unwrap_or_default(),
-            by: text(row, "by"),
-            reason: text(row, "reason"),
-            shared: row["shared"].as_bool().unwrap_or_default(),
-        })));
+        let mut reply = ask(admin, None)?;
+        let rows = serde_json::from_value(reply["overrides"].take());
+        let unreadable = |error| format!("docward at {} is of another version: {error}", admin.address);
+        return rows.map(|rows: Vec<Row>| table(&rows)).map_err(unreadable);
     };
     let changed = |reply: &Value| serde_json::from_value::<ChangedModes>(reply.clone()).unwrap_or_default();
     if request.all {
@@ -393,16 +385,11 @@ fn use_database(
 
 async fn list(service: &MongoService, rules: &RuleSet) -> Result<String, String> {
     let found = modes::load_overrides(service).await?.overrides;
-    Ok(table(found.into_iter().map(|(rule, found)| Row {
-        mode: found.mode.as_str().to_owned(),
-        only: found.only.names(),
-        file_mode: file_mode(rules, &rule).to_owned(),
-        until: found.until,
-        by: found.by.clone(),
-        reason: found.reason.clone(),
-        shared: true,
+    let row = |(rule, found): (String, Arc<ModeOverride>)| Row {
+        found: OverriddenMode::new(&found, file_mode(rules, &rule)),
         rule,
-    })))
+    };
+    Ok(table(&found.into_iter().map(row).collect::<Vec<_>>()))
 }
 
 async fn change(
@@ -505,29 +492,24 @@ fn confirmation(
     done + &ended.collect::<String>()
 }
 
+#[derive(Deserialize)]
 struct Row {
     rule: String,
-    mode: String,
-    only: ClientNames,
-    file_mode: String,
-    until: u64,
-    by: String,
-    reason: String,
-    shared: bool,
+    #[serde(flatten)]
+    found: OverriddenMode,
 }
 
 /// One line for each override.
-fn table(rows: impl Iterator<Item = Row>) -> String {
-    let rows: Vec<Row> = rows.collect();
+fn table(rows: &[Row]) -> String {
     if rows.is_empty() {
         return "no rule's mode is overridden\n".to_owned();
     }
     let width = rows.iter().map(|row| row.rule.len()).max().unwrap_or_default().max(4);
     let mut out = format!("{:width$}  {:8}  {:8}  {:24}  by, reason\n", "rule", "mode", "file", "until");
-    for Row { rule, mode, only, file_mode, until, by, reason, shared } in rows {
+    for Row { rule, found: OverriddenMode { mode, only, file_mode, until, by, reason, shared } } in rows {
         let only = only.after("; only for ");
-        let process = if shared { "" } else { " (only in this process)" };
-        let until = shown_time(until);
+        let process = if *shared { "" } else { " (only in this process)" };
+        let until = shown_time(*until);
         let _ = writeln!(out, "{rule:width$}  {mode:8}  {file_mode:8}  {until:24}  {by}: {reason}{only}{process}");
     }
     out

@@ -16,10 +16,12 @@ use tokio::runtime::Builder;
 
 use self::progress::ProgressDisplay;
 use self::source::{ActionReader, RecordedDeployment};
+use super::config_file::ConfigFile;
+use super::connection::start;
 use super::explain::milliseconds_now;
 use super::output::print;
 use super::typed::Unquoted;
-use super::{EXIT_USAGE, Format, fail, load_rules, logging, values};
+use super::{EXIT_USAGE, Format, fail, logging, values};
 use crate::audit::shape;
 use crate::player::{Pace, Player, ReplayTarget, stored};
 use crate::replay::report::{ReplayReport, ReportedRules, TargetReport, to_html, to_json, to_text};
@@ -76,27 +78,24 @@ fn speed(text: &str) -> Result<Speed, String> {
 /// Exits with 0 if everything was played, and with `--compare` nothing differs; with 2 if something differs; with 1 if the
 /// replay ended early.
 pub(super) fn run(arguments: &Arguments) -> ExitCode {
-    let runtime = match Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return fail(&format!("cannot start the runtime: {error}"), 1),
-    };
-    let rules = match load_rules(&arguments.rules) {
-        Ok(rules) => rules,
-        Err(code) => return code,
-    };
-    let report = match runtime.block_on(replay(arguments, &rules)) {
-        Ok(report) => report,
-        Err(ReplayFailure::Usage(text)) => return fail(&text, EXIT_USAGE),
-        Err(ReplayFailure::Other(error)) => return fail(&format!("{error:#}"), 1),
-    };
+    let settings = ConfigFile { rules: arguments.rules.clone(), ..ConfigFile::default() };
+    start(Ok(settings), Builder::new_multi_thread(), async |_, rules| match replay(arguments, &rules).await {
+        Ok(report) => conclude(arguments, &report),
+        Err(ReplayFailure::Usage(text)) => fail(&text, EXIT_USAGE),
+        Err(ReplayFailure::Other(error)) => fail(&format!("{error:#}"), 1),
+    })
+}
+
+/// Writes and prints the report; returns the exit code.
+fn conclude(arguments: &Arguments, report: &ReplayReport) -> ExitCode {
     if let Some(path) = &arguments.report
-        && let Err(error) = std::fs::write(path, to_html(&report))
+        && let Err(error) = std::fs::write(path, to_html(report))
     {
         return fail(&format!("{}: {error}", path.display()), 1);
     }
     let text = match arguments.format {
-        Format::Text => to_text(&report),
-        Format::Json => format!("{:#}\n", to_json(&report)),
+        Format::Text => to_text(report),
+        Format::Json => format!("{:#}\n", to_json(report)),
     };
     let printed = print(text.as_bytes());
     match &report.stopped {

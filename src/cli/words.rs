@@ -161,7 +161,7 @@ pub(super) fn unmatched(dry_run: &DryRun, unmatched: &DryRun, database: &str) ->
 fn upserts(command: &CowDocument<'static>) -> bool {
     let command = command.as_document();
     let is_upsert = |of: Document<'_>| of.get("upsert").and_then(Value::as_flag) == Some(true);
-    WriteForm::of(command).is_some_and(|form| form.statements(command).any(is_upsert))
+    WriteForm::of_command(command).is_some_and(|form| form.statements(command).any(is_upsert))
 }
 
 /// The database and collection that a command names.

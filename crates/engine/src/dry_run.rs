@@ -167,7 +167,7 @@ fn in_order(
 /// Returns one command for each statement, if there are several. Each is built when it is taken: together they may be
 /// far longer than `command`.
 pub fn statements(command: Document<'_>) -> impl Iterator<Item = CowDocument<'static>> {
-    let form = WriteForm::of(command).filter(|form| form.statements(command).nth(1).is_some());
+    let form = WriteForm::of_command(command).filter(|form| form.statements(command).nth(1).is_some());
     let one = move |list: &str, statement: Document<'_>| {
         CowDocument::build(|w| {
             for element in command.elements() {
@@ -186,7 +186,7 @@ pub fn statements(command: Document<'_>) -> impl Iterator<Item = CowDocument<'st
 /// Returns the number of statements of a command; 1 for a command that is not a batch.
 #[must_use]
 pub fn statement_count(command: Document<'_>) -> u64 {
-    WriteForm::of(command).map_or(1, |form| form.statements(command).count() as u64)
+    WriteForm::of_command(command).map_or(1, |form| form.statements(command).count() as u64)
 }
 
 /// The state of the dry run of one command.
@@ -226,7 +226,7 @@ impl DryRunPlan<'_> {
     /// Returns the made-up reply to a command of the plan; `None` when it depends on stored documents.
     fn exchange(&mut self, message: &[u8]) -> Option<Vec<u8>> {
         let sent = command_of_frame(message)?;
-        let writes = WriteForm::of(self.command).is_some();
+        let writes = WriteForm::of_command(self.command).is_some();
         let name = sent.as_document().first().map(|first| first.key.to_vec()).unwrap_or_default();
         match classify(&name) {
             _ if name == b"connectionStatus" => {

@@ -34,7 +34,8 @@ pub(super) fn close<T>(reason: &str) -> Flow<T> {
 
 /// Parses the server's reply to `what`; ends the message if it cannot be parsed.
 pub(super) fn parse_reply<'r>(frame: &'r [u8], what: &str) -> Flow<Reply<'r>> {
-    Reply::parse(frame).map_or_else(|_| close(&format!("the server's reply to {what} cannot be parsed")), Flow::Continue)
+    Reply::parse(frame)
+        .map_or_else(|_| close(&format!("the server's reply to {what} cannot be parsed")), Flow::Continue)
 }
 
 /// What a sent command is for. Only dry runs and tests use it, to make up a reply.

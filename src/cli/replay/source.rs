@@ -16,7 +16,7 @@ use crate::cli::traffic::check_distinct;
 use crate::cli::traffic::entries::{CaptureDamage, EntryKind, TrafficEntries};
 use crate::command::{CommandClass, Namespace};
 use crate::document::{CowDocument, Document};
-use crate::replay::{Action, PlannedCommand, Recorded, ReplayPlanner};
+use crate::replay::{Action, Recorded, ReplayPlanner};
 
 /// Entries of a file that wait to be planned.
 const WAITING: usize = 1024;
@@ -146,21 +146,18 @@ impl ActionReader {
     fn plan(&mut self, entry: RecordedEntry) -> Option<Box<Action>> {
         match entry {
             RecordedEntry::Command { stream, milliseconds, app, command, took } => {
-                match self.planner.command(stream, milliseconds, app.as_deref(), command.as_document()) {
-                    PlannedCommand::Send(action) => {
-                        self.recorded.command(milliseconds);
-                        took.into_iter().for_each(|took| self.recorded.reply(action.name, took));
-                        return Some(action);
-                    }
-                    PlannedCommand::NotSent(_) => {}
-                }
+                let planned = self.planner.command(stream, milliseconds, app.as_deref(), command.as_document());
+                let action = planned.ok()?;
+                self.recorded.command(milliseconds);
+                took.into_iter().for_each(|took| self.recorded.reply(action.name, took));
+                return Some(action);
             }
             RecordedEntry::Reply { stream, microseconds, reply } => {
                 if let Some(reply) = self.planner.reply(stream, microseconds, &reply) {
                     self.recorded.reply(reply.name, reply.microseconds);
                 }
             }
-            RecordedEntry::UnknownStatements { stream, .. } => _ = self.planner.unknown_statements(stream),
+            RecordedEntry::UnknownStatements { stream, .. } => self.planner.unknown_statements(stream),
             RecordedEntry::WithoutTime => self.planner.without_time(),
             RecordedEntry::Servers(servers) => self.deployment.servers.extend(servers),
             RecordedEntry::End(FileEnd { name, names_servers, is_log, writers, flaws }) => {

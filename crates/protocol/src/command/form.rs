@@ -45,7 +45,7 @@ pub(super) struct StatementFieldNames {
 
 impl WriteForm {
     /// Returns the form of a command body; `None` if it is no write.
-    pub fn of(command: Document<'_>) -> Option<Self> {
+    pub fn of_command(command: Document<'_>) -> Option<Self> {
         Self::for_class(classify(command.first()?.key))
     }
 

@@ -11,7 +11,7 @@
 use smallvec::SmallVec;
 
 use super::expressions::{cond, has_type};
-use crate::document::{ArrayWriter, CowDocument, Document, Element, Kind, Value, ValueSlot, Writer};
+use crate::document::{ArrayWriter, CowDocument, Document, Element, Kind, Value, ValueSlot, Writer, root_of};
 
 /// Levels of documents and arrays in stored documents and in commands: servers accept no more (`BSONDepth`).
 const MAX_DEPTH: i64 = 200;
@@ -157,8 +157,8 @@ impl<'s> UsedFields<'s> {
         if let Some(text) = expression.as_string_bytes() {
             let of_root = [b"$$ROOT.".as_slice(), b"$$CURRENT."].iter().find_map(|root| text.strip_prefix(*root));
             let path = of_root.or_else(|| text.strip_prefix(b"$").filter(|path| !path.starts_with(b"$")));
-            if let Some(root) = path.and_then(|path| path.split(|byte| *byte == b'.').next()) {
-                self.add(root, 0);
+            if let Some(path) = path {
+                self.add(root_of(path), 0);
             }
         }
         for inner in expression.as_document_or_array().unwrap_or(Document::EMPTY).elements() {

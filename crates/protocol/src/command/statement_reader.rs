@@ -8,7 +8,7 @@ use crate::document::{CowDocument, Document, Element, Value};
 impl<'a> Statement<'a> {
     /// Reads the first statement in a command body; `None` if it has none, or an invalid one.
     pub fn first_of(command: Document<'a>) -> Option<Self> {
-        let form = WriteForm::of(command)?;
+        let form = WriteForm::of_command(command)?;
         Self::of_body(form, form.statements(command).next()?).ok()
     }
 

@@ -22,6 +22,6 @@ pub use cursor::{AmbiguousName, Document, Element, Elements, peek};
 pub use excerpt::excerpt;
 pub use number::{add_numbers, as_double, compare_numbers, compare_sum, is_finite, may_overflow};
 pub use owned::CowDocument;
-pub use path::{Path, PathLookup, is_at_or_below, look_below, parents, paths_overlap, rest_below};
+pub use path::{Path, PathLookup, is_at_or_below, look_below, parents, paths_overlap, rest_below, root_of};
 pub use value::{Kind, OwnedValue, Value};
 pub use writer::{ArrayWriter, ValueSlot, Writer, document};

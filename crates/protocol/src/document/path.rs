@@ -89,6 +89,11 @@ pub fn parents(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('.').filter_map(|(dot, _)| path.get(..dot))
 }
 
+/// Returns the first part of a dotted path.
+pub fn root_of(path: &[u8]) -> &[u8] {
+    path.split(|byte| *byte == b'.').next().unwrap_or(path)
+}
+
 /// Returns the rest of the dotted path `inner` below `outer`; `None` if it is not below it.
 pub fn rest_below<'p>(inner: &'p [u8], outer: &[u8]) -> Option<&'p [u8]> {
     inner.strip_prefix(outer)?.strip_prefix(b".")

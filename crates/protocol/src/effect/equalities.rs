@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 
 use crate::document::{
     Document, Element, Kind, Path, PathLookup, Value, compare_numbers, is_at_or_below, look_below, paths_overlap,
+    root_of,
 };
 
 /// A path that the filter requires to have one value.
@@ -28,7 +29,7 @@ pub(super) struct FilterEquality<'f> {
 impl<'f> FilterEquality<'f> {
     /// Returns the name of the top-level field.
     pub(super) fn root(&self) -> &'f [u8] {
-        self.path.split(|byte| *byte == b'.').next().unwrap_or(self.path)
+        root_of(self.path)
     }
 }
 
@@ -238,8 +239,7 @@ fn collect_condition<'f>(path: &'f [u8], condition: Value<'f>, certain: bool, eq
                 }
             }
             b"$all" => {
-                let plain =
-                    |value: &Value<'f>| value.kind != Kind::Regex && condition_operators(*value).is_none();
+                let plain = |value: &Value<'f>| value.kind != Kind::Regex && condition_operators(*value).is_none();
                 values().filter(plain).for_each(|value| add(Some(value), certain));
             }
             b"$not" if operator.value.as_document().is_some_and(|nested| nested.get("$not").is_some()) => {

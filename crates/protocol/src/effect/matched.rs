@@ -2,7 +2,7 @@
 
 use super::equalities::condition_operators;
 use super::operators::index;
-use crate::document::{Document, Element, Value, paths_overlap, rest_below};
+use crate::document::{Document, Element, Value, paths_overlap, rest_below, root_of};
 
 /// Filters can nest as deep as documents. Conditions below this depth may be on any array.
 const MAX_DEPTH: usize = 100;
@@ -69,7 +69,7 @@ fn visit<'f>(filter: Document<'f>, depth: usize, selection: &mut impl FnMut(Elem
 
 /// Returns whether a path leads below one element of the array, whose own arrays then give `$` the position.
 fn is_below_element(path: &[u8], array: &[u8]) -> bool {
-    let below = rest_below(path, array).and_then(|below| below.split(|byte| *byte == b'.').next());
+    let below = rest_below(path, array).map(root_of);
     below.and_then(index).is_some()
 }
 

@@ -18,8 +18,8 @@ use crate::command::{Modification, Operation};
 use crate::document::{Document, Element, Kind, Path, PathLookup, Value, compare_numbers};
 
 pub use equalities::{
-    condition_operators, equalities_agree, equality, given_roots, has_equality_inside, id_equalities_agree, is_equal, may_match_nothing,
-    never_matching, uses_expr,
+    condition_operators, equalities_agree, equality, given_roots, has_equality_inside, id_equalities_agree, is_equal,
+    may_match_nothing, never_matching, uses_expr,
 };
 pub use items::{AddedValues, each, item_count};
 pub use length::{

@@ -1,9 +1,10 @@
 //! The relay's interface to the engine, as two traits. The relay's state machine is tested with a scripted
 //! implementation and runs with [`RuleSet`]. The relay must not know what a rule is.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::engine::{
     self, ClientState, Input, ListenerKind, Now, OutcomeKind, QueryAdmission, RuleOutcome, Step, Triage,
@@ -74,13 +75,13 @@ pub struct WrittenRule {
 }
 
 /// Another mode than the one in the rule file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OverriddenMode {
-    pub mode: &'static str,
+    pub mode: Cow<'static, str>,
     /// The clients that have it; empty: all.
     pub only: ClientNames,
     /// The mode in the rule file.
-    pub file_mode: &'static str,
+    pub file_mode: Cow<'static, str>,
     /// Milliseconds since 1970 UTC.
     pub until: u64,
     pub reason: String,
@@ -169,7 +170,7 @@ impl OverriddenMode {
     #[must_use]
     pub fn new(found: &ModeOverride, file_mode: &'static str) -> Self {
         let ModeOverride { mode, only, until, reason, by, shared } = found.clone();
-        Self { mode: mode.as_str(), only: only.names(), file_mode, until, reason, by, shared }
+        Self { mode: mode.as_str().into(), only: only.names(), file_mode: file_mode.into(), until, reason, by, shared }
     }
 }
 

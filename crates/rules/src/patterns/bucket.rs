@@ -27,7 +27,9 @@ use super::{
 use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update, code};
 use crate::config::keys::{Declaration, Keys, Setting, WholeNumber};
 use crate::config::{Code, MapReader, Node, ReadContext};
-use crate::document::{CowDocument, Document, OwnedValue, Path, PathLookup, Value, edit, paths_overlap, rest_below};
+use crate::document::{
+    CowDocument, Document, OwnedValue, Path, PathLookup, Value, edit, paths_overlap, rest_below, root_of,
+};
 use crate::effect::{PathOverlap, selects_only, touch, touched};
 
 /// Settings of the pattern.
@@ -405,7 +407,7 @@ fn touches_with(operators: Document<'_>, operator: &[u8], field: &Path) -> bool 
 /// Returns whether the path is below a position that the statement finds, as `messages.$.read` is. A number could be a
 /// position that does not exist yet, and so is that of `$` if another array of the document can have given it.
 fn is_in_element(array: &Path, path: &[u8], filter: Document<'_>) -> bool {
-    let part = rest_below(path, array.as_str().as_bytes()).and_then(|below| below.split(|byte| *byte == b'.').next());
+    let part = rest_below(path, array.as_str().as_bytes()).map(root_of);
     match part {
         Some(b"$") => selects_only(filter, array.as_str().as_bytes()),
         Some(part) => part.starts_with(b"$"),

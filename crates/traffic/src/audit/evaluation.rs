@@ -324,15 +324,16 @@ impl<'r> TrafficEvaluation<'r> {
     fn note_versions(&mut self, seen: &EvaluatedCommand<'_>, stored: &KnownDocuments) {
         const MAX_VERSIONS: usize = 100_000;
         let (Some((namespace, ..)), [sent]) = (seen.target, seen.sent) else { return };
-        let (Some(original), Some(sent)) =
-            (Statement::first_of(seen.command), Statement::first_of(sent.as_document()))
+        let (Some(original), Some(sent)) = (Statement::first_of(seen.command), Statement::first_of(sent.as_document()))
         else {
             return;
         };
         let found = self.rules.rules_for(namespace.database, namespace.collection);
         let mut fields =
             found.iter().flat_map(|rules| rules.iter()).filter_map(|rule| rule.properties.version.as_ref());
-        if !seen.is_unmatched && fields.any(|field| write::written(&original, field.as_str()) != write::written(&sent, field.as_str())) {
+        if !seen.is_unmatched
+            && fields.any(|field| write::written(&original, field.as_str()) != write::written(&sent, field.as_str()))
+        {
             let name = namespace.to_string();
             let key = write::id(&original).map_or_else(|| hash_of(name.as_bytes()), |id| key(&name, id));
             if self.versions.len() < MAX_VERSIONS || self.versions.contains_key(&key) {

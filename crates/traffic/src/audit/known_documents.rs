@@ -7,7 +7,7 @@ use super::ReplySummary;
 use super::matching::matches;
 use super::write;
 use crate::command::{Statement, StatementKind};
-use crate::document::{Document, Element, Kind, Path, PathLookup, Value, add_numbers, edit};
+use crate::document::{Document, Element, Kind, Path, PathLookup, Value, add_numbers, edit, root_of};
 use crate::effect::{equality, on_stored};
 use crate::fnv::hash_of;
 
@@ -91,7 +91,7 @@ impl<'s> FieldKnowledge<'s> {
 impl<'s> KnownDocument<'s> {
     pub(super) fn field(&self, path: &str) -> FieldKnowledge<'s> {
         let KnownFields { fields, whole, unknown, since, .. } = self.document;
-        let root = path.split('.').next().unwrap_or(path).as_bytes();
+        let root = root_of(path.as_bytes());
         let possibly_changed = self.collection.possibly_changed.get(root).is_some_and(|at| at > since);
         if possibly_changed || unknown.iter().any(|one| one == root) {
             return FieldKnowledge::Unknown;
@@ -148,7 +148,9 @@ impl KnownDocuments {
     pub(super) fn note_read(&mut self, namespace: &str, command: Document<'_>, connection: u64) {
         self.tick += 1;
         let filter = command.get("filter").and_then(Value::as_document);
-        let key = filter.and_then(|filter| equality(filter, "_id")).map_or_else(|| hash_of(namespace.as_bytes()), |id| key(namespace, id));
+        let key = filter
+            .and_then(|filter| equality(filter, "_id"))
+            .map_or_else(|| hash_of(namespace.as_bytes()), |id| key(namespace, id));
         if self.reads.len() >= MAX_READERS && !self.reads.contains_key(&connection) {
             self.reads.clear();
         }
@@ -266,7 +268,7 @@ impl KnownCollection {
                 let mut document = self.remove(key).unwrap_or_else(new);
                 document.changed = Some(now);
                 for (operator, key, value) in on_stored(operators) {
-                    let known = matched == Some(true) && !self.possibly_changed.contains_key(root(key));
+                    let known = matched == Some(true) && !self.possibly_changed.contains_key(root_of(key));
                     document.apply_operator(operator, Element { key, value }, known);
                 }
                 self.insert(key, document);
@@ -298,7 +300,7 @@ impl KnownCollection {
             // Without `_id` the driver or the server adds one.
             StatementKind::Insert => {}
             StatementKind::Operators => {
-                write::paths(write).for_each(|path| _ = self.possibly_changed.insert(root(path).to_vec(), now.tick));
+                write::paths(write).for_each(|path| _ = self.possibly_changed.insert(root_of(path).to_vec(), now.tick));
             }
             StatementKind::Replacement | StatementKind::Pipeline | StatementKind::Delete => *self = Self::default(),
         }
@@ -324,7 +326,7 @@ impl KnownFields {
     /// Applies one operator to one field. `known`: it is certain that the operator was applied.
     fn apply_operator(&mut self, operator: &[u8], element: Element<'_>, known: bool) {
         let written = known.then(|| self.written(operator, element)).flatten();
-        let root = root(element.key);
+        let root = root_of(element.key);
         match written {
             Some(fields) => {
                 self.fields = fields;
@@ -347,7 +349,7 @@ impl KnownFields {
         let path = Path::parse(text)?;
         let fields = Document::parse(&self.fields).ok()?;
         let stored = path.lookup(fields);
-        let unknown = self.unknown.iter().any(|one| one == root(element.key));
+        let unknown = self.unknown.iter().any(|one| one == root_of(element.key));
         match (operator, stored) {
             (_, PathLookup::Blocked(_)) => None,
             (b"$set", _) if !unknown || path.is_top_level() => Some(edit::set(fields, &path, element.value)),
@@ -359,9 +361,4 @@ impl KnownFields {
             _ => None,
         }
     }
-}
-
-/// The top-level field of a path.
-fn root(path: &[u8]) -> &[u8] {
-    path.split(|byte| *byte == b'.').next().unwrap_or(path)
 }

@@ -84,7 +84,7 @@ fn rule_json(rule: &Rule, tally: &RuleTally) -> Value {
     json!({
         "name": &*rule.name.value,
         "pattern": rule.pattern.name(),
-        "mode": mode(rule),
+        "mode": rule.mode.as_str(),
         "counts": tally.counts,
         "apps": tally.apps().into_iter().map(|(app, counts)| json!({"app": app, "counts": counts})).collect::<Vec<_>>(),
         "examples": tally.examples(),
@@ -249,14 +249,6 @@ fn notes(tally: &AuditTally, rules: &RuleSet, sources: &[TrafficFile]) -> Vec<St
 
 fn active<'a>(rules: &'a RuleSet, tally: &'a AuditTally) -> impl Iterator<Item = (&'a Rule, &'a RuleTally)> {
     rules.rules().iter().zip(&tally.rules).filter(|(rule, _)| rule.mode != Mode::Disabled)
-}
-
-fn mode(rule: &Rule) -> &'static str {
-    match rule.mode {
-        Mode::Enforce => "enforce",
-        Mode::Shadow => "shadow",
-        Mode::Disabled => "disabled",
-    }
 }
 
 fn line(out: &mut String, text: std::fmt::Arguments<'_>) {

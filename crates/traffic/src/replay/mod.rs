@@ -21,7 +21,7 @@ pub use comparison::{
 };
 pub use latencies::Latencies;
 pub use pace::Speed;
-pub use planner::{NotSent, PlannedCommand, RecordedReply, ReplayPlanner};
+pub use planner::{NotSent, RecordedReply, ReplayPlanner};
 pub use report::Recorded;
 pub use tally::{CommandTally, ReplayTally};
 pub use timeline::Timeline;

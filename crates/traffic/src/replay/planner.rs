@@ -47,13 +47,6 @@ impl NotSent {
     }
 }
 
-/// What becomes of a recorded command.
-#[derive(Debug)]
-pub enum PlannedCommand {
-    Send(Box<Action>),
-    NotSent(NotSent),
-}
-
 /// The recorded reply to an action.
 #[derive(Debug, Clone, Copy)]
 pub struct RecordedReply {
@@ -147,22 +140,23 @@ impl ReplayPlanner {
     }
 
     /// Plans a recorded command. `milliseconds`: since 1970 UTC.
+    ///
+    /// # Errors
+    /// It is not sent.
     pub fn command(
         &mut self,
         stream: u64,
         milliseconds: i64,
         app: Option<&str>,
         command: Document<'_>,
-    ) -> PlannedCommand {
-        match self.plan(stream, milliseconds, app, command) {
-            Ok(action) => PlannedCommand::Send(Box::new(action)),
-            Err(reason) => self.skip(stream, reason),
-        }
+    ) -> Result<Box<Action>, NotSent> {
+        let planned = self.plan(stream, milliseconds, app, command);
+        planned.map(Box::new).inspect_err(|reason| self.skip(stream, *reason))
     }
 
     /// Notes a recorded command whose statements the recording does not contain.
-    pub fn unknown_statements(&mut self, stream: u64) -> PlannedCommand {
-        self.skip(stream, NotSent::Incomplete)
+    pub fn unknown_statements(&mut self, stream: u64) {
+        self.skip(stream, NotSent::Incomplete);
     }
 
     /// Notes a recorded command whose time the recording does not contain.
@@ -184,10 +178,9 @@ impl ReplayPlanner {
         Some(RecordedReply { name: last.name, microseconds })
     }
 
-    fn skip(&mut self, stream: u64, reason: NotSent) -> PlannedCommand {
+    fn skip(&mut self, stream: u64, reason: NotSent) {
         self.last.insert(stream, None);
         *self.not_sent.entry(reason).or_default() += 1;
-        PlannedCommand::NotSent(reason)
     }
 
     fn plan(

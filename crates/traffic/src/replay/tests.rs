@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use bson::{Binary, RawDocumentBuf, doc, spec::BinarySubtype};
 
-use super::{Action, NotSent, PlannedCommand, ReplayPlanner};
+use super::{Action, NotSent, ReplayPlanner};
 use crate::audit::ReplySummary;
 use crate::document::Document;
 use crate::wire::op_msg::Message;
@@ -15,10 +15,7 @@ fn session(id: u8) -> bson::Document {
 
 fn plan(planner: &mut ReplayPlanner, stream: u64, command: &bson::Document) -> Result<Action, NotSent> {
     let bytes = RawDocumentBuf::try_from(command).unwrap();
-    match planner.command(stream, 0, None, Document::parse(bytes.as_bytes()).unwrap()) {
-        PlannedCommand::Send(action) => Ok(*action),
-        PlannedCommand::NotSent(reason) => Err(reason),
-    }
+    planner.command(stream, 0, None, Document::parse(bytes.as_bytes()).unwrap()).map(|action| *action)
 }
 
 fn sent(action: &Action, cursors: &[i64]) -> bson::Document {

@@ -3,7 +3,7 @@
 
 use crate::command::{Operation, Update};
 use crate::config::Located;
-use crate::document::{ArrayWriter, CowDocument, Document, Kind, OwnedValue, Path, Value, Writer, rest_below};
+use crate::document::{ArrayWriter, CowDocument, Document, Kind, OwnedValue, Path, Value, Writer, rest_below, root_of};
 use crate::effect::{AddedValues, item_count, on_stored, position, selects_only};
 use crate::patterns::plain::{self, Form, NotPlain, PlainWrite};
 use crate::patterns::promise::held;
@@ -87,7 +87,7 @@ impl ItemLimit {
             PlainWrite::InElement(_) => return Err(format!("it writes '{}' in an array element", self.array.value)),
             PlainWrite::Operator(write) => write,
         };
-        let part = rest_below(path, array).and_then(|below| below.split(|byte| *byte == b'.').next());
+        let part = rest_below(path, array).map(root_of);
         match (operator, part) {
             (b"$push" | b"$addToSet", None) if path == array => return Ok(self.check_growth(operator, value)),
             // The server fails them on arrays, and their results are not arrays.

@@ -6,7 +6,7 @@ use super::Timestamps;
 use super::pipeline::FieldTimestamp;
 use super::settings::{TimestampBytes, TimestampScope, TimestampedFields};
 use crate::command::Update;
-use crate::document::{CowDocument, Document, Writer};
+use crate::document::{CowDocument, Document, Writer, root_of};
 use crate::patterns::on_insert::with_set_on_insert;
 use crate::patterns::plain::{self, NotPlain};
 
@@ -39,7 +39,7 @@ impl Timestamps {
         match &self.fields {
             TimestampedFields::All => {
                 let given = plain::given(filter).ok_or("as an upsert, its filter may give protected fields a value")?;
-                let roots = given.into_iter().map(|path| path.split(|byte| *byte == b'.').next().unwrap_or(path));
+                let roots = given.into_iter().map(root_of);
                 names.extend(roots.filter_map(|root| std::str::from_utf8(root).ok()));
             }
             TimestampedFields::Listed(_) => {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use super::{Evidence, MAX_DOCUMENTS, MAX_FIELDS, SeenWrite};
 use crate::audit::write::{operator, pipeline};
 use crate::command::Statement;
-use crate::document::{Document, Kind};
+use crate::document::{Document, Kind, is_at_or_below};
 use crate::fnv::hash_of;
 use crate::patterns::stage_targets;
 
@@ -37,8 +37,7 @@ pub(in crate::audit) struct Pushes {
 impl Arrays {
     /// Whether elements are never removed from an array.
     pub(in crate::audit) fn only_grows(&self, array: &str) -> bool {
-        let is_within =
-            |field: &String| array.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        let is_within = |field: &String| is_at_or_below(array.as_bytes(), field.as_bytes());
         !self.all_shrink && !self.shrinking.iter().any(is_within)
     }
 

@@ -6,7 +6,8 @@ use super::{Evidence, MAX_DOCUMENTS, SeenWrite};
 use crate::audit::known_documents::KnownDocuments;
 use crate::audit::write;
 use crate::command::Statement;
-use crate::document::{Document, Element, Kind, OwnedValue, Value};
+use crate::document::{Document, Element, Kind, OwnedValue, Value, is_at_or_below};
+use crate::effect::without_positions;
 use crate::fnv::hash_of;
 
 /// The most kinds of copies that are counted.
@@ -106,12 +107,9 @@ impl Copied {
 
     /// Counts an update of copies.
     pub(super) fn update(&mut self, write: &Statement<'_>, seen: &SeenWrite<'_>) {
-        let is_position = |part: &&[u8]| part.starts_with(b"$") || part.iter().all(u8::is_ascii_digit);
         for (kind, copies) in self.kinds.iter_mut().filter(|(kind, _)| kind.into == seen.namespace) {
-            let updates = write::paths(write).filter(|path| {
-                let parts: Vec<&[u8]> = path.split(|byte| *byte == b'.').filter(|part| !is_position(part)).collect();
-                is_at_or_below(kind.copy.as_bytes(), &parts.join(&b'.'))
-            });
+            let is_around = |path: &&[u8]| is_at_or_below(kind.copy.as_bytes(), &without_positions(path));
+            let updates = write::paths(write).filter(is_around);
             copies.updates += updates.count() as u64;
         }
     }
@@ -180,11 +178,6 @@ impl Copied {
             }
         }
     }
-}
-
-/// Whether a path is another one, or below it.
-fn is_at_or_below(path: &[u8], other: &[u8]) -> bool {
-    path.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"."))
 }
 
 fn is_text(value: Value<'_>) -> bool {

@@ -51,38 +51,24 @@ impl Paths {
             if self.found.len() >= MAX_FIELDS && !self.found.contains_key(&key) {
                 continue;
             }
-            let nodes = self.found.entry(key).or_default();
-            seen.count(&mut nodes.evidence);
-            match form {
-                ParentInPath::Fits(separator) => *nodes.fitting.entry(separator).or_default() += 1,
-                ParentInPath::Other(form) => (nodes.other, nodes.form) = (nodes.other + 1, form),
-            }
+            self.found.entry(key).or_default().add(form, seen);
         }
     }
-}
 
-impl Paths {
     /// Counts an update of paths. Under a rule, a path must match the parent that the node has then.
     pub(super) fn update(&mut self, write: &Statement<'_>, seen: &SeenWrite<'_>) {
         for ((field, parent), nodes) in &mut self.found {
             if !write::paths(write).any(|path| path == field.as_bytes()) {
                 continue;
             }
-            seen.count(&mut nodes.evidence);
             let set = |name: &str| operator(write, "$set").find(|e| e.key == name.as_bytes()).map(|e| e.value);
             let stored = || seen.before.and_then(|before| before.field(parent).value());
             let parent = set(parent).or_else(stored).filter(|_| !write.is_multi());
             let form = set(field).zip(parent).and_then(|(path, parent)| parent_in_path(field, path, parent, seen));
-            match form {
-                Some(ParentInPath::Fits(separator)) => *nodes.fitting.entry(separator).or_default() += 1,
-                Some(ParentInPath::Other(form)) => (nodes.other, nodes.form) = (nodes.other + 1, form),
-                None => (nodes.other, nodes.form) = (nodes.other + 1, UNMATCHED),
-            }
+            nodes.add(form.unwrap_or(ParentInPath::Other(UNMATCHED)), seen);
         }
     }
-}
 
-impl Paths {
     /// Counts a delete. Under a rule, a node with children cannot be deleted.
     pub(super) fn delete(&mut self, write: &Statement<'_>, seen: &SeenWrite<'_>) {
         let is_full = self.parents.len() >= MAX_DOCUMENTS;
@@ -90,9 +76,16 @@ impl Paths {
         if write::id(write).is_some_and(is_leaf) {
             return;
         }
-        for nodes in self.found.values_mut() {
-            seen.count(&mut nodes.evidence);
-            (nodes.other, nodes.form) = (nodes.other + 1, DELETED);
+        self.found.values_mut().for_each(|nodes| nodes.add(ParentInPath::Other(DELETED), seen));
+    }
+}
+
+impl Nodes {
+    fn add(&mut self, form: ParentInPath, seen: &SeenWrite<'_>) {
+        seen.count(&mut self.evidence);
+        match form {
+            ParentInPath::Fits(separator) => *self.fitting.entry(separator).or_default() += 1,
+            ParentInPath::Other(form) => (self.other, self.form) = (self.other + 1, form),
         }
     }
 }
