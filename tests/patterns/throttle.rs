@@ -470,6 +470,52 @@ fn shadow_mode_counts_and_delays_nothing() {
 }
 
 #[test]
+fn shadow_mode_counts_what_enforcement_rejects() {
+    const CONNECTIONS: u32 = 40;
+    const FINDS: u32 = 150;
+    /// As much differs by chance, with connections that do not send at the planned moments.
+    const TOLERANCE: f64 = 15.0;
+    let mongod = mongod();
+    for (limit, command) in
+        [("rate: 20/s, per: client, wait: 500ms", find()), ("concurrent: 2, per: client, wait: 300ms", slow(60))]
+    {
+        // A find each 20 ms; no connection waits so long that its next one is late.
+        let counts = ["shadow", "enforce"].map(|mode| {
+            let rules = rules(limit).replace("name: share", &format!("name: share, mode: {mode}"));
+            let docward = before(&mongod, &rules).admin().start();
+            let begin = Instant::now() + Duration::from_millis(300);
+            let send = |number: u32| {
+                let (mut client, command) = (Client::connect(&docward.address()), command.clone());
+                let finds = (number..FINDS).step_by(CONNECTIONS as usize);
+                spawn(move || {
+                    let rejected = finds.filter(|find| {
+                        let at = begin + *find * Duration::from_millis(20);
+                        sleep(at.saturating_duration_since(Instant::now()));
+                        code(&client.command("shop", command.clone())) == 462
+                    });
+                    rejected.count()
+                })
+            };
+            let clients: Vec<_> = (0..CONNECTIONS).map(send).collect();
+            let errors: usize = clients.into_iter().map(|client| client.join().unwrap()).sum();
+            wait_for(&docward, WAITING, 0.0);
+            let count = |name: &str| {
+                metric(&docward, &format!("docward_throttle_{name}_total{{rule=\"share\",mode=\"{mode}\"}}"))
+            };
+            let counts = [count("waited"), count("rejected")];
+            assert_eq!(errors as f64, if mode == "shadow" { 0.0 } else { counts[1] });
+            counts
+        });
+        println!("{limit}: waited and rejected {counts:?}");
+        let [shadow, enforced] = counts;
+        assert!(enforced[1] > 30.0, "{counts:?}");
+        for (shadow, enforced) in shadow.iter().zip(enforced) {
+            assert!((shadow - enforced).abs() <= TOLERANCE, "{limit}: {counts:?}");
+        }
+    }
+}
+
+#[test]
 fn a_rate_holds_over_time_and_counts_statements() {
     let mongod = mongod();
     let docward = docward(&mongod, "rate: 100/s, per: client, wait: 10s").start();

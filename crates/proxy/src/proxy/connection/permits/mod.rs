@@ -1,19 +1,23 @@
 //! The permits of rules with the pattern `throttle`, for all connections of the process. `queue.rs` decides who gets
-//! one.
+//! one, `shadow_queue.rs` who would get one of a rule in shadow mode. The two do not share a limit: what is in shadow mode
+//! delays nothing.
 //!
 //! A [`Permit`] is returned when it is dropped, whatever ends the message: its last reply, an error, or the end of its
 //! connection. Limits belong to the name of a rule, so permits survive a reload of the rules.
 
 mod queue;
+mod shadow_queue;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use foldhash::fast::RandomState;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use self::queue::{PermitLimits, PermitQueues, Ticket};
+use self::shadow_queue::{ShadowQueue, ShadowTicket};
 use crate::engine::step::PermitRequest;
 
 /// All permits.
@@ -25,7 +29,9 @@ pub(in crate::proxy) struct Permits {
 
 #[derive(Debug, Default)]
 struct PermitState {
-    queues: PermitQueues<LimitKey, PermitWaiter>,
+    queues: PermitQueues<LimitKey, Arc<Notify>>,
+    /// Of rules in shadow mode.
+    shadow_queues: HashMap<LimitKey, ShadowQueue, RandomState>,
     /// The number of limits at which unused ones are removed.
     sweep_at: usize,
     /// By rule.
@@ -40,19 +46,19 @@ struct LimitKey {
     client: Arc<str>,
 }
 
-/// Wakes a message that waits. `None` for one of a rule in shadow mode, which is sent meanwhile.
-type PermitWaiter = Option<Arc<Notify>>;
-
-/// The permits of one message, or its place among those that wait for them. Dropping it returns them.
+/// What a message holds. Dropping it returns it.
 #[derive(Debug)]
 pub(in crate::proxy) struct Permit {
     permits: Arc<Permits>,
-    /// Of the limits that apply to the message.
-    keys: Arc<[LimitKey]>,
-    wait: Duration,
-    /// Of a message that waited.
-    ticket: Option<Ticket>,
-    is_shadow: bool,
+    held: Held,
+}
+
+#[derive(Debug)]
+enum Held {
+    /// The permits of these limits, or the place among those that wait for them.
+    Permits { keys: Arc<[LimitKey]>, ticket: Option<Ticket> },
+    /// A place in the queue of a rule in shadow mode.
+    Shadow { key: LimitKey, ticket: ShadowTicket },
 }
 
 /// The reply to a request for permits.
@@ -66,6 +72,9 @@ pub(in crate::proxy) enum PermitReply {
 #[derive(Debug)]
 pub(in crate::proxy) struct WaitingPermit {
     permit: Permit,
+    keys: Arc<[LimitKey]>,
+    ticket: Ticket,
+    wait: Duration,
     changed: Arc<Notify>,
     /// To be asked for when it has its permits.
     shadow: Vec<PermitRequest>,
@@ -124,71 +133,44 @@ impl Permits {
     /// never wait.
     pub(in crate::proxy) fn ask(self: &Arc<Self>, mut requests: Vec<PermitRequest>) -> PermitReply {
         let shadow = requests.split_off(requests.partition_point(|request| !request.is_shadow));
-        let Some(first) = requests.first() else { return PermitReply::Now(self.observe(shadow, Vec::new())) };
+        let Some(first) = requests.first() else { return PermitReply::Now(self.observe(shadow).collect()) };
         let (statements, now) = (first.statements, self.began.elapsed());
-        let mut permit = self.permit(&requests);
-        let state = &mut *self.lock();
-        state.prepare(&permit.keys, &requests, now);
-        if state.queues.admit(&permit.keys, statements, now) {
-            return PermitReply::Now(self.observe_with(state, shadow, vec![permit]));
+        let keys: Arc<[LimitKey]> = requests.iter().map(LimitKey::of).collect();
+        let permit = |ticket| Permit { permits: self.clone(), held: Held::Permits { keys: keys.clone(), ticket } };
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        state.prepare(&keys, &requests, now);
+        if state.queues.admit(&keys, statements, now) {
+            drop(guard);
+            return PermitReply::Now(permit(None).and(shadow));
         }
         let changed = Arc::<Notify>::default();
-        permit.ticket = Some(state.queues.wait(&permit.keys, statements, now, None, Some(changed.clone())));
-        for key in permit.keys.iter().filter(|key| state.queues.is_taken(key, now)) {
+        let ticket = state.queues.wait(&keys, statements, now, changed.clone());
+        for key in keys.iter().filter(|key| state.queues.is_taken(key, now)) {
             counts(&mut state.counts, &key.rule).waited += 1;
         }
-        PermitReply::Waits(WaitingPermit { permit, changed, shadow })
+        // The shortest that one of the rules allows.
+        let wait = requests.iter().map(|request| request.limits.wait).min().unwrap_or_default();
+        let permit = permit(Some(ticket));
+        PermitReply::Waits(WaitingPermit { permit, keys, ticket, wait, changed, shadow })
     }
 
-    /// Takes the permits of rules in shadow mode.
-    fn observe(self: &Arc<Self>, requests: Vec<PermitRequest>, permits: Vec<Permit>) -> Vec<Permit> {
-        let state = &mut *self.lock();
-        self.observe_with(state, requests, permits)
-    }
-
-    fn observe_with(
-        self: &Arc<Self>,
-        state: &mut PermitState,
-        requests: Vec<PermitRequest>,
-        mut permits: Vec<Permit>,
-    ) -> Vec<Permit> {
-        let now = self.began.elapsed();
-        for request in requests {
-            let request = std::slice::from_ref(&request);
-            let mut permit = self.permit(request);
-            let statements = request.iter().map(|request| request.statements).sum();
-            state.prepare(&permit.keys, request, now);
-            if !state.queues.admit(&permit.keys, statements, now) {
-                let until = Some(now + permit.wait);
-                permit.ticket = Some(state.queues.wait(&permit.keys, statements, now, until, None));
-                permit.keys.iter().for_each(|key| counts(&mut state.counts, &key.rule).shadow_waited += 1);
-            }
-            permits.push(permit);
-        }
-        permits
-    }
-
-    /// The permits of these requests, not yet granted. They wait for the shortest time that one of the rules allows.
-    fn permit(self: &Arc<Self>, requests: &[PermitRequest]) -> Permit {
-        let key = |request: &PermitRequest| LimitKey {
-            rule: request.rule.as_str().into(),
-            per: request.limits.per.as_str(),
-            client: request.key.as_str().into(),
-        };
-        Permit {
-            permits: self.clone(),
-            keys: requests.iter().map(key).collect(),
-            wait: requests.iter().map(|request| request.limits.wait).min().unwrap_or_default(),
-            ticket: None,
-            is_shadow: requests.iter().any(|request| request.is_shadow),
-        }
+    /// Adds a message that is sent now to the queues of rules in shadow mode.
+    fn observe(self: &Arc<Self>, requests: Vec<PermitRequest>) -> impl Iterator<Item = Permit> {
+        requests.into_iter().map(|request| {
+            let (key, now) = (LimitKey::of(&request), self.began.elapsed());
+            let ticket = self.lock().observe(&key, &request, now);
+            Permit { permits: self.clone(), held: Held::Shadow { key, ticket } }
+        })
     }
 
     /// The numbers of each rule in `loaded`, and of each that has limited messages, sorted by name, with at most `most`
     /// of its clients.
     pub(in crate::proxy) fn status(&self, loaded: &[&str], most: usize) -> Vec<PermitStatus> {
         let now = self.began.elapsed();
-        let state = &*self.lock();
+        let mut guard = self.lock();
+        guard.advance_shadow_queues(now);
+        let state = &*guard;
         let mut found: BTreeMap<&str, PermitStatus> = BTreeMap::new();
         let unused = loaded.iter().filter(|rule| !state.counts.contains_key(**rule));
         let counted = state.counts.iter().map(|(rule, counts)| (rule.as_str(), *counts));
@@ -202,10 +184,15 @@ impl Permits {
             };
             found.insert(rule, status);
         }
-        for (key, held) in state.queues.held() {
+        let keys: HashSet<&LimitKey> = state.queues.keys().chain(state.shadow_queues.keys()).collect();
+        for key in keys {
             let Some(status) = found.get_mut(&*key.rule) else { continue };
-            let (waiting, oldest) = state.queues.waiting(key, now);
-            let (held, waiting) = (u64::from(held), u64::try_from(waiting).unwrap_or(u64::MAX));
+            let shadow = state.shadow_queues.get(key);
+            let held = u64::from(state.queues.held(key)) + shadow.map_or(0, |queue| queue.held().into());
+            let ((waiting, oldest), (shadow_waiting, shadow_oldest)) =
+                (state.queues.waiting(key, now), shadow.map(ShadowQueue::waiting).unwrap_or_default());
+            let waiting = u64::try_from(waiting + shadow_waiting).unwrap_or(u64::MAX);
+            let oldest = oldest.into_iter().chain(shadow_oldest).min();
             let oldest_wait = oldest.map_or(Duration::ZERO, |since| now.saturating_sub(since));
             status.held += held;
             status.waiting += waiting;
@@ -237,26 +224,61 @@ impl Permits {
     }
 }
 
+impl LimitKey {
+    fn of(request: &PermitRequest) -> Self {
+        Self {
+            rule: request.rule.as_str().into(),
+            per: request.limits.per.as_str(),
+            client: request.key.as_str().into(),
+        }
+    }
+}
+
 impl PermitState {
     /// Sets the limits of these keys, and serves all that wait for them and can be served.
     fn prepare(&mut self, keys: &[LimitKey], requests: &[PermitRequest], now: Duration) {
-        if self.queues.len() >= self.sweep_at {
-            // Clients choose their application names, so limits must not remain.
-            self.queues.remove_unused(now);
-            self.sweep_at = FIRST_SWEEP.max(2 * self.queues.len());
-        }
-        for (key, PermitRequest { limits, .. }) in keys.iter().zip(requests) {
+        self.sweep(now);
+        for (key, request) in keys.iter().zip(requests) {
             counts(&mut self.counts, &key.rule);
-            self.queues.set_limits(key, PermitLimits { concurrent: limits.concurrent, rate: limits.rate });
+            self.queues.set_limits(key, limits(request));
         }
         self.serve(keys, now);
+    }
+
+    /// Adds a message to the queue of a rule in shadow mode.
+    fn observe(&mut self, key: &LimitKey, request: &PermitRequest, now: Duration) -> ShadowTicket {
+        self.sweep(now);
+        let limits = limits(request);
+        let queue = self.shadow_queues.entry(key.clone()).or_insert_with(|| ShadowQueue::new(limits));
+        let (ticket, waits) = queue.arrive(limits, request.statements, request.limits.wait, now);
+        let counts = counts(&mut self.counts, &key.rule);
+        counts.shadow_waited += u64::from(waits);
+        counts.shadow_rejected += queue.take_rejected();
+        ticket
+    }
+
+    /// Removes unused limits if there are many: clients choose their application names.
+    fn sweep(&mut self, now: Duration) {
+        if self.queues.len() + self.shadow_queues.len() >= self.sweep_at {
+            self.queues.remove_unused(now);
+            self.advance_shadow_queues(now);
+            self.shadow_queues.retain(|_, queue| !queue.is_unused());
+            self.sweep_at = FIRST_SWEEP.max(2 * (self.queues.len() + self.shadow_queues.len()));
+        }
+    }
+
+    fn advance_shadow_queues(&mut self, now: Duration) {
+        for (key, queue) in &mut self.shadow_queues {
+            queue.advance(now);
+            counts(&mut self.counts, &key.rule).shadow_rejected += queue.take_rejected();
+        }
     }
 
     /// Gives permits to those who wait.
     fn grant(&mut self, keys: &[LimitKey], now: Duration) {
         for key in keys {
             while let Some(waiter) = self.queues.next(key, now) {
-                waiter.iter().for_each(|waiter| waiter.notify_one());
+                waiter.notify_one();
             }
         }
     }
@@ -265,10 +287,14 @@ impl PermitState {
     fn serve(&mut self, keys: &[LimitKey], now: Duration) {
         self.grant(keys, now);
         // Only now they can know how long they wait.
-        for first in keys.iter().flat_map(|key| self.queues.first_for_rate(key)).flatten() {
+        for first in keys.iter().flat_map(|key| self.queues.first_for_rate(key)) {
             first.notify_one();
         }
     }
+}
+
+fn limits(request: &PermitRequest) -> PermitLimits {
+    PermitLimits { concurrent: request.limits.concurrent, rate: request.limits.rate }
 }
 
 fn counts<'c>(counts: &'c mut BTreeMap<String, PermitCounts>, rule: &str) -> &'c mut PermitCounts {
@@ -284,20 +310,39 @@ impl WaitingPermit {
     /// # Errors
     /// It has waited too long: the index of the request whose limit is not free.
     pub(in crate::proxy) async fn granted(self) -> Result<Vec<Permit>, usize> {
-        let Self { permit, changed, shadow } = self;
-        let deadline = Instant::now() + permit.wait;
+        let deadline = Instant::now() + self.wait;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            match permit.progress() {
-                PermitProgress::Granted => {
-                    let permits = permit.permits.clone();
-                    return Ok(permits.observe(shadow, vec![permit]));
-                }
-                _ if left.is_zero() => return Err(permit.reject()),
-                PermitProgress::Allowed { after } => _ = timeout(left.min(after), changed.notified()).await,
-                PermitProgress::Waits => _ = timeout(left, changed.notified()).await,
+            match self.progress() {
+                PermitProgress::Granted => return Ok(self.permit.and(self.shadow)),
+                _ if left.is_zero() => return Err(self.reject()),
+                PermitProgress::Allowed { after } => _ = timeout(left.min(after), self.changed.notified()).await,
+                PermitProgress::Waits => _ = timeout(left, self.changed.notified()).await,
             }
         }
+    }
+
+    fn progress(&self) -> PermitProgress {
+        let permits = &self.permit.permits;
+        let state = &mut *permits.lock();
+        let now = permits.began.elapsed();
+        state.grant(&self.keys, now);
+        if !state.queues.is_waiting(self.ticket) {
+            return PermitProgress::Granted;
+        }
+        match state.queues.allowed_at(self.ticket) {
+            Some(allowed_at) if allowed_at > now => PermitProgress::Allowed { after: allowed_at - now },
+            _ => PermitProgress::Waits,
+        }
+    }
+
+    /// Counts a rejection for the rule of the first limit that is not free. Returns its index.
+    fn reject(&self) -> usize {
+        let permits = &self.permit.permits;
+        let state = &mut *permits.lock();
+        let taken = state.queues.first_taken(&self.keys, permits.began.elapsed()).unwrap_or_default();
+        self.keys.get(taken).into_iter().for_each(|key| counts(&mut state.counts, &key.rule).rejected += 1);
+        taken
     }
 }
 
@@ -313,26 +358,10 @@ enum PermitProgress {
 }
 
 impl Permit {
-    fn progress(&self) -> PermitProgress {
-        let state = &mut *self.permits.lock();
-        let Some(ticket) = self.ticket else { return PermitProgress::Granted };
-        let now = self.permits.began.elapsed();
-        state.grant(&self.keys, now);
-        if !state.queues.is_waiting(ticket) {
-            return PermitProgress::Granted;
-        }
-        match state.queues.allowed_at(ticket) {
-            Some(allowed_at) if allowed_at > now => PermitProgress::Allowed { after: allowed_at - now },
-            _ => PermitProgress::Waits,
-        }
-    }
-
-    /// Counts a rejection for the rule of the first limit that is not free. Returns its index.
-    fn reject(&self) -> usize {
-        let state = &mut *self.permits.lock();
-        let taken = state.queues.first_taken(&self.keys, self.permits.began.elapsed()).unwrap_or_default();
-        self.keys.get(taken).into_iter().for_each(|key| counts(&mut state.counts, &key.rule).rejected += 1);
-        taken
+    /// This, and the places of the message in the queues of rules in shadow mode.
+    fn and(self, shadow: Vec<PermitRequest>) -> Vec<Self> {
+        let permits = self.permits.clone();
+        std::iter::once(self).chain(permits.observe(shadow)).collect()
     }
 }
 
@@ -340,14 +369,22 @@ impl Drop for Permit {
     fn drop(&mut self) {
         let now = self.permits.began.elapsed();
         let state = &mut *self.permits.lock();
-        let waited_since = self.ticket.and_then(|ticket| state.queues.give_up(ticket));
-        if waited_since.is_none() {
-            state.queues.release(&self.keys);
-        }
-        state.serve(&self.keys, now);
-        self.keys.iter().for_each(|key| state.queues.remove_if_unused(key, now));
-        if self.is_shadow && waited_since.is_some_and(|since| now.saturating_sub(since) >= self.wait) {
-            self.keys.iter().for_each(|key| counts(&mut state.counts, &key.rule).shadow_rejected += 1);
+        match &self.held {
+            Held::Permits { keys, ticket } => {
+                if ticket.and_then(|ticket| state.queues.give_up(ticket)).is_none() {
+                    state.queues.release(keys);
+                }
+                state.serve(keys, now);
+                keys.iter().for_each(|key| state.queues.remove_if_unused(key, now));
+            }
+            Held::Shadow { key, ticket } => {
+                let Some(queue) = state.shadow_queues.get_mut(key) else { return };
+                queue.end(*ticket, now);
+                counts(&mut state.counts, &key.rule).shadow_rejected += queue.take_rejected();
+                if queue.is_unused() {
+                    state.shadow_queues.remove(key);
+                }
+            }
         }
     }
 }

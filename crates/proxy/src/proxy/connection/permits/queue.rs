@@ -34,8 +34,8 @@ pub(super) struct PermitQueues<K, W> {
 
 /// What the clients that share a limit use of it.
 #[derive(Debug)]
-struct Limit {
-    limits: PermitLimits,
+pub(super) struct Limit {
+    pub(super) limits: PermitLimits,
     held: u32,
     /// When all statements so far would be done if they were done one after the other at the rate.
     done_at: Duration,
@@ -48,8 +48,6 @@ struct Limit {
 struct PermitLane<K, W> {
     keys: Arc<[K]>,
     waiting: VecDeque<WaitingMessage<W>>,
-    /// Messages that have left the lane at their time: their tickets, and since when they had waited.
-    expired: HashMap<u64, Duration>,
 }
 
 /// A message that waits.
@@ -58,8 +56,6 @@ struct WaitingMessage<W> {
     ticket: u64,
     statements: u32,
     since: Duration,
-    /// When it leaves the lane without a permit.
-    until: Option<Duration>,
     waiter: W,
 }
 
@@ -106,59 +102,42 @@ impl<K: Clone + Eq + Hash, W> PermitQueues<K, W> {
         self.first_taken(std::slice::from_ref(key), now).is_some()
     }
 
-    /// Adds a message that [`Self::admit`] has not given permits. Returns its ticket. At `until` it leaves the lane by
-    /// itself, if it is given; those after it must not have an earlier one.
-    pub(super) fn wait(
-        &mut self,
-        keys: &Arc<[K]>,
-        statements: u32,
-        now: Duration,
-        until: Option<Duration>,
-        waiter: W,
-    ) -> Ticket {
+    /// Adds a message that [`Self::admit`] has not given permits. Returns its ticket.
+    pub(super) fn wait(&mut self, keys: &Arc<[K]>, statements: u32, now: Duration, waiter: W) -> Ticket {
         self.tickets += 1;
         let number = self.tickets;
         let lane = self.lane_of(keys).unwrap_or_else(|| {
             for limit in keys.iter() {
                 self.limits.get_mut(limit).into_iter().for_each(|limit| limit.lanes.push(number));
             }
-            let lane = PermitLane { keys: keys.clone(), waiting: VecDeque::new(), expired: HashMap::new() };
+            let lane = PermitLane { keys: keys.clone(), waiting: VecDeque::new() };
             self.lanes.insert(number, lane);
             number
         });
-        let message = WaitingMessage { ticket: number, statements, since: now, until, waiter };
+        let message = WaitingMessage { ticket: number, statements, since: now, waiter };
         if let Some(lane) = self.lanes.get_mut(&lane) {
             lane.waiting.push_back(message);
         }
         Ticket { lane, number }
     }
 
-    /// Removes a message that waits or has left the lane. Returns since when it has waited; `None`: it has got its
-    /// permits.
+    /// Removes a message that waits. Returns since when it has waited; `None`: it has got its permits.
     pub(super) fn give_up(&mut self, ticket: Ticket) -> Option<Duration> {
         let lane = self.lanes.get_mut(&ticket.lane)?;
         let waiting = lane.position(ticket).and_then(|position| lane.waiting.remove(position));
-        let since = waiting.map(|waiting| waiting.since).or_else(|| lane.expired.remove(&ticket.number));
         self.remove_empty(ticket.lane);
-        since
+        waiting.map(|waiting| waiting.since)
     }
 
     /// Takes permits back.
     pub(super) fn release(&mut self, keys: &[K]) {
         for key in keys {
-            self.limits.get_mut(key).into_iter().for_each(|limit| limit.held = limit.held.saturating_sub(1));
+            self.limits.get_mut(key).into_iter().for_each(Limit::release);
         }
     }
 
     /// The next message that gets its permits, among those that need a permit of this key.
     pub(super) fn next(&mut self, key: &K, now: Duration) -> Option<W> {
-        let limit = self.limits.get(key)?;
-        let until = |lane: &u64| self.lanes.get(lane).and_then(|lane| lane.waiting.front()?.until);
-        let expiring: Vec<u64> =
-            limit.lanes.iter().copied().filter(|lane| until(lane).is_some_and(|until| until <= now)).collect();
-        for lane in expiring {
-            self.lanes.get_mut(&lane).into_iter().for_each(|lane| lane.expire(now));
-        }
         let limit = self.limits.get(key).filter(|limit| limit.is_free(now))?;
         let first = limit.lanes.iter().filter_map(|id| {
             let lane = self.lanes.get(id)?;
@@ -203,9 +182,13 @@ impl<K: Clone + Eq + Hash, W> PermitQueues<K, W> {
         self.lanes.get(&ticket.lane).is_some_and(|lane| lane.position(ticket).is_some())
     }
 
-    /// Each limit with the number of its permits that are held.
-    pub(super) fn held(&self) -> impl Iterator<Item = (&K, u32)> {
-        self.limits.iter().map(|(key, limit)| (key, limit.held))
+    pub(super) fn keys(&self) -> impl Iterator<Item = &K> {
+        self.limits.keys()
+    }
+
+    /// The number of permits of this limit that are held.
+    pub(super) fn held(&self, key: &K) -> u32 {
+        self.limits.get(key).map_or(0, Limit::held)
     }
 
     /// The number of messages that wait for this limit, and since when the first of them has waited. Those that wait
@@ -239,7 +222,7 @@ impl<K: Clone + Eq + Hash, W> PermitQueues<K, W> {
     }
 
     fn remove_empty(&mut self, id: u64) {
-        if !self.lanes.get(&id).is_some_and(|lane| lane.waiting.is_empty() && lane.expired.is_empty()) {
+        if !self.lanes.get(&id).is_some_and(|lane| lane.waiting.is_empty()) {
             return;
         }
         for key in self.lanes.remove(&id).iter().flat_map(|lane| lane.keys.iter()) {
@@ -255,27 +238,40 @@ impl<K: Clone + Eq + Hash, W> PermitQueues<K, W> {
 }
 
 impl Limit {
-    fn new(limits: PermitLimits) -> Self {
+    pub(super) fn new(limits: PermitLimits) -> Self {
         Self { limits, held: 0, done_at: Duration::ZERO, lanes: Vec::new() }
     }
 
     /// A second without statements allows as many at once as the rate. A message with more is allowed too; those after
     /// it wait longer.
     fn is_free(&self, now: Duration) -> bool {
-        self.has_permit() && (self.limits.rate.is_none() || self.done_at.max(now) + self.duration(1) <= now + SECOND)
+        self.has_permit() && self.allowed_at().is_none_or(|allowed_at| allowed_at <= now)
     }
 
-    fn has_permit(&self) -> bool {
+    /// When the rate allows the next statement; `None`: always.
+    pub(super) fn allowed_at(&self) -> Option<Duration> {
+        self.limits.rate.map(|_| (self.done_at + self.duration(1)).saturating_sub(SECOND))
+    }
+
+    pub(super) fn has_permit(&self) -> bool {
         self.limits.concurrent.is_none_or(|concurrent| self.held < concurrent.get())
     }
 
-    fn hold(&mut self, statements: u32, now: Duration) {
+    pub(super) fn hold(&mut self, statements: u32, now: Duration) {
         self.held += 1;
         self.done_at = self.done_at.max(now) + self.duration(statements);
     }
 
+    pub(super) fn release(&mut self) {
+        self.held = self.held.saturating_sub(1);
+    }
+
+    pub(super) fn held(&self) -> u32 {
+        self.held
+    }
+
     /// Whether a new limit would do the same.
-    fn is_unused(&self, now: Duration) -> bool {
+    pub(super) fn is_unused(&self, now: Duration) -> bool {
         self.held == 0 && self.lanes.is_empty() && self.done_at <= now
     }
 
@@ -286,12 +282,6 @@ impl Limit {
 }
 
 impl<K, W> PermitLane<K, W> {
-    fn expire(&mut self, now: Duration) {
-        while let Some(first) = self.waiting.pop_front_if(|first| first.until.is_some_and(|until| until <= now)) {
-            self.expired.insert(first.ticket, first.since);
-        }
-    }
-
     fn position(&self, ticket: Ticket) -> Option<usize> {
         // Tickets ascend.
         self.waiting.binary_search_by_key(&ticket.number, |waiting| waiting.ticket).ok()
