@@ -50,11 +50,11 @@ struct LimitKey {
 #[derive(Debug)]
 pub(in crate::proxy) struct Permit {
     permits: Arc<Permits>,
-    held: Held,
+    held: HeldPermit,
 }
 
 #[derive(Debug)]
-enum Held {
+enum HeldPermit {
     /// The permits of these limits, or the place among those that wait for them.
     Permits { keys: Arc<[LimitKey]>, ticket: Option<Ticket> },
     /// A place in the queue of a rule in shadow mode.
@@ -135,8 +135,9 @@ impl Permits {
         let shadow = requests.split_off(requests.partition_point(|request| !request.is_shadow));
         let Some(first) = requests.first() else { return PermitReply::Now(self.observe(shadow).collect()) };
         let (statements, now) = (first.statements, self.began.elapsed());
-        let keys: Arc<[LimitKey]> = requests.iter().map(LimitKey::of).collect();
-        let permit = |ticket| Permit { permits: self.clone(), held: Held::Permits { keys: keys.clone(), ticket } };
+        let keys: Arc<[LimitKey]> = requests.iter().map(LimitKey::of_request).collect();
+        let permit =
+            |ticket| Permit { permits: self.clone(), held: HeldPermit::Permits { keys: keys.clone(), ticket } };
         let mut guard = self.lock();
         let state = &mut *guard;
         state.prepare(&keys, &requests, now);
@@ -158,9 +159,9 @@ impl Permits {
     /// Adds a message that is sent now to the queues of rules in shadow mode.
     fn observe(self: &Arc<Self>, requests: Vec<PermitRequest>) -> impl Iterator<Item = Permit> {
         requests.into_iter().map(|request| {
-            let (key, now) = (LimitKey::of(&request), self.began.elapsed());
+            let (key, now) = (LimitKey::of_request(&request), self.began.elapsed());
             let ticket = self.lock().observe(&key, &request, now);
-            Permit { permits: self.clone(), held: Held::Shadow { key, ticket } }
+            Permit { permits: self.clone(), held: HeldPermit::Shadow { key, ticket } }
         })
     }
 
@@ -225,7 +226,7 @@ impl Permits {
 }
 
 impl LimitKey {
-    fn of(request: &PermitRequest) -> Self {
+    fn of_request(request: &PermitRequest) -> Self {
         Self {
             rule: request.rule.as_str().into(),
             per: request.limits.per.as_str(),
@@ -370,14 +371,14 @@ impl Drop for Permit {
         let now = self.permits.began.elapsed();
         let state = &mut *self.permits.lock();
         match &self.held {
-            Held::Permits { keys, ticket } => {
+            HeldPermit::Permits { keys, ticket } => {
                 if ticket.and_then(|ticket| state.queues.give_up(ticket)).is_none() {
                     state.queues.release(keys);
                 }
                 state.serve(keys, now);
                 keys.iter().for_each(|key| state.queues.remove_if_unused(key, now));
             }
-            Held::Shadow { key, ticket } => {
+            HeldPermit::Shadow { key, ticket } => {
                 let Some(queue) = state.shadow_queues.get_mut(key) else { return };
                 queue.end(*ticket, now);
                 counts(&mut state.counts, &key.rule).shadow_rejected += queue.take_rejected();

@@ -48,7 +48,7 @@ pub(super) struct ShadowTicket {
 
 /// What happens next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+enum ShadowEvent {
     Return,
     Grant,
     Rejection,
@@ -105,15 +105,15 @@ impl ShadowQueue {
         while let Some((at, event)) = self.next_event().filter(|(at, _)| *at <= now) {
             self.now = self.now.max(at);
             match event {
-                Event::Return => {
+                ShadowEvent::Return => {
                     self.returns.pop();
                     self.limit.release();
                 }
-                Event::Rejection => {
+                ShadowEvent::Rejection => {
                     self.waiting.pop_front();
                     self.rejected += 1;
                 }
-                Event::Grant => {
+                ShadowEvent::Grant => {
                     let Some(first) = self.waiting.pop_front() else { continue };
                     self.limit.hold(first.statements, self.now);
                     match first.took {
@@ -126,12 +126,12 @@ impl ShadowQueue {
         self.now = self.now.max(now);
     }
 
-    fn next_event(&self) -> Option<(Duration, Event)> {
+    fn next_event(&self) -> Option<(Duration, ShadowEvent)> {
         let first = self.waiting.front();
-        let returns = self.returns.peek().map(|Reverse(at)| (*at, Event::Return));
+        let returns = self.returns.peek().map(|Reverse(at)| (*at, ShadowEvent::Return));
         let grant = first.filter(|_| self.limit.has_permit());
-        let grant = grant.map(|_| (self.limit.allowed_at().unwrap_or_default().max(self.now), Event::Grant));
-        let rejection = first.map(|first| (first.until, Event::Rejection));
+        let grant = grant.map(|_| (self.limit.allowed_at().unwrap_or_default().max(self.now), ShadowEvent::Grant));
+        let rejection = first.map(|first| (first.until, ShadowEvent::Rejection));
         [returns, grant, rejection].into_iter().flatten().min()
     }
 

@@ -18,14 +18,14 @@ fn at(milliseconds: u64) -> Duration {
 
 /// A command that arrives at a millisecond and takes some once it has its permit.
 #[derive(Debug, Clone)]
-struct Sent {
+struct SentCommand {
     arrival: u64,
     statements: u32,
     takes: u64,
 }
 
 /// The numbers of commands that wait and that are rejected if the limits are enforced.
-fn enforced(limits: PermitLimits, wait: Duration, sent: &[Sent], end: u64) -> (u64, u64) {
+fn enforced(limits: PermitLimits, wait: Duration, sent: &[SentCommand], end: u64) -> (u64, u64) {
     let mut queues = PermitQueues::default();
     queues.set_limits(&(), limits);
     let (mut waited, mut rejected) = (0, 0);
@@ -58,7 +58,7 @@ fn enforced(limits: PermitLimits, wait: Duration, sent: &[Sent], end: u64) -> (u
 }
 
 /// The same in shadow mode, where each command is sent at once.
-fn shadow(limits: PermitLimits, wait: Duration, sent: &[Sent], end: u64) -> (u64, u64, ShadowQueue) {
+fn shadow(limits: PermitLimits, wait: Duration, sent: &[SentCommand], end: u64) -> (u64, u64, ShadowQueue) {
     let mut queue = ShadowQueue::new(limits);
     let mut waited = 0;
     let mut ends = Vec::new();
@@ -76,7 +76,8 @@ fn shadow(limits: PermitLimits, wait: Duration, sent: &[Sent], end: u64) -> (u64
 
 #[test]
 fn a_flood_counts_as_with_enforcement() {
-    let flood: Vec<Sent> = (0..12_000).step_by(6).map(|arrival| Sent { arrival, statements: 1, takes: 1 }).collect();
+    let flood: Vec<SentCommand> =
+        (0..12_000).step_by(6).map(|arrival| SentCommand { arrival, statements: 1, takes: 1 }).collect();
     let (waited, rejected, _) = shadow(limits(0, 5), at(500), &flood, 14_000);
     // 5 are sent at once, and 5 in each second until the last one's wait ends.
     assert_eq!((waited, rejected), (2000 - 5, 2000 - 5 - 62));
@@ -103,8 +104,8 @@ proptest! {
     ) {
         // No wait ends at a moment at which something else happens.
         let wait = at(wait) + Duration::from_micros(500);
-        let mut sent: Vec<Sent> =
-            sent.into_iter().map(|(arrival, statements, takes)| Sent { arrival, statements, takes }).collect();
+        let mut sent: Vec<SentCommand> =
+            sent.into_iter().map(|(arrival, statements, takes)| SentCommand { arrival, statements, takes }).collect();
         sent.sort_by_key(|one| one.arrival);
         let (waited, rejected, mut queue) = shadow(limits(concurrent, rate), wait, &sent, 5000);
         prop_assert_eq!((waited, rejected), enforced(limits(concurrent, rate), wait, &sent, 5000));
