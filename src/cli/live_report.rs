@@ -44,7 +44,7 @@ fn text(rules: &[&LiveRule]) -> String {
     );
     for rule in rules {
         let audit::OutcomeCounts { reject, rewrite, check, conflict, no_match, stale, warn, allow, except, .. } =
-            rule.counts.tally.counts;
+            rule.counts.of_all_modes().counts;
         write!(
             out,
             "\n{:width$}  {:8}  {:20}  {reject:>9}  {rewrite:>9}  {check:>9}  {conflict:>9}  {no_match:>9}  {stale:>9}  \
@@ -67,23 +67,24 @@ fn text(rules: &[&LiveRule]) -> String {
 
 /// Adds the applications and examples of a rule.
 fn details(rule: &LiveRule, out: &mut String) {
-    let examples = rule.counts.tally.examples();
+    let examples: Vec<_> = rule.counts.examples().take(SHOWN).collect();
     if examples.is_empty() {
         return;
     }
     write!(out, "\nrule '{}' ({}, mode {})", rule.label.name, rule.written.pattern, rule.written.mode)
         .unwrap_or_default();
-    let apps = rule.counts.tally.apps();
+    let tally = rule.counts.of_all_modes();
+    let apps = tally.apps();
     for (app, counts) in apps.iter().take(SHOWN) {
         write!(out, "\n  {}: {}", one_line(app), in_words(counts)).unwrap_or_default();
     }
     if apps.len() > SHOWN {
         write!(out, "\n  and {} more applications", apps.len() - SHOWN).unwrap_or_default();
     }
-    for Example { outcome, namespace, shape, statements, reason, .. } in examples.into_iter().take(SHOWN) {
+    for (outcome, Example { namespace, shape, statements, reason, .. }) in examples {
         let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
         let what = one_line(&format!("{namespace} {shape}{reason}"));
-        write!(out, "\n  {} {statements} × {what}", outcome.as_str()).unwrap_or_default();
+        write!(out, "\n  {outcome} {statements} × {what}").unwrap_or_default();
     }
 }
 
@@ -112,11 +113,11 @@ fn log_lines(live: &LiveRule) {
             "report: a rule's outcomes since it was first loaded"
         );
     }
-    let examples = live.counts.tally.examples();
+    let examples: Vec<_> = live.counts.examples().collect();
     if examples.is_empty() {
         return;
     }
-    for (app, counts) in live.counts.tally.apps() {
+    for (app, counts) in live.counts.of_all_modes().apps() {
         let audit::OutcomeCounts { reject, rewrite, check, conflict, no_match, stale, .. } = counts;
         tracing::info!(
             rule,
@@ -131,8 +132,7 @@ fn log_lines(live: &LiveRule) {
             "report: what the rule did, by application"
         );
     }
-    for Example { outcome, statements, namespace, shape, reason, app, users, .. } in examples {
-        let outcome = outcome.as_str();
+    for (outcome, Example { statements, namespace, shape, reason, app, users, .. }) in examples {
         tracing::info!(
             rule,
             mode,

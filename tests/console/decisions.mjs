@@ -55,11 +55,27 @@ async function shadowIsCountedApart(page, uri) {
   const tried = row(page, "tried");
   await shows(tried.locator('[data-label="Shadow"]'), "1");
   await shows(tried.locator('[data-label="Rejected"]'), "0");
-  // The rule with the latest decision comes first, but the focused row does not move.
-  const first = page.locator("#rules-table tbody").first();
-  await first.filter({ hasText: "whole" }).waitFor();
-  await page.locator("#rules-filter").focus();
-  await first.filter({ hasText: "tried" }).waitFor();
+  await rulesAreOrderedAndFound(page);
+}
+
+async function rulesAreOrderedAndFound(page) {
+  const names = () => page.locator("#rules-table .rule-name").allTextContents();
+  // As when the page was opened, although rules have had decisions since.
+  assert.deepEqual(await names(), ["kept", "merged", "tried", "whole"]);
+  for (const [order, expected] of [
+    ["last decision", ["tried", "whole", "kept", "merged"]],
+    ["most rejected", ["whole", "tried", "kept", "merged"]],
+    ["name", ["kept", "merged", "tried", "whole"]],
+  ]) {
+    await page.locator("#rules-order").selectOption(order);
+    assert.deepEqual(await names(), expected);
+  }
+  const find = page.locator("#rules-filter");
+  for (const [text, expected] of [["shadow", ["tried"]], ["reject", ["tried", "whole"]], ["override", []]]) {
+    await find.fill(text);
+    assert.deepEqual(await names(), expected, text);
+  }
+  await find.fill("");
 }
 
 async function tailIsFiltered(page) {

@@ -45,12 +45,33 @@ export default async function (browser, { admin, token, uri }) {
   const promo = await MongoClient.connect(uri, { appName: "promo-1" });
   await promo.db("shop").collection("orders").replaceOne({ _id: 1 }, { n: 1 });
   await promo.close();
+  await isShownWhereItApplies(page);
   await page.getByRole("button", { name: "End the override" }).click();
   await page.locator(".override").waitFor({ state: "hidden" });
 
   await overridesAll(page, replace);
   await client.close();
   assertQuiet(complaints, /status of 401/);
+}
+
+/** What one application did in shadow mode is not mixed with what the rule did to the others. */
+async function isShownWhereItApplies(page) {
+  await page.locator("#application").selectOption("promo-1");
+  const line = page.locator("#application-page tbody tr", { hasText: "whole" });
+  await shows(line, "shadow for apps promo-*, web until");
+  await shows(line.locator('[data-label="shadow reject"]'), "1");
+  const details = page.locator("#rules-table .decisions");
+  const examples = (title) => details.locator(`h3:text-is("${title}") + .examples`);
+  await shows(examples("Statements it would have rejected or rewritten"), "shadow reject");
+  assert.equal(await examples("Statements it stopped or warned about").getByText("shadow").count(), 0);
+  await page.locator("#rules-filter").fill("override shadow");
+  assert.deepEqual(await page.locator("#rules-table .rule-name").allTextContents(), ["whole"]);
+  await page.locator("#rules-filter").fill("");
+  // On a phone, too, without opening the rule.
+  const { width, height } = page.viewportSize();
+  await page.setViewportSize({ width: 390, height });
+  await row(page, "whole").getByText("shadow for apps promo-*, web until").waitFor();
+  await page.setViewportSize({ width, height });
 }
 
 /** The question has what it means. */

@@ -9,6 +9,7 @@ export default async function (browser, { report }) {
     await page.goto(`file://${report}`);
     assert.ok(await page.evaluate(() => document.documentElement.scrollWidth) <= width, `it is wider than ${width}`);
     assert.deepEqual(await page.evaluate(clipped), []);
+    if (width > 1000) assert.deepEqual(await page.evaluate(broken), []);
     const dark = await page.evaluate(isDark);
     assert.deepEqual(dark, Array(dark.length).fill(colorScheme === "dark"));
     await context.close();
@@ -22,6 +23,17 @@ function clipped() {
   if (!texts.length) return ["there is no chart"];
   const outside = (text) => !within(text.getBoundingClientRect(), text.closest("svg").getBoundingClientRect());
   return texts.filter(outside).map((text) => text.textContent);
+}
+
+/** The titles of columns, names of commands and namespaces that have more than one line. */
+function broken() {
+  const words = [...document.querySelectorAll("th, td")].filter((cell) => /^[\w.]{1,16}$/.test(cell.textContent));
+  const lines = (cell) => {
+    const range = document.createRange();
+    range.selectNodeContents(cell);
+    return range.getClientRects().length;
+  };
+  return words.filter((cell) => lines(cell) > 1).map((cell) => cell.textContent);
 }
 
 /** Whether each of these colours is that of a dark page: the ground, that of a chart, and (reversed) the texts. */

@@ -168,19 +168,21 @@ def test_the_summary_of_a_deployment(browser, tmp_path):
         run_scenario("deployment", settings, browser, docward)
 
 
-def test_the_report_of_a_replay(browser, mongod, tmp_path):
+def test_the_report_of_a_replay(browser, mongod, docward_factory, tmp_path):
     capture, report = tmp_path / "traffic.bson", tmp_path / "report.html"
     executable = servers.docward_executable()
     recorder = servers.Docward(executable, mongod.uri, arguments=[capture], subcommand="record")
     with contextlib.closing(recorder), MongoClient(recorder.uri) as client:
         for n in range(50):
-            client.replayed.orders.replace_one({"_id": n}, {"n": n}, upsert=True)
+            client.replayed.orders.replace_one({"_id": n}, {f"field_{m}": n for m in range(30)}, upsert=True)
         client.close()
         assert recorder.terminate() == 0
-    # A target has a long name.
+    # A target has a long name. The data of the other differ; the examples of this are long.
     again = f"{mongod.uri}&appName=the-{'very-' * 20}long-name"
-    replay = [executable, "replay", capture, "--to", again, "--allow-same-deployment", "--report", report]
-    subprocess.run(replay, check=True)
+    with contextlib.closing(servers.Mongod()) as other:
+        second = docward_factory(RULES.replace("shop.", "replayed."), upstream=other.uri)
+        targets = ["--to", again, "--compare", second.uri, "--allow-same-deployment"]
+        assert subprocess.run([executable, "replay", capture, *targets, "--report", report]).returncode == 2
     run_scenario("report", {"report": str(report)}, browser, recorder)
 
 

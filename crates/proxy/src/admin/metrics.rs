@@ -90,9 +90,11 @@ impl ResponseData {
         let labelled =
             outcomes.iter().map(|((rule, outcome), count)| ([("rule", *rule), ("outcome", *outcome)], *count));
         metrics.counters("rule_statements", "Statements by outcome", labelled)?;
-        let checked = report.iter().flat_map(|rule| {
-            let apps = rule.counts.tally.apps().into_iter().filter(|(_, counts)| counts.check > 0);
-            apps.map(|(app, counts)| ([("rule", rule.label.name.as_str()), ("app", app)], counts.check))
+        let of_all_modes: Vec<_> =
+            report.iter().map(|rule| (rule.label.name.as_str(), rule.counts.of_all_modes())).collect();
+        let checked = of_all_modes.iter().flat_map(|(rule, tally)| {
+            let apps = tally.apps().into_iter().filter(|(_, counts)| counts.check > 0);
+            apps.map(|(app, counts)| ([("rule", *rule), ("app", app)], counts.check))
         });
         metrics.counters(
             "checked_statements",

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 use super::{ResponseData, milliseconds};
-use crate::audit::OutcomeCounts;
+use crate::audit::{Example, OutcomeCounts};
 use crate::proxy::{ClientPermits, LiveRule, MINUTES, MinuteOutcomes, PermitStatus};
 
 /// The most applications listed for one rule, the busiest first: all that are counted by name.
@@ -41,13 +41,21 @@ fn list(data: &ResponseData) -> Response {
 /// `permits`: of a rule that limits clients.
 fn to_json(rule: &LiveRule, permits: Option<&PermitStatus>, now: u64) -> Value {
     let minute = |(minute, counts): (u64, MinuteOutcomes)| {
-        let OutcomeCounts { reject, rewrite, check, .. } = counts.shadow;
-        let shadow = json!({"reject": reject, "rewrite": rewrite, "check": check});
-        with(json!({"at": minute * MILLISECONDS_PER_MINUTE, "shadow": shadow}), counts.all)
+        with(json!({"at": minute * MILLISECONDS_PER_MINUTE, "shadow": shadow_json(counts.shadow)}), counts.all)
     };
     let history: Vec<Value> = rule.counts.history.since(now / MILLISECONDS_PER_MINUTE).map(minute).collect();
-    let apps = rule.counts.tally.apps();
-    let listed: Vec<Value> = apps.iter().take(APPS).map(|(app, counts)| with(json!({"app": app}), *counts)).collect();
+    let tally = rule.counts.of_all_modes();
+    let (apps, shadow) = (tally.apps(), rule.counts.shadow.apps());
+    let app = |(app, counts): &(&str, OutcomeCounts)| {
+        let shadow = shadow.iter().find(|(name, _)| name == app).map(|(_, counts)| *counts).unwrap_or_default();
+        with(json!({"app": app, "shadow": shadow_json(shadow)}), *counts)
+    };
+    let listed: Vec<Value> = apps.iter().take(APPS).map(app).collect();
+    let example = |(outcome, example): (String, &Example)| {
+        let mut value = json!(example);
+        value["outcome"] = outcome.into();
+        value
+    };
     json!({
         "name": rule.label.name,
         "fingerprint": format!("{:016x}", rule.label.fingerprint),
@@ -56,13 +64,18 @@ fn to_json(rule: &LiveRule, permits: Option<&PermitStatus>, now: u64) -> Value {
         "since": milliseconds(rule.since),
         "last": rule.counts.last.map(milliseconds),
         "outcomes": rule.counts.outcomes,
-        "counts": rule.counts.tally.counts,
+        "counts": tally.counts,
         "history": history,
         "apps": listed,
         "more_apps": apps.len().saturating_sub(APPS),
-        "examples": rule.counts.tally.examples(),
+        "examples": rule.counts.examples().map(example).collect::<Vec<_>>(),
         "permits": permits.filter(|_| rule.loaded).map(permits_json),
     })
+}
+
+/// The outcomes that shadow mode has.
+fn shadow_json(OutcomeCounts { reject, rewrite, check, .. }: OutcomeCounts) -> Value {
+    json!({"reject": reject, "rewrite": rewrite, "check": check})
 }
 
 fn permits_json(status: &PermitStatus) -> Value {

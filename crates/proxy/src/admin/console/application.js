@@ -2,12 +2,11 @@
 
 import { byId, element, setText } from "./dom.js";
 import { connectionsOf } from "./connections.js";
-import { numberCell } from "./pieces.js";
+import { overrideText } from "./mode.js";
+import { countsTable } from "./pieces.js";
 import { showDecisionsOf } from "./tail.js";
 import { counted, duration, visible } from "./text.js";
 
-/** The counts of a rule, in the order of display. */
-const COUNTED = ["reject", "conflict", "no_match", "stale", "rewrite", "check", "except", "warn", "allow"];
 /** The address of the page of an application: `#application=NAME`. */
 const HASH = "#application=";
 
@@ -64,24 +63,17 @@ function draw() {
   const found = report.rules.flatMap((rule) =>
     rule.apps.filter(({ app }) => app === name).map((counts) => ({ rule, counts })));
   const open = name ? connectionsOf(name) : [];
-  const state = JSON.stringify([name, found.map(({ rule, counts }) => [rule.name, rule.fingerprint, counts]), open]);
+  const state = JSON.stringify([name, found.map(({ rule, counts }) => [rule.name, rule.fingerprint, rule.loaded, rule.written, counts]), open]);
   if (state === drawn) return;
   drawn = state;
   byId("application-page").replaceChildren(...(name ? [rulesTable(found), connections(open)] : []));
 }
 
 function rulesTable(found) {
-  const shown = COUNTED.filter((kind) => found.some(({ counts }) => counts[kind] > 0));
-  const words = (kind) => kind.replace("_", " ");
-  const head = (kind) => element("th", { scope: "col", class: "number" }, words(kind));
-  const rows = found.map(({ rule, counts }) => element("tr", {},
-    element("th", { scope: "row" }, element("bdi", {}, visible(rule.name)),
-      element("span", { class: "muted" }, ` ${rule.written.mode}${rule.loaded ? "" : ", no longer loaded"}`)),
-    ...shown.map((kind) => numberCell(counts[kind], words(kind)))));
-  return element("table", { class: "plain-table" },
-    element("caption", {}, "What the rules did to its statements, or would have done in shadow mode"),
-    element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "Rule"), ...shown.map(head))),
-    element("tbody", {}, ...rows));
+  const name = (rule) => [element("bdi", {}, visible(rule.name)),
+    element("span", { class: "muted" }, ` ${rule.written.mode}${rule.loaded ? "" : ", no longer loaded"}`), ...overrideText(rule)];
+  return countsTable("What the rules did to its statements, or would have done in shadow mode", "Rule",
+    found.map(({ rule, counts }) => ({ name: name(rule), counts })));
 }
 
 function connections(open) {

@@ -8,16 +8,12 @@ import { time, visible } from "./text.js";
 const MODES = ["shadow", "enforce", "disabled"];
 const LENGTHS = { "30m": "30 minutes", "1h": "1 hour", "2h": "2 hours", "8h": "8 hours", "1d": "1 day" };
 
-/** The words about an override in the rule's row. */
+/** The words about an override, beside the rule's name. */
 export function overrideText({ written }) {
   const { override } = written;
   if (!override) return [];
-  const mode = isNarrowed(override) ? [`${override.mode}`, clients(override), " "] : [];
-  return [element("span", { class: "about" }, ...mode, "until ", timeElement(override.until, time(override.until)), `; file: ${override.file_mode}`)];
-}
-
-function isNarrowed({ only }) {
-  return only.apps.length + only.users.length > 0;
+  const mode = [`${override.mode}`, clients(override), " "];
+  return [element("span", { class: "about overridden" }, ...mode, "until ", timeElement(override.until, time(override.until)), `; file: ${override.file_mode}`)];
 }
 
 /** " for apps promo-*, web; users admin.ada", or nothing for all clients. */

@@ -1,12 +1,9 @@
 // The details of one rule: why, text, outcomes, applications, examples.
 
 import { element } from "./dom.js";
-import { kindOf, numberCell, timeElement } from "./pieces.js";
+import { countsTable, kindOf, numberCell, outcomeWords, timeElement } from "./pieces.js";
 import { inWords, minutesOf, plot } from "./plot.js";
 import { counted, number, time, visible, visibleLines } from "./text.js";
-
-/** The names of the counts, in the order of display. */
-const COUNTED = ["reject", "conflict", "no_match", "stale", "rewrite", "check", "except", "warn", "allow"];
 
 /** The part that does not change while the rule is the same. */
 export function definitionPart(rule) {
@@ -82,40 +79,27 @@ function inSeconds(milliseconds) {
   return `${(milliseconds / 1000).toFixed(1)} s`;
 }
 
-function applications({ apps, more_apps: more, written }) {
+function applications({ apps, more_apps: more }) {
   if (!apps.length) return "";
-  const counted = COUNTED.filter((name) => apps.some((app) => app[name] > 0));
-  const rows = apps.map((app) => element("tr", {},
-    element("th", { scope: "row" }, element("bdi", {}, visible(app.app))),
-    ...counted.map((name) => numberCell(app[name], words(name)))));
-  const heads = counted.map((name) => element("th", { scope: "col", class: "number" }, words(name)));
-  const would = isOnlyTried(written) ? " (would have been rejected or rewritten)" : "";
-  return element("table", { class: "plain-table" },
-    element("caption", {}, `Applications${would}${more ? `; ${number(more)} more are not listed` : ""}`),
-    element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "Application"), ...heads)),
-    element("tbody", {}, ...rows));
+  return countsTable(`Applications${more ? `; ${number(more)} more are not listed` : ""}`, "Application",
+    apps.map((app) => ({ name: [element("bdi", {}, visible(app.app))], counts: app })));
 }
 
-/** Whether the file puts the rule into shadow mode. Before an override it was enforced, so its counts are mixed. */
-function isOnlyTried({ mode, override }) {
-  return mode === "shadow" && !override;
+function examples({ examples }) {
+  const isShadow = ({ outcome }) => kindOf(outcome) === "shadow";
+  return element("div", {},
+    ...examplesPart("Statements it stopped or warned about", examples.filter((one) => !isShadow(one))),
+    ...examplesPart("Statements it would have rejected or rewritten", examples.filter(isShadow)));
 }
 
-/** "no match" */
-function words(name) {
-  return name.replace("_", " ");
-}
-
-function examples({ examples, written }) {
-  if (!examples.length) return "";
+function examplesPart(title, examples) {
+  if (!examples.length) return [];
   const items = examples.map((example) => element("li", {},
-    element("span", { class: `outcome ${kindOf(example.outcome)}` }, words(example.outcome)), " ",
+    element("span", { class: `outcome ${kindOf(example.outcome)}` }, outcomeWords(example.outcome)), " ",
     `${number(example.statements)} × `, element("bdi", {}, visible(example.namespace)), " ",
     element("code", { class: "shape" }, visible(example.shape)),
     element("p", { class: "muted" },
       [example.reason, `first by ${example.app}${example.users ? ` as ${example.users}` : ""}`].filter(Boolean).map(visible).join(" · "),
       ...(example.last ? [" · last at ", timeElement(example.last, time(example.last))] : []))));
-  const would = isOnlyTried(written);
-  const title = element("h3", {}, would ? "Statements it would have rejected or rewritten" : "Statements it stopped or warned about");
-  return element("div", {}, title, element("ul", { class: "examples" }, ...items));
+  return [element("h3", {}, title), element("ul", { class: "examples" }, ...items)];
 }

@@ -1,8 +1,8 @@
-// The table of rules, the one with the newest decision first.
+// The table of rules. Its order changes only when the user does something: a row must not move away under the eyes.
 
 import { arrange, byId, element, setText, words } from "./dom.js";
 import { numberCell, timeElement } from "./pieces.js";
-import { ModeControl, overrideText } from "./mode.js";
+import { ModeControl, clients, overrideText } from "./mode.js";
 import { minutesOf, plot } from "./plot.js";
 import { decisionsPart, definitionPart } from "./rule.js";
 import { ago, counted, number, time, visible } from "./text.js";
@@ -21,8 +21,18 @@ const COLUMNS_OF = {
   Warned: ["warn", "allow"],
 };
 
+const descending = (column) => (one, other) => countOf(other, column) - countOf(one, column);
+/** The orders that can be chosen; after them, by name. */
+const ORDERS = {
+  rejected: (one, other) => descending("Rejected")(one, other) || descending("Shadow")(one, other),
+  last: (one, other) => (other.last ?? 0) - (one.last ?? 0),
+  name: () => 0,
+};
+
 /** @type {Map<string, Row>} by rule */
 const rows = new Map();
+/** @type {Map<string, number>} by rule, since the user last did something */
+const places = new Map();
 let report = { rules: [], now: 0, minutes: 60 };
 let all = false;
 /** Rules that are no longer loaded are shown. */
@@ -38,15 +48,21 @@ export function showRules(reply) {
 }
 
 export function startRules() {
-  byId("rules-filter").addEventListener("input", draw);
+  byId("rules-filter").addEventListener("input", drawInOrder);
+  byId("rules-order").addEventListener("input", drawInOrder);
   byId("rules-more").addEventListener("click", () => {
     all = true;
-    draw();
+    drawInOrder();
   });
   byId("rules-removed").addEventListener("click", () => {
     removed = !removed;
-    draw();
+    drawInOrder();
   });
+}
+
+function drawInOrder() {
+  places.clear();
+  draw();
 }
 
 function draw() {
@@ -69,23 +85,30 @@ function draw() {
   setText(fold, `${removed ? "Hide" : "Show"} ${rules} no longer loaded`);
 }
 
-/** Rows keep their order while the pointer is over the table or the focus is in it. */
+/** New rules come last. */
 function inOrder(found) {
-  const table = byId("rules-table");
-  const held = table.matches(":hover") || table.contains(document.activeElement);
-  const places = new Map([...table.tBodies].map((body, place) => [body.dataset.key, place]));
-  const place = (rule) => places.get(keyOf(rule)) ?? Infinity;
-  const recent = (one, other) => (other.last ?? 0) - (one.last ?? 0) || Number(other.loaded) - Number(one.loaded);
-  const byPlace = (one, other) => (place(one) === place(other) ? recent(one, other) : place(one) - place(other));
-  return found.toSorted(held ? byPlace : recent);
+  const chosen = ORDERS[/** @type {HTMLSelectElement} */ (byId("rules-order")).value];
+  const place = (rule) => places.get(keyOf(rule)) ?? places.size;
+  const sorted = found.toSorted((one, other) => place(one) - place(other) || Number(other.loaded) - Number(one.loaded)
+    || chosen(one, other) || one.name.localeCompare(other.name));
+  for (const rule of sorted) if (!places.has(keyOf(rule))) places.set(keyOf(rule), places.size);
+  return sorted;
 }
 
 /** A rule that is no longer loaded is shown if it has decisions. */
 function matches(rule) {
   if (!rule.loaded && rule.last === null) return false;
   const wanted = /** @type {HTMLInputElement} */ (byId("rules-filter")).value.trim().toLowerCase();
-  const { pattern, namespaces, mode } = rule.written;
-  return [rule.name, pattern, mode, ...namespaces].some((text) => text.toLowerCase().includes(wanted));
+  const { pattern, namespaces, mode, override } = rule.written;
+  const overridden = override ? `override ${override.mode}${clients(override)}` : "";
+  const texts = [rule.name, pattern, mode, overridden, ...namespaces, ...Object.keys(rule.outcomes)];
+  return texts.some((text) => text.toLowerCase().includes(wanted));
+}
+
+/** The number in a column. Of commands that a `throttle` rule would have rejected there are no decisions. */
+function countOf({ outcomes, permits }, column) {
+  const decided = COLUMNS_OF[column].reduce((sum, outcome) => sum + (outcomes[outcome] ?? 0), 0);
+  return decided + (column === "Shadow" ? permits?.rejected.shadow ?? 0 : 0);
 }
 
 function showEmpty(found) {
@@ -102,7 +125,7 @@ function emptyWords(loaded, found) {
     return "No rules are loaded. docward forwards everything unchanged. Set `rules:` in `docward.yaml` or `--rules PATH`. "
       + "`docward suggest` proposes rules from recorded traffic.";
   }
-  if (!found) return "No rule contains this text in its name, namespace, pattern or mode.";
+  if (!found) return "No rule contains this text in its name, namespace, pattern, mode, override or outcomes.";
   return "No rule has matched yet: no client has sent a statement that a rule matches. The playground below shows what the "
     + "rules do to a command.";
 }
@@ -183,18 +206,18 @@ class Row {
     this.name.append(
       element("span", { class: "about" }, `${written.pattern} · `, element("bdi", {}, visible(first ?? "")),
         others.length ? ` and ${number(others.length)} more` : ""),
+      ...overrideText(this.rule),
       ...(loaded ? [] : [element("span", { class: "unloaded" }, "no longer loaded")]));
     return this.name;
   }
 
   cells() {
-    const { outcomes, written, last, since } = this.rule;
+    const { written, last, since } = this.rule;
     const { now, minutes: span } = this.report;
-    const counts = Object.entries(COLUMNS_OF).map(([label, kinds]) =>
-      numberCell(kinds.reduce((sum, outcome) => sum + (outcomes[outcome] ?? 0), 0), label));
+    const counts = Object.keys(COLUMNS_OF).map((column) => numberCell(countOf(this.rule, column), column));
     this.last = last === null ? element("span", { class: "muted" }, noDecisions(written)) : timeElement(last, ago(last));
     return [
-      element("td", { "data-label": "Mode" }, element("span", { class: `mode ${written.mode}` }, written.mode), ...overrideText(this.rule)),
+      element("td", { "data-label": "Mode" }, element("span", { class: `mode ${written.mode}` }, written.mode)),
       ...counts,
       element("td", { class: "plot", "data-label": "Last hour" },
         plot(minutesOf(this.rule), { now, span, about: visible(this.rule.name) })),

@@ -192,12 +192,12 @@ mod tests {
         let report = outcomes.report(&second);
         let counted: Vec<_> = report
             .iter()
-            .map(|rule| (rule.label.name.as_str(), rule.loaded, rule.counts.tally.counts.reject))
+            .map(|rule| (rule.label.name.as_str(), rule.loaded, rule.counts.shadow.counts.reject))
             .collect();
         assert_eq!(counted, [("other", true, 0), ("r", true, 2)]);
         let live = report.last().unwrap();
-        assert_eq!(live.counts.tally.apps().iter().map(|(app, _)| *app).collect::<Vec<_>>(), ["one", "two"]);
-        let examples = live.counts.tally.examples();
+        assert_eq!(live.counts.shadow.apps().iter().map(|(app, _)| *app).collect::<Vec<_>>(), ["one", "two"]);
+        let examples = live.counts.shadow.examples();
         assert_eq!((examples[0].shape.as_str(), examples[0].statements), ("replaceOne({_id}, {a})", 2));
         assert_eq!(live.counts.outcomes.get("shadow-reject"), Some(&2));
 
@@ -210,8 +210,8 @@ mod tests {
                 (
                     rule.label.name.as_str(),
                     rule.loaded,
-                    rule.counts.tally.counts.reject,
-                    rule.counts.tally.counts.rewrite,
+                    rule.counts.shadow.counts.reject,
+                    rule.counts.shadow.counts.rewrite,
                 )
             })
             .collect();
@@ -232,8 +232,8 @@ mod tests {
         let report = outcomes.report(&rules);
         let counts = &report[0].counts;
         assert_eq!(counts.outcomes.get("shadow-reject"), Some(&200));
-        assert_eq!(counts.tally.apps().iter().map(|(_, counts)| counts.reject).collect::<Vec<_>>(), [100, 100]);
-        assert_eq!(counts.tally.examples()[0].statements, 200);
+        assert_eq!(counts.shadow.apps().iter().map(|(_, counts)| counts.reject).collect::<Vec<_>>(), [100, 100]);
+        assert_eq!(counts.shadow.examples()[0].statements, 200);
         let (decisions, _) = outcomes.follow();
         let suppressed: u64 = decisions.iter().map(|decision| decision.suppressed).sum();
         assert!(decisions.len() as u64 <= 10 * seconds && decisions.len() as u64 + suppressed <= 200, "{decisions:?}");

@@ -23,12 +23,12 @@ h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem;break-after:avoid}\
 dt{color:var(--muted)}dd{margin:0 0 .3rem}\
 @media print{@page{margin:14mm}body{font-size:10pt;margin:0;max-width:none;padding:0}}\
 table{border-collapse:collapse;margin:.5rem 0}th,td{padding:.25rem .7rem;border-bottom:1px solid var(--line);text-align:left}\
-th{font-weight:600}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}\
+th{font-weight:600}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}th,td.n{white-space:nowrap}td:where(:not(.n)){min-width:6rem}td:where(:nth-child(2):not(.n)){min-width:11rem}\
 svg{display:block;width:720px;max-width:100%;height:auto;break-inside:avoid}tr{break-inside:avoid}\
 code{background:var(--code);padding:0 .2rem}.note{color:var(--muted)}\
 @media screen and (max-width:45rem){table,tbody{display:block}thead{display:none}\
 tbody tr{display:flex;flex-wrap:wrap;gap:0 1rem;padding:.4rem 0;border-bottom:1px solid var(--line)}\
-td,td.n{padding:0;border:0;text-align:left}td:first-child{flex-basis:100%;font-weight:600}td:empty{display:none}\
+td,td.n{padding:0;min-width:0;border:0;text-align:left}td:first-child{flex-basis:100%;font-weight:600}td:empty{display:none}\
 td:not(:first-child)::before{content:attr(data-label)' ';color:var(--muted)}}";
 
 /// Returns the page.

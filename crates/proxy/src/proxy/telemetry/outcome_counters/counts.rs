@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use foldhash::fast::RandomState;
 
 use super::known_rules::{KnownRules, MAX_PER_OUTCOME, RuleKey};
-use crate::audit::{CountedOutcome, ExampleText, RuleTally};
+use crate::audit::{CountedOutcome, Example, ExampleText, RuleTally};
 use crate::engine::OutcomeKind;
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::telemetry::history::MinuteCounts;
@@ -32,6 +32,8 @@ pub struct RuleCounts {
     pub last: Option<SystemTime>,
     /// With applications, and examples of all outcomes but the rewrites of enforced rules.
     pub tally: RuleTally,
+    /// The same of what it would have done in shadow mode. Its mode can change at any time, and differ by client.
+    pub shadow: RuleTally,
     pub history: MinuteCounts,
     /// The rate limit of this thread, by outcome.
     limits: BTreeMap<&'static str, Allowance>,
@@ -82,9 +84,10 @@ impl RuleCounts {
         self.last = Some(now);
         self.history.add(minute, noted.outcome, noted.statements, kind.is_shadow());
         let noted = &CountedOutcome { at: Some(milliseconds_since_epoch(now)), ..*noted };
+        let tally = if kind.is_shadow() { &mut self.shadow } else { &mut self.tally };
         match shape {
-            Some(shape) => self.tally.count_example(noted, shape, ExampleText::default),
-            None => self.tally.count(noted),
+            Some(shape) => tally.count_example(noted, shape, ExampleText::default),
+            None => tally.count(noted),
         }
         self.limits.entry(outcome).or_default().take(MAX_PER_OUTCOME)
     }
@@ -96,6 +99,22 @@ impl RuleCounts {
         }
         self.last = self.last.max(other.last);
         self.tally.merge(other.tally.clone());
+        self.shadow.merge(other.shadow.clone());
         self.history.merge(&other.history);
+    }
+
+    /// What the rule did or would have done, of all modes.
+    #[must_use]
+    pub fn of_all_modes(&self) -> RuleTally {
+        let mut sum = self.tally.clone();
+        sum.merge(self.shadow.clone());
+        sum
+    }
+
+    /// The examples, those of shadow mode last, with their outcomes: "reject", "shadow-reject".
+    pub fn examples(&self) -> impl Iterator<Item = (String, &Example)> {
+        [("", &self.tally), ("shadow-", &self.shadow)].into_iter().flat_map(|(mode, tally)| {
+            tally.examples().into_iter().map(move |example| (format!("{mode}{}", example.outcome.as_str()), example))
+        })
     }
 }
