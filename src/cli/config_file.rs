@@ -88,7 +88,7 @@ pub(super) struct ConfigFile {
 pub(super) struct SecretPlaces {
     /// The file itself contains one.
     pub(super) in_file: bool,
-    /// The files that `upstream_file`, `service_file` and `admin_token_file` name.
+    /// The files that keys such as `service_file` name.
     pub(super) files: Vec<PathBuf>,
 }
 
@@ -106,6 +106,7 @@ pub(super) struct AdminKeys {
 pub(super) struct TlsKeys {
     pub(super) certificate: Option<PathBuf>,
     pub(super) key: Option<PathBuf>,
+    pub(super) key_password: Option<Secret>,
     pub(super) client_ca: Option<PathBuf>,
 }
 
@@ -298,8 +299,8 @@ impl ConfigFile {
 
     fn from_reader(reader: &mut MapReader<'_, '_, '_>, folder: &Path) -> Self {
         let mut secrets = SecretPlaces::default();
-        let has_user = ConnectionString::has_credentials;
-        let mut uri = |keys| secrets.read_secret(reader, keys, folder, values::connection_string, has_user);
+        let mut uri =
+            |keys| secrets.read_secret(reader, keys, folder, values::connection_string, ConnectionString::has_secret);
         let (upstream, service) = (uri(["upstream", "upstream_file"]), uri(["service", "service_file"]));
         let token = secrets.read_secret(reader, ["admin_token", "admin_token_file"], folder, values::token, |_| true);
         Self {
@@ -317,7 +318,7 @@ impl ConfigFile {
             service,
             resolver: checked(reader, "resolver", values::address),
             admin: AdminKeys { address: checked(reader, "admin", values::admin_address), token, token_file: None },
-            tls: reader.map("tls").map(|tls| TlsKeys::from_reader(tls, folder)).unwrap_or_default(),
+            tls: reader.map("tls").map(|tls| TlsKeys::from_reader(tls, folder, &mut secrets)).unwrap_or_default(),
             limits: reader.map("limits").map(LimitKeys::from_reader).unwrap_or_default(),
             pool: reader.map("pool").map(PoolKeys::from_reader).unwrap_or_default(),
             rules: read_rules(reader, folder),
@@ -402,12 +403,15 @@ pub(super) fn read_secret_file<T>(path: &Path, check: fn(&str) -> Result<T, Stri
 }
 
 impl TlsKeys {
-    fn from_reader(mut reader: MapReader<'_, '_, '_>, folder: &Path) -> Self {
+    fn from_reader(mut reader: MapReader<'_, '_, '_>, folder: &Path, secrets: &mut SecretPlaces) -> Self {
         let path = |text: Located<String>| folder.join(text.value);
         let certificate = reader.required_text("certificate").map(path);
         let (key, client_ca) = (reader.text("key").map(path), reader.text("client_ca").map(path));
+        let password_keys = ["key_password", "key_password_file"];
+        let key_password =
+            secrets.read_secret(&mut reader, password_keys, folder, |text| Ok(Secret::new(text)), |_| true);
         reader.finish();
-        Self { certificate, key, client_ca }
+        Self { certificate, key, key_password, client_ca }
     }
 
     /// The files of the listeners' certificate; `None` if clients connect without TLS.
@@ -416,10 +420,10 @@ impl TlsKeys {
     /// A message for the user.
     pub(super) fn files(self) -> Result<Option<ListenerFiles>> {
         match self {
-            Self { certificate: Some(certificate), key, client_ca } => {
-                Ok(Some(ListenerFiles { certificate, key, client_ca }))
+            Self { certificate: Some(certificate), key, key_password, client_ca } => {
+                Ok(Some(ListenerFiles { certificate, key, key_password, client_ca }))
             }
-            Self { certificate: None, key: None, client_ca: None } => Ok(None),
+            Self { certificate: None, key: None, client_ca: None, .. } => Ok(None),
             _ => bail!("--tls-key and --tls-client-ca require --tls-certificate"),
         }
     }

@@ -52,6 +52,7 @@ impl ListenOptions {
             tls: TlsKeys {
                 certificate: tls_certificate.or(file.tls.certificate),
                 key: tls_key.or(file.tls.key),
+                key_password: file.tls.key_password,
                 client_ca: tls_client_ca.or(file.tls.client_ca),
             },
             ..file

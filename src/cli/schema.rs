@@ -42,7 +42,7 @@ mod tests {
         json!({
             "advertise": "proxy.example.com", "upstream": "mongodb://a/?replicaSet=rs", "service": "mongodb://u:p@a/",
             "resolver": "127.0.0.1:53", "rules": ["rules/"],
-            "tls": { "certificate": "a.pem", "key": "a.key", "client_ca": "ca.pem" },
+            "tls": { "certificate": "a.pem", "key": "a.key", "key_password": "p", "client_ca": "ca.pem" },
             "admin": "127.0.0.1:9216", "admin_token": "0123456789abcdef",
             "log_format": "json", "log_level": "warn", "log_documents": true, "otlp": "http://127.0.0.1:4318",
             "limits": {
@@ -119,6 +119,7 @@ mod tests {
         assert!(unused.is_empty(), "{unused:?}");
         let mut accepted = vec![full.clone(), json!({ "rules": "rules/" }), json!({}), variables()];
         accepted.extend(excluded().map(|(key, value, _)| json!({ key: value })));
+        accepted.push(json!({ "tls": { "certificate": "a.pem", "key_password_file": "token" } }));
         accepted.extend(full.as_object().unwrap().iter().map(|(key, value)| json!({ key: value })));
         for file in &accepted {
             assert!(validator.is_valid(file), "the schema rejects {file}");
@@ -133,5 +134,9 @@ mod tests {
             let both = json!({ key: value, other: full[other] });
             assert!(!validator.is_valid(&both) && reads(&both).is_err(), "{both}");
         }
+        let mut both = full["tls"].clone();
+        both["key_password_file"] = json!("token");
+        let both = json!({ "tls": both });
+        assert!(!validator.is_valid(&both) && reads(&both).is_err(), "{both}");
     }
 }

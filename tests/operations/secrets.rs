@@ -3,6 +3,7 @@
 use std::process::{Command, Output};
 
 use bson::doc;
+use support::certificates::Authority;
 use support::frame::Message;
 use support::http::{get, request};
 use support::login::log_in;
@@ -65,7 +66,7 @@ fn mistakes(count: usize) -> Vec<String> {
         format!("user:{SECRET}@h"),
         SECRET.to_owned(),
         format!("mongodb://h/?authMechanismProperties={SECRET}"),
-        format!("mongodb://h/?tlsCertificateKeyFilePassword={SECRET}"),
+        format!("mongodb://h/?tlsCertificateKeyFilePassword={SECRET}&bogus=1"),
     ];
     while made.len() < count {
         let string = random.pick(&strings);
@@ -151,6 +152,7 @@ fn configuration_files_with_mistakes_do_not_show_passwords() {
     let rules = folder.path().join("rules.yaml");
     std::fs::write(&rules, RULES).unwrap();
     std::fs::write(folder.path().join("secret"), SECRET).unwrap();
+    Authority::new(folder.path(), "authority").sign_with_password("key", &["h"], "other", &[]);
     let uri = format!("mongodb://user:{SECRET}@h/");
     std::fs::write(folder.path().join("malformed"), format!("{uri}?bogus=1 {SECRET}")).unwrap();
     let mut files: Vec<String> = [
@@ -213,8 +215,18 @@ fn configuration_files_with_mistakes_do_not_show_passwords() {
         "service_file: malformed",
         "service: URI\nservice_file: malformed",
         "admin: 127.0.0.1:0\nadmin_token_file: malformed",
+        "tls: {certificate: none.pem, key_password: SECRET}",
+        "tls: {certificate: none.pem, key_password: [SECRET]}",
+        "tls:\n  certificate: none.pem\n  key_pasword: SECRET",
+        "tls: {certificate: key.pem, key_password: SECRET}",
+        "tls: {certificate: key.pem, key_password: VARIABLE}",
+        "tls: {certificate: key.pem, key_password: SECRET, key_password_file: secret}",
+        "tls: {certificate: key.pem, key_password_file: secret}",
+        "upstream: mongodb://h/?tls=true&tlsCertificateKeyFile=FOLDER/key.pem&tlsCertificateKeyFilePassword=SECRET",
+        "service: mongodb://h/?tls=true&tlsCertificateKeyFile=FOLDER/key.pem&tlsCertificateKeyFilePassword=VARIABLE",
     ]
     .map(|text| text.replace("VARIABLE", &format!("${{{VARIABLE}}}")).replace("URI", &uri).replace("SECRET", SECRET))
+    .map(|text| text.replace("FOLDER", &folder.path().display().to_string()))
     .into();
     files.extend(mistakes(40).iter().map(|wrong| format!("listen: here\nupstream: {wrong}\nservice: {wrong}\n")));
     none(files.iter().enumerate().flat_map(|(at, text)| {

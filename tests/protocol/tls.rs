@@ -1,7 +1,7 @@
 //! TLS on both sides: real drivers and a mongod that requires it, the log when a handshake fails, and certificates
 //! that are replaced while connections are open.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -283,6 +283,64 @@ async fn certificates_change_while_connections_are_open() {
     ping(&client(&docward, &(trust(&old) + "&serverSelectionTimeoutMS=120000")).await).await.unwrap();
 }
 
+/// Of the listeners, of `upstream` and of docward's own user, in each form that openssl writes.
+#[tokio::test(flavor = "multi_thread")]
+async fn encrypted_keys_are_read_with_their_passwords() {
+    const PASSWORD: &str = "a&b@c/d%e ü";
+    const ENCODED: &str = "a%26b%40c%2Fd%25e%20%C3%BC";
+    const RULES: &str =
+        "version: 1\nrules:\n  - {name: numbers, namespace: shop.orders, sequence: {field: no, counter: orders}}\n";
+    let folder = folder();
+    let authority = Authority::new(folder.path(), "authority");
+    let mongod = tls_mongod(&authority, HOSTS);
+    let config = folder.path().join("docward.yaml");
+    std::fs::write(folder.path().join("password"), format!("{PASSWORD}\n")).unwrap();
+    let forms: [&[&str]; 4] =
+        [&["-v2", "aes-256-cbc"], &["-v2", "aes-128-cbc", "-v2prf", "hmacWithSHA1"], &["-v2", "des3"], &["-scrypt"]];
+    for options in forms {
+        let ours = authority.sign_with_password("docward", HOSTS, PASSWORD, options);
+        let uri = format!("mongodb://localhost:{}/?tls=true&tlsCAFile={}", mongod.port(), authority.file());
+        let uri = format!("{uri}&tlsCertificateKeyFile={ours}&tlsCertificateKeyFilePassword=");
+        let text = format!("service: {uri}${{PASSWORD}}\ntls: {{certificate: {ours}, key_password_file: password}}\n");
+        std::fs::write(&config, text).unwrap();
+        let docward = Docward::before(&format!("{uri}{ENCODED}")).rules(RULES).argument("--config");
+        let docward = docward.argument(config.to_str().unwrap()).environment("PASSWORD", PASSWORD).start();
+        let driver = client(&docward, &format!("tls=true&tlsCAFile={}", authority.file())).await;
+        let orders = driver.database("shop").collection::<Document>("orders");
+        orders.insert_one(doc! {}).await.unwrap();
+        let order = orders.find_one(doc! {}).await.unwrap().unwrap();
+        assert!(order.get_i32("no").is_ok(), "{options:?}: {order}");
+    }
+}
+
+/// Key and password are two files, so one of them comes first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_and_its_password_are_replaced_one_after_the_other() {
+    for password_first in [false, true] {
+        let folder = folder();
+        let (old, new) = (Authority::new(folder.path(), "old"), Authority::new(folder.path(), "new"));
+        let ours = old.sign_with_password("docward", HOSTS, "first", &[]);
+        let renewed = new.sign_with_password("renewed", HOSTS, "second", &[]);
+        let password = folder.path().join("password");
+        std::fs::write(&password, "first").unwrap();
+        let config = folder.path().join("docward.yaml");
+        std::fs::write(&config, format!("tls: {{certificate: {ours}, key_password_file: password}}\n")).unwrap();
+        let docward = Docward::before(&Mongod::shared().uri()).argument("--config");
+        let docward = docward.argument(config.to_str().unwrap()).start();
+        let trust = |authority: &Authority| format!("tls=true&tlsCAFile={}", authority.file());
+        ping(&client(&docward, &trust(&old)).await).await.unwrap();
+        let steps: [&dyn Fn(); 2] =
+            [&|| std::fs::rename(&renewed, &ours).unwrap(), &|| std::fs::write(&password, "second").unwrap()];
+        let [first, second] = if password_first { [steps[1], steps[0]] } else { steps };
+        first();
+        docward.wait_for_log("cannot be decrypted with its password");
+        ping(&client(&docward, &trust(&old)).await).await.unwrap();
+        second();
+        docward.wait_for_log("`tls` loaded; new connections use it");
+        ping(&client(&docward, &trust(&new)).await).await.unwrap();
+    }
+}
+
 /// The configuration names other files while docward runs.
 #[tokio::test(flavor = "multi_thread")]
 async fn other_certificates_are_named_by_reload() {
@@ -300,6 +358,9 @@ async fn other_certificates_are_named_by_reload() {
     write(&old.file());
     docward.wait_for_log("`tls`: ");
     ping(&client(&docward, &trust(&old)).await).await.unwrap();
+    // The files in use need not exist any more.
+    std::fs::remove_file(&first).unwrap();
+    docward.wait_for_log("certificates not reloaded");
     write(&second);
     docward.wait_for_log("`tls` loaded; new connections use it");
     ping(&client(&docward, &trust(&new)).await).await.unwrap();
@@ -366,15 +427,28 @@ fn unusable_files_are_reported_at_start() {
     let (key, certificate) = whole.split_at(whole.find("-----BEGIN CERTIFICATE").unwrap());
     let key_file = write("key.pem", key);
     let certificate_file = write("certificate.pem", certificate);
-    let encrypted =
-        write("encrypted.pem", &format!("{}{certificate}", key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY")));
+    let encrypted = PathBuf::from(authority.sign_with_password("encrypted", HOSTS, "right", &[]));
+    let old_form =
+        write("old.pem", &format!("{}{certificate}", key.replacen("-\n", "-\nProc-Type: 4,ENCRYPTED\n\n", 1)));
+    let with_password = |text: &str| {
+        let config = write(&format!("{}.yaml", text.len()), &format!("tls: {{{text}}}\n"));
+        Docward::before(&Mongod::shared().uri()).argument("--config").argument(config.display().to_string())
+    };
     let other_key = authority.sign("other", HOSTS);
     let start = |builder: Builder| builder.try_start().map(|_| ());
     for (builder, words) in [
         (with_certificate(&folder.path().join("none.pem")), "none.pem cannot be read"),
         (with_certificate(&key_file), "key.pem contains no certificate"),
         (with_certificate(&certificate_file), "certificate.pem contains no private key"),
-        (with_certificate(&encrypted), "openssl pkey -in"),
+        (with_certificate(&encrypted), "encrypted; give its password with key_password_file"),
+        (with_certificate(&old_form), "openssl pkcs8 -topk8 -in"),
+        (
+            with_password("certificate: encrypted.pem, key_password: wrong"),
+            "encrypted.pem cannot be decrypted with its password",
+        ),
+        (with_password("certificate: other.pem, key_password: x"), "other.pem contains no encrypted private key"),
+        (with_password("certificate: encrypted.pem, key_password_file: none"), "`key_password_file`: "),
+        (with_password("certificate: encrypted.pem, key_password: ''"), "`key_password` must not be empty"),
         (
             with_certificate(&certificate_file).argument("--tls-key").argument(other_key),
             "other.pem: this key does not belong to this certificate",
@@ -390,8 +464,11 @@ fn unusable_files_are_reported_at_start() {
             "tlsAllowInvalidHostnames is not supported",
         ),
         (
-            Docward::before("mongodb://a/?tls=true&tlscertificatekeyfilepassword=x"),
-            "decrypt the key with: openssl pkey",
+            Docward::before(&format!(
+                "mongodb://a/?tls=true&tlsCertificateKeyFile={}&tlscertificatekeyfilepassword=wrong",
+                encrypted.display()
+            )),
+            "encrypted.pem cannot be decrypted with its password",
         ),
         (Docward::before(&Mongod::shared().uri()).argument("--tls-key").argument("x"), "require --tls-certificate"),
     ] {

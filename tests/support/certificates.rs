@@ -2,6 +2,7 @@
 //! certificate in one file).
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
@@ -55,6 +56,19 @@ impl Authority {
         self.sign_with(file, names, |parameters| {
             parameters.not_after = (SystemTime::now() + Duration::from_secs(days * 24 * 3600)).into();
         })
+    }
+
+    /// Like [`Self::sign`], with a key that `openssl pkcs8 -topk8` has encrypted.
+    pub fn sign_with_password(&self, file: &str, names: &[&str], password: &str, options: &[&str]) -> String {
+        let path = self.sign(file, names);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mut openssl = Command::new("openssl");
+        openssl.args(["pkcs8", "-topk8", "-in", &path, "-passout", "env:PASSWORD"]).args(options);
+        let output = openssl.env("PASSWORD", password).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let certificate = &text[text.find("-----BEGIN CERTIFICATE").unwrap()..];
+        std::fs::write(&path, [&output.stdout, certificate.as_bytes()].concat()).unwrap();
+        path
     }
 
     fn sign_with(&self, file: &str, names: &[&str], change: impl FnOnce(&mut CertificateParams)) -> String {

@@ -62,6 +62,9 @@ impl<S: PemSource> Reloadable for Certificates<S> {
     }
 
     fn prepare(&mut self) -> Result<(), String> {
+        if self.tls.is_being_replaced() {
+            return Ok(());
+        }
         let side = self.side;
         self.prepared = Some(LoadedFiles::load(self.tls.source()).map_err(|error| {
             tracing::error!(side, "certificates not reloaded; the previous ones stay in use: {error}");
@@ -71,8 +74,7 @@ impl<S: PemSource> Reloadable for Certificates<S> {
     }
 
     fn finish(&mut self, succeeded: bool) {
-        // The settings may name other files since.
-        let loaded = self.prepared.take().filter(|loaded| succeeded && *loaded.source() == self.tls.source());
+        let loaded = self.prepared.take().filter(|_| succeeded);
         if let Some(loaded) = loaded {
             self.tls.replace(loaded);
             tracing::info!(side = self.side, "certificates reloaded; new connections use them");

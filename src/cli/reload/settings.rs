@@ -16,7 +16,7 @@ use crate::cli::file_limit::limits;
 use crate::cli::listening::{LISTEN, placement};
 use crate::cli::logging;
 use crate::config::{MAX_FILE_BYTES, Report, read_file};
-use crate::proxy::{LimitSettings, ListenerFiles, ListenerPlacement, ListenerTls, LoadedFiles, UpstreamTls};
+use crate::proxy::{LimitSettings, ListenerFiles, ListenerPlacement, ListenerTls, LoadedFiles, PemSource, UpstreamTls};
 use crate::rules::RuleSet;
 use crate::service::access::try_connection;
 use crate::service::{MongoService, TlsFiles};
@@ -96,10 +96,11 @@ impl SettingsReload {
         (self.current_content(settings), RuleSet::fingerprint(&settings.rules))
     }
 
-    /// The fingerprint of the files that the configuration file names now, instead of those in use.
+    /// The fingerprint of the files that the configuration file names now, instead of those in use. With the certificates,
+    /// which may come after the password of their key.
     fn fingerprint_of_named(&self) -> Fingerprint {
         match (self.read_settings)() {
-            Ok(read) => Fingerprint::from_content(self.content_with_rules(&read)),
+            Ok(read) => Fingerprint::from_content((self.content_with_rules(&read), certificates(&read))),
             // It may be about a file that appears later.
             Err(report) => Fingerprint::from_content((self.content_with_rules(&self.in_use), report.render(false))),
         }
@@ -225,6 +226,17 @@ impl SettingsReload {
         rules
     }
 
+    /// Marks the certificates that the settings replace, for those who reload them.
+    fn announce_certificates(&self) {
+        let prepared = self.prepared.as_ref();
+        if let Some(tls) = &self.targets.tls {
+            tls.set_being_replaced(prepared.is_some_and(|next| next.tls.is_some()));
+        }
+        if let Some(tls) = &self.targets.service_tls {
+            tls.set_being_replaced(prepared.is_some_and(|next| next.service.is_some()));
+        }
+    }
+
     fn use_rules(&self, rules: RuleSet) {
         self.warn_of_removed(&rules);
         let rules = Arc::new(rules);
@@ -262,6 +274,7 @@ impl Reloadable for SettingsReload {
             tracing::error!("rules not reloaded; the {loaded} rules of set {set} stay in force:\n{report}");
             report
         })?);
+        self.announce_certificates();
         Ok(())
     }
 
@@ -270,6 +283,7 @@ impl Reloadable for SettingsReload {
             self.tried = None;
         }
         let Some(prepared) = self.prepared.take() else { return };
+        self.announce_certificates();
         if succeeded {
             let rules = self.apply(prepared);
             self.use_rules(rules);
@@ -277,6 +291,14 @@ impl Reloadable for SettingsReload {
             Handle::current().block_on(service.close());
         }
     }
+}
+
+/// The content of the certificates and keys that the settings name.
+fn certificates(settings: &ConfigFile) -> Content {
+    let listeners = settings.tls.clone().files().ok().flatten();
+    let service = settings.service.as_ref().and_then(|uri| uri.tls_files());
+    let files = listeners.iter().flat_map(PemSource::files).chain(service.iter().flat_map(PemSource::files));
+    files.map(|path| read_file(path, MAX_FILE_BYTES).ok()).collect()
 }
 
 /// The first names, and the number of the others.

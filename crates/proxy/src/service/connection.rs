@@ -103,6 +103,11 @@ impl ConnectionString {
         self.parsed().is_some_and(|parsed| parsed.credential.is_some())
     }
 
+    /// Returns whether it contains a secret: that of a user, or the password of a key.
+    pub fn has_secret(&self) -> bool {
+        self.has_credentials() || self.tls_files().is_some_and(|files| files.key_password.is_some())
+    }
+
     /// The options that are for docward's own operations, not for those of clients.
     pub fn of_own_operations(&self) -> &[&'static str] {
         &self.of_own_operations
@@ -149,15 +154,19 @@ pub struct TlsFiles {
     pub authorities: Option<PathBuf>,
     /// `tlsCertificateKeyFile`
     pub certificate_key: Option<PathBuf>,
+    /// `tlsCertificateKeyFilePassword`
+    pub key_password: Option<Secret>,
     /// `tlsInsecure`, `tlsAllowInvalidCertificates`
     pub allow_invalid_certificates: bool,
 }
 
 impl From<&TlsOptions> for TlsFiles {
     fn from(options: &TlsOptions) -> Self {
+        let password = options.tls_certificate_key_file_password.as_deref();
         Self {
             authorities: options.ca_file_path.clone().or_else(|| openssl_probe::probe().cert_file),
             certificate_key: options.cert_key_file_path.clone(),
+            key_password: password.map(|bytes| Secret::new(String::from_utf8_lossy(bytes))),
             allow_invalid_certificates: options.allow_invalid_certificates == Some(true),
         }
     }

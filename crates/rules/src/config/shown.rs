@@ -13,7 +13,7 @@ use crate::suggest;
 /// as a rule file by mistake.
 const RULE_FILE_KEYS: [&str; 4] = ["version", "rules", "tests", "database"];
 /// Keys whose values are secret anywhere in a settings file.
-const SECRET_KEYS: [&str; 6] = ["upstream", "service", "admin_token", "token", "otlp", "password"];
+const SECRET_KEYS: [&str; 7] = ["upstream", "service", "admin_token", "token", "otlp", "password", "key_password"];
 /// Shorter hidden words are not removed from messages: they would match unrelated words.
 pub(super) const MIN_WORD_BYTES: usize = 4;
 

@@ -85,9 +85,7 @@ impl Variables {
                 Err(VarError::NotPresent) => return Err(problem("is not set")),
                 Err(VarError::NotUnicode(_)) => return Err(problem("is not UTF-8")),
             };
-            // A password with an `@` or `/` would end the credentials of a URL.
-            let is_credential = text[..start].contains("://") && after.contains('@');
-            let value = if is_credential { percent_encoded(&value) } else { value };
+            let value = if is_encoded(&text[..start], after) { percent_encoded(&value) } else { value };
             out += &value;
             self.values.push((name.to_owned(), value));
             at = end + 1;
@@ -113,6 +111,15 @@ impl Variables {
             }
         }
     }
+}
+
+/// Whether what is between these is a user or password in a URL, or the value of an option: an `@`, `/` or `&` would end it.
+fn is_encoded(before: &str, after: &str) -> bool {
+    let url = before.split_once("://");
+    let options = url.and_then(|(_, rest)| rest.split_once('?'));
+    let in_value =
+        options.is_some_and(|(_, options)| options.rsplit('&').next().is_some_and(|last| last.contains('=')));
+    in_value || url.is_some() && after.contains('@')
 }
 
 fn is_name(text: &str) -> bool {
@@ -145,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_replaced_and_encoded_in_credentials() {
+    fn variables_are_replaced_and_encoded_in_credentials_and_options() {
         for (text, expected) in [
             ("a$b $$ {c}", "a$b $$ {c}"),
             ("$${HOSTS} $$${HOSTS}", "${HOSTS} $${HOSTS}"),
@@ -153,6 +160,8 @@ mod tests {
             ("${PASSWORD}", "p@s/s%w:rd"),
             ("mongodb://u:${PASSWORD}@${HOSTS}/", "mongodb://u:p%40s%2Fs%25w%3Ard@a:1,b:2/"),
             ("mongodb://${HOSTS}/", "mongodb://a:1,b:2/"),
+            ("mongodb://a/?b=c&d=x${PASSWORD}&e=f", "mongodb://a/?b=c&d=xp%40s%2Fs%25w%3Ard&e=f"),
+            ("mongodb://a/?${HOSTS}", "mongodb://a/?a:1,b:2"),
         ] {
             assert_eq!(Variables::default().replaced(text, environment).unwrap(), expected, "{text}");
         }

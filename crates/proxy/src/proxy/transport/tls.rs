@@ -20,6 +20,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::proxy::transport::socket::SocketStream;
+use crate::secret::Secret;
 use crate::service::TlsFiles;
 
 pub(in crate::proxy) use self::explain::from_upstream;
@@ -30,6 +31,8 @@ pub use self::pem::{FromFiles, LoadedFiles, PemSource, TlsError};
 pub struct ListenerFiles {
     pub certificate: PathBuf,
     pub key: Option<PathBuf>,
+    /// The password of the key, if it is encrypted.
+    pub key_password: Option<Secret>,
     /// If set, clients must present a certificate signed by one of these authorities.
     pub client_ca: Option<PathBuf>,
 }
@@ -86,7 +89,7 @@ impl PemSource for ListenerFiles {
 
     fn build(&self) -> Result<ServerConfig, TlsError> {
         let key_file = self.key.as_deref().unwrap_or(&self.certificate);
-        let (chain, key) = (pem::certificates(&self.certificate)?, pem::key(key_file)?);
+        let (chain, key) = (pem::certificates(&self.certificate)?, pem::key(key_file, self.key_password.as_ref())?);
         let builder = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(TlsError::Library)?;
@@ -128,7 +131,7 @@ impl PemSource for TlsFiles {
         match &self.certificate_key {
             None => Ok(builder.with_no_client_auth()),
             Some(path) => builder
-                .with_client_auth_cert(pem::certificates(path)?, pem::key(path)?)
+                .with_client_auth_cert(pem::certificates(path)?, pem::key(path, self.key_password.as_ref())?)
                 .map_err(|error| pem::unusable_pair(path, path, &error)),
         }
     }

@@ -47,13 +47,12 @@ const OWN_LIMITS: &str = "docward's own operations have limits of their own, and
 const NO_REVOCATION: &str = "docward never asks whether a certificate is revoked";
 
 /// Options that docward does not have, and what to do instead. Their values `false` and the empty one ask for nothing.
-const UNSUPPORTED: [(&str, &str); 6] = [
+const UNSUPPORTED: [(&str, &str); 5] = [
     (
         "tlsAllowInvalidHostnames",
         "give the server a certificate for the host name in the connection string, or connect by a name in the \
          certificate",
     ),
-    ("tlsCertificateKeyFilePassword", "decrypt the key with: openssl pkey -in FILE -out key.pem"),
     ("proxyHost", NO_PROXY),
     ("proxyPort", NO_PROXY),
     ("proxyUsername", NO_PROXY),

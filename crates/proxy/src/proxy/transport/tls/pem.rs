@@ -6,14 +6,19 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
+use memchr::memmem;
+use pkcs8::EncryptedPrivateKeyInfoRef;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use x509_parser::pem::Pem;
 use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate, X509Version};
 
 use crate::config::read_file;
+use crate::secret::Secret;
 
 /// Bytes of a PEM file; a system's certificate store has a few hundred thousand.
 const MAX_PEM_LENGTH: usize = 8 << 20;
@@ -30,10 +35,19 @@ pub enum TlsError {
     #[error("{0} contains no private key; name the file that does (a key and its certificate may share one)")]
     NoKey(PathBuf),
     #[error(
-        "the private key in {0} is encrypted, and docward cannot ask for its passphrase; \
-         decrypt it with: openssl pkey -in {0} -out key.pem"
+        "the private key in {0} is encrypted; give its password with key_password_file or key_password under `tls`, or with \
+         tlsCertificateKeyFilePassword in the connection string"
     )]
     EncryptedKey(PathBuf),
+    #[error("the private key in {0} cannot be decrypted with its password: {1}")]
+    WrongPassword(PathBuf, pkcs8::Error),
+    #[error("{0} contains no encrypted private key; remove the password, or name the file that does")]
+    NotEncrypted(PathBuf),
+    #[error(
+        "the private key in {0} is encrypted as OpenSSL did before PKCS #8; convert it with: openssl pkcs8 -topk8 -in {0} \
+         -out key.pem"
+    )]
+    OldEncryption(PathBuf),
     #[error("docward's certificate in {0} expired on {1}; renew it")]
     Expired(PathBuf, String),
     #[error(
@@ -60,6 +74,9 @@ impl TlsError {
             | Self::NoCertificate(file)
             | Self::NoKey(file)
             | Self::EncryptedKey(file)
+            | Self::WrongPassword(file, _)
+            | Self::NotEncrypted(file)
+            | Self::OldEncryption(file)
             | Self::Expired(file, _)
             | Self::NotYetValid(file, _)
             | Self::OtherKey(file, _)
@@ -87,7 +104,11 @@ pub trait PemSource: Clone + PartialEq + Send + Sync + 'static {
 
 /// A configuration that can be reloaded from its files, or from others.
 #[derive(Debug)]
-pub struct FromFiles<S: PemSource>(ArcSwap<LoadedFiles<S>>);
+pub struct FromFiles<S: PemSource> {
+    in_use: ArcSwap<LoadedFiles<S>>,
+    /// Whether the reload that is being prepared replaces the files themselves.
+    being_replaced: AtomicBool,
+}
 
 /// A configuration and the files it was built from.
 #[derive(Debug)]
@@ -112,10 +133,6 @@ impl<S: PemSource> LoadedFiles<S> {
         let valid_until = validity_end(&source)?;
         Ok(Self { source, config, made_from, valid_until })
     }
-
-    pub fn source(&self) -> &S {
-        &self.source
-    }
 }
 
 impl<S: PemSource> FromFiles<S> {
@@ -124,7 +141,8 @@ impl<S: PemSource> FromFiles<S> {
     /// # Errors
     /// As [`LoadedFiles::load`].
     pub fn load(source: S) -> Result<Self, TlsError> {
-        LoadedFiles::load(source).map(|loaded| Self(ArcSwap::from_pointee(loaded)))
+        let in_use = ArcSwap::from_pointee(LoadedFiles::load(source)?);
+        Ok(Self { in_use, being_replaced: AtomicBool::new(false) })
     }
 
     /// Returns what is wrong with the files: all that cannot be read, else what [`Self::load`] returns.
@@ -135,31 +153,40 @@ impl<S: PemSource> FromFiles<S> {
 
     /// Uses another configuration for new handshakes.
     pub fn replace(&self, loaded: LoadedFiles<S>) {
-        self.0.store(Arc::new(loaded));
+        self.in_use.store(Arc::new(loaded));
+    }
+
+    /// Sets whether the reload that is being prepared names other files, so that those in use need not be usable.
+    pub fn set_being_replaced(&self, is_replaced: bool) {
+        self.being_replaced.store(is_replaced, Ordering::Relaxed);
+    }
+
+    pub fn is_being_replaced(&self) -> bool {
+        self.being_replaced.load(Ordering::Relaxed)
     }
 
     /// Returns a hash of the current content of the files. It detects changes and is not cryptographic.
     pub fn content(&self) -> u64 {
-        content(&self.0.load().source)
+        content(&self.in_use.load().source)
     }
 
     /// Returns the hash of the content that is in use.
     pub fn made_from(&self) -> u64 {
-        self.0.load().made_from
+        self.in_use.load().made_from
     }
 
     /// Returns the files in use.
     pub fn source(&self) -> S {
-        self.0.load().source.clone()
+        self.in_use.load().source.clone()
     }
 
     /// Returns when docward's own certificate expires, in seconds since 1970 UTC; `None`: it presents none.
     pub fn valid_until(&self) -> Option<i64> {
-        Some(self.0.load().valid_until).filter(|end| *end != 0)
+        Some(self.in_use.load().valid_until).filter(|end| *end != 0)
     }
 
     pub(super) fn current(&self) -> Arc<S::Config> {
-        self.0.load().config.clone()
+        self.in_use.load().config.clone()
     }
 }
 
@@ -197,7 +224,10 @@ fn shown(time: &ASN1Time) -> String {
 }
 
 fn read_pem(path: &Path) -> Result<Vec<u8>, TlsError> {
-    read_file(path, MAX_PEM_LENGTH).map_err(|error| TlsError::Unreadable(path.to_owned(), error))
+    let text = read_file(path, MAX_PEM_LENGTH).map_err(|error| TlsError::Unreadable(path.to_owned(), error))?;
+    // Its headers are an error to PEM parsers.
+    let is_old = memmem::find(&text, b"Proc-Type: 4,ENCRYPTED").is_some();
+    if is_old { Err(TlsError::OldEncryption(path.to_owned())) } else { Ok(text) }
 }
 
 /// All certificates in a file, in file order.
@@ -208,22 +238,29 @@ pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     if certificates.is_empty() { Err(TlsError::NoCertificate(path.to_owned())) } else { Ok(certificates) }
 }
 
-/// The first private key in a file.
-pub(super) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+/// The first private key in a file. With a password it must be encrypted, as the driver requires for
+/// `tlsCertificateKeyFilePassword`.
+pub(super) fn key(path: &Path, password: Option<&Secret>) -> Result<PrivateKeyDer<'static>, TlsError> {
     let text = read_pem(path)?;
-    if is_encrypted(&text) {
-        return Err(TlsError::EncryptedKey(path.to_owned()));
+    let mut sections = Pem::iter_from_buffer(&text).filter_map(Result::ok);
+    let encrypted = sections.find(|section| section.label == "ENCRYPTED PRIVATE KEY");
+    match (encrypted, password) {
+        (Some(section), Some(password)) => {
+            decrypted(&section.contents, password).map_err(|error| TlsError::WrongPassword(path.to_owned(), error))
+        }
+        (Some(_), None) => Err(TlsError::EncryptedKey(path.to_owned())),
+        (None, Some(_)) => Err(TlsError::NotEncrypted(path.to_owned())),
+        (None, None) => PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
+            rustls::pki_types::pem::Error::NoItemsFound => TlsError::NoKey(path.to_owned()),
+            other => TlsError::NotPem(path.to_owned(), other.to_string()),
+        }),
     }
-    PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
-        rustls::pki_types::pem::Error::NoItemsFound => TlsError::NoKey(path.to_owned()),
-        other => TlsError::NotPem(path.to_owned(), other.to_string()),
-    })
 }
 
-/// PKCS #8, and OpenSSL's older format.
-fn is_encrypted(text: &[u8]) -> bool {
-    let has = |mark: &[u8]| text.windows(mark.len()).any(|window| window == mark);
-    has(b"-----BEGIN ENCRYPTED PRIVATE KEY-----") || has(b"Proc-Type: 4,ENCRYPTED")
+/// Decrypts a key in DER, encrypted as PKCS #8 has it (RFC 5958, section 3).
+fn decrypted(der: &[u8], password: &Secret) -> Result<PrivateKeyDer<'static>, pkcs8::Error> {
+    let key = EncryptedPrivateKeyInfoRef::try_from(der)?.decrypt(password.reveal())?;
+    Ok(PrivatePkcs8KeyDer::from(key.as_bytes().to_vec()).into())
 }
 
 /// The certificates in a file as authorities. Unusable ones are skipped: a system's store may contain some.
