@@ -46,7 +46,7 @@ pub struct Arguments {
     /// Also read the stored documents, and count those that lack what a rule needs or break the rule; includes --upstream.
     #[arg(long)]
     data: bool,
-    /// Connection string for that check [default: upstream].
+    /// Connection string for that check [default: that of the file, then upstream].
     #[arg(long, value_name = "URI", value_parser = Unquoted(values::connection_string), requires = "deployment")]
     service: Option<ConnectionString>,
     /// Name server for mongodb+srv:// names [default: the system's].

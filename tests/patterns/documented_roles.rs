@@ -180,15 +180,15 @@ async fn each_pattern_works_with_its_documented_role_alone() {
     }
 }
 
-/// `check --data` needs the role `read` on the databases of the rules (docs/check.md), for every pattern. It uses the file's
-/// own `upstream`.
+/// `check --data` needs the role `read` on the databases of the rules, for every pattern, and uses the file's own `upstream`.
+/// One user with `readWrite` on them and the documented role suffices for it, `backfill` and `serve` (docs/faq.md).
 #[tokio::test]
-async fn stored_data_is_checked_with_the_documented_role() {
+async fn stored_data_is_checked_and_set_with_the_documented_roles() {
     const RULES: &str = "version: 1
 rules:
   - { name: bounds, namespace: shop.orders, bounds: { field: qty, min: 0 } }
   - { name: sequence, namespace: shop.orders, sequence: { field: no, counter: no } }
-  - { name: history, namespace: shop.orders, history: { into: orders_history, keep: 10 } }
+  - { name: history, namespace: shop.invoices, history: { into: invoices_history, keep: 10 } }
   - { name: replacement, namespace: shop.docs, replacement: { policy: check_version, version: version } }
   - { name: together, namespace: shop.docs, together: [a, b] }
   - { name: frozen, namespace: shop.docs, frozen: a }
@@ -203,31 +203,38 @@ rules:
     let mongod = Mongod::start_with_access_control(Kind::ReplicaSet);
     let uri = |user: &str| format!("mongodb://{user}:secret@{}/?replicaSet=rs0&authSource=admin", mongod.address());
     let root = Client::with_uri_str(uri("root")).await.unwrap();
-    let roles =
-        |databases: &[&str]| databases.iter().map(|name| doc! { "role": "read", "db": *name }).collect::<Vec<_>>();
-    for (user, databases) in [("reader", &["shop", "blog"][..]), ("some", &["shop"])] {
-        let created = doc! { "createUser": user, "pwd": "secret", "roles": roles(databases) };
+    let privileges: Vec<Document> =
+        ["overrides", "sequence", "copies", "history"].into_iter().flat_map(documented).collect();
+    let role = doc! { "createRole": "docward", "privileges": privileges, "roles": [] };
+    root.database("admin").run_command(role).await.unwrap();
+    let on = |role: &str, databases: &[&str]| -> Vec<Bson> {
+        databases.iter().map(|name| doc! { "role": role, "db": *name }.into()).collect()
+    };
+    let own = [vec![Bson::from("docward")], on("readWrite", &["shop", "blog"])].concat();
+    for (user, roles) in [("reader", on("read", &["shop", "blog"])), ("some", on("read", &["shop"])), ("own", own)] {
+        let created = doc! { "createUser": user, "pwd": "secret", "roles": roles };
         root.database("admin").run_command(created).await.unwrap();
     }
     let bad = doc! { "qty": -1, "no": 7, "a": 1, "messages": 1, "parent": 9, "at": 1, "user": 1 };
-    for collection in ["orders", "docs", "jobs", "inbox", "nodes", "devices", "people"] {
+    for collection in ["orders", "invoices", "docs", "jobs", "inbox", "nodes", "devices", "people"] {
         root.database("shop").collection(collection).insert_one(bad.clone()).await.unwrap();
     }
     root.database("shop").collection("users").insert_one(doc! { "_id": 1, "name": "Ann" }).await.unwrap();
     root.database("blog").collection("posts").insert_one(bad).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("rules.yaml"), RULES).unwrap();
-    let check = |user: &str, arguments: &[&str]| {
+    let run = |command: &str, user: &str, arguments: &[&str]| {
         let config = folder.path().join("docward.yaml");
         let named = format!("members: {{ \"{}\": {{ listen: 127.0.0.1:27018 }} }}", mongod.address());
         let upstream = format!("mongodb://{}/?replicaSet=rs0", mongod.address());
         let own = format!("upstream: {upstream}\nservice: {}\nrules: [rules.yaml]\n{named}\n", uri(user));
         std::fs::write(&config, own).unwrap();
-        let mut check = Command::new(docward_executable());
-        let output = check.args(["check", "--config"]).arg(&config).args(arguments).output().unwrap();
+        let mut docward = Command::new(docward_executable());
+        let output = docward.args([command, "--config"]).arg(&config).args(arguments).output().unwrap();
         let printed = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
         (output.status.success(), printed)
     };
+    let check = |user: &str, arguments: &[&str]| run("check", user, arguments);
     let (is_done, printed) = check("reader", &["--data"]);
     assert!(is_done && !printed.contains("privilege"), "{printed}");
     for rule in ["bounds", "sequence", "replacement", "together", "queue", "bucket", "tree", "versions", "copies"] {
@@ -239,4 +246,12 @@ rules:
     assert!(!check("reader", &[]).1.contains("R0031"));
     let (is_done, printed) = check("some", &["--data"]);
     assert!(!is_done && printed.contains("blog"), "{printed}");
+    // The user of `serve` as for all that it does.
+    let (is_done, checked) = check("own", &["--data"]);
+    assert!(is_done && checked.contains("`copies`: 1 document of"), "{checked}");
+    let (is_done, printed) = run("backfill", "own", &["--all"]);
+    assert!(is_done && printed.contains("shop.docs: `version: 1`: found 1, set 1"), "{printed}");
+    let upstream = format!("mongodb://{}/?replicaSet=rs0", mongod.address());
+    let docward = Docward::before(&upstream).rules(RULES).argument("--service").argument(uri("own")).start();
+    docward.wait_for_log("switched on pre-images");
 }
