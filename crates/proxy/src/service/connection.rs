@@ -53,14 +53,14 @@ impl ConnectionString {
     /// Parses `text` without network access.
     ///
     /// # Errors
-    /// [`ConnectionError::Invalid`], [`ConnectionError::Unsupported`], [`srv::SrvError::Form`].
+    /// [`ConnectionError::Invalid`], [`ConnectionError::Unsupported`].
     pub fn parse(text: &str) -> Result<Self, ConnectionError> {
         let Accepted { driver, without_effect, of_own_operations, unsupported } = accepted(text);
         if let Some((name, instead)) = unsupported {
             return Err(ConnectionError::Unsupported(name, instead));
         }
         let text = &*driver;
-        let read = |text: &str| Driver::parse(&*srv::unresolved(text)?).map(drop).map_err(|error| invalid(&error));
+        let read = |text: &str| Driver::parse(text).map(drop).map_err(|error| invalid(&error));
         match read(text) {
             // The driver reads some texts as hosts that cannot be any.
             Ok(()) => match blank::without_secrets(text) {
@@ -83,8 +83,10 @@ impl ConnectionString {
 
     /// Returns the host and port of each server that it names.
     pub fn addresses(&self) -> Vec<(String, u16)> {
-        let Some(HostInfo::HostIdentifiers(servers)) = self.parsed().map(|parsed| parsed.host_info) else {
-            return Vec::new();
+        let servers = match self.parsed().map(|parsed| parsed.host_info) {
+            Some(HostInfo::HostIdentifiers(servers)) => servers,
+            Some(HostInfo::DnsRecord(name)) => return vec![(name, DEFAULT_PORT)],
+            _ => return Vec::new(),
         };
         let address = |server| match server {
             ServerAddress::Tcp { host, port } => Some((host, port.unwrap_or(DEFAULT_PORT))),
@@ -123,8 +125,7 @@ impl ConnectionString {
 
     /// Parses it without a query to name servers.
     fn parsed(&self) -> Option<Driver> {
-        let plain = srv::unresolved(self.reveal()).ok()?;
-        Driver::parse(&*plain).ok()
+        Driver::parse(self.reveal()).ok()
     }
 }
 
@@ -177,26 +178,13 @@ impl From<&TlsOptions> for TlsFiles {
 /// # Errors
 /// [`ConnectionError`]: the string is invalid, unsupported or cannot be resolved.
 pub async fn options(uri: &ConnectionString, resolver: Option<SocketAddr>) -> Result<ClientOptions, ConnectionError> {
-    let plain = srv::resolve(uri.reveal(), resolver).await?;
-    let mut options = match ClientOptions::parse(&*plain).await {
-        Ok(options) => options,
-        Err(_) => return Err(rejection(&plain).await),
-    };
+    let mut parsed = uri.parsed().ok_or_else(|| ConnectionError::Invalid(blank::MALFORMED.to_owned()))?;
+    srv::resolve(&mut parsed, resolver).await?;
+    let mut options = ClientOptions::parse(parsed).await.map_err(|error| invalid(&error))?;
     if let Some(Tls::Enabled(tls)) = &mut options.tls {
         tls.ca_file_path = TlsFiles::from(&*tls).authorities;
     }
     Ok(options)
-}
-
-/// Why the driver rejects `plain`, as reported for the same string without secrets.
-async fn rejection(plain: &str) -> ConnectionError {
-    match blank::without_secrets(plain) {
-        Err(reason) => ConnectionError::Invalid(reason),
-        Ok(blank) => match ClientOptions::parse(blank).await {
-            Err(error) => invalid(&error),
-            Ok(_) => ConnectionError::Invalid(blank::MALFORMED.to_owned()),
-        },
-    }
 }
 
 fn invalid(error: &mongodb::error::Error) -> ConnectionError {

@@ -1,11 +1,10 @@
-//! Resolves `mongodb+srv://` strings: looks up the seed list in DNS and writes it into a plain connection string.
+//! Resolves `mongodb+srv://` names: looks up the seed list in DNS.
 //!
-//! It follows the specification "Initial DNS Seedlist Discovery". The driver cannot be used for this, because it only
-//! asks the system's name servers, and some deployments (for example with Consul) use another one.
-//! [`super::connection`] creates `ClientOptions` from the result.
+//! It follows the specification "Initial DNS Seedlist Discovery". The driver parses such strings, but its own lookup cannot
+//! be used: it asks only the system's name servers, and some deployments (for example with Consul) use another one; and its
+//! errors do not show whether there is no seed list or no reply, after which a service manager tries again.
 
-use std::borrow::Cow;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::net::SocketAddr;
 
 use hickory_resolver::TokioResolver;
@@ -13,14 +12,11 @@ use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfi
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::RData;
-
-const SCHEME: &str = "mongodb+srv://";
+use mongodb::options::{ConnectionString, HostInfo, ServerAddress};
 
 /// Why a name cannot be resolved to a seed list.
 #[derive(Debug, thiserror::Error)]
 pub enum SrvError {
-    #[error("a mongodb+srv:// connection string has one host name, without a port, and a path: mongodb+srv://HOST/")]
-    Form,
     #[error("the DNS lookup of {0} failed: {1}")]
     Lookup(String, String),
     #[error("there is no SRV record {0}; check the name and the name server")]
@@ -31,80 +27,46 @@ pub enum SrvError {
     Text(String),
 }
 
-/// The parts of a connection string that resolution needs.
-struct SrvParts<'u> {
-    /// `user:password@`, or empty.
-    credentials: &'u str,
-    host: &'u str,
-    /// From the slash on, without the options.
-    path: &'u str,
-    options: &'u str,
-}
-
-/// Returns `uri` with its hosts resolved, or unchanged if it is a plain connection string.
+/// Replaces the name in a connection string, if it has one, by its servers, and adds the options of its TXT record.
 ///
 /// # Errors
-/// [`SrvError`]: the string is malformed, or DNS has no valid seed list.
-pub(super) async fn resolve(uri: &str, resolver: Option<SocketAddr>) -> Result<Cow<'_, str>, SrvError> {
-    let Some(rest) = uri.strip_prefix(SCHEME) else { return Ok(Cow::Borrowed(uri)) };
-    let parts = SrvParts::parse(rest)?;
-    let names =
-        NameServers::new(resolver).map_err(|error| SrvError::Lookup(parts.host.to_owned(), error.to_string()))?;
-    let mut hosts = names.hosts(parts.host, parts.option("srvServiceName").unwrap_or("mongodb")).await?;
-    parts.limit(&mut hosts);
-    let text = names.text(parts.host).await?;
-    Ok(Cow::Owned(parts.plain(&hosts, &text)))
+/// [`SrvError`]: DNS has no valid seed list, or does not reply.
+pub(super) async fn resolve(parsed: &mut ConnectionString, resolver: Option<SocketAddr>) -> Result<(), SrvError> {
+    let HostInfo::DnsRecord(name) = parsed.host_info.clone() else { return Ok(()) };
+    let names = NameServers::new(resolver).map_err(|error| SrvError::Lookup(name.clone(), error.to_string()))?;
+    let mut hosts = names.hosts(&name, parsed.srv_service_name.as_deref().unwrap_or("mongodb")).await?;
+    limit(&mut hosts, parsed.srv_max_hosts);
+    let text = names.text(&name).await?;
+    parsed.host_info = HostInfo::HostIdentifiers(hosts);
+    add_options(parsed, &text).ok_or(SrvError::Text(name))
 }
 
-/// Returns `uri` with the SRV name as its host, so that it can be parsed without network access.
-///
-/// # Errors
-/// [`SrvError::Form`]: the string is malformed.
-pub(super) fn unresolved(uri: &str) -> Result<Cow<'_, str>, SrvError> {
-    let Some(rest) = uri.strip_prefix(SCHEME) else { return Ok(Cow::Borrowed(uri)) };
-    let parts = SrvParts::parse(rest)?;
-    Ok(Cow::Owned(parts.plain(&[parts.host.to_owned()], "")))
+/// Keeps `most` hosts chosen at random, so that the mongos of a deployment share its clients. 0: all.
+fn limit(hosts: &mut Vec<impl Hash>, most: Option<u32>) {
+    let most = most.and_then(|most| usize::try_from(most).ok()).filter(|most| *most > 0);
+    if let Some(most) = most.filter(|most| *most < hosts.len()) {
+        // Every `RandomState` hashes differently, so this order is random.
+        let random = RandomState::new();
+        hosts.sort_by_key(|host| random.hash_one(host));
+        hosts.truncate(most);
+    }
 }
 
-impl<'u> SrvParts<'u> {
-    fn parse(rest: &'u str) -> Result<Self, SrvError> {
-        let (address, options) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, path) = address.find('/').map_or((address, "/"), |at| address.split_at(at));
-        let (credentials, host) = match authority.rfind('@') {
-            Some(at) => authority.split_at(at + 1),
-            None => ("", authority),
-        };
-        let valid = !host.is_empty() && !host.contains([':', ',']);
-        if valid { Ok(Self { credentials, host, path, options }) } else { Err(SrvError::Form) }
-    }
-
-    /// Option names are case-insensitive.
-    fn option(&self, name: &str) -> Option<&'u str> {
-        let pairs = self.options.split('&').filter_map(|pair| pair.split_once('='));
-        pairs.filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value).next_back()
-    }
-
-    /// Keeps `srvMaxHosts` hosts chosen at random, so that the mongos of a deployment share its clients.
-    fn limit(&self, hosts: &mut Vec<String>) {
-        let most = self.option("srvMaxHosts").and_then(|count| count.parse().ok()).filter(|count| *count > 0);
-        if let Some(most) = most.filter(|most| *most < hosts.len()) {
-            // Every `RandomState` hashes differently, so this order is random.
-            let random = RandomState::new();
-            hosts.sort_by_key(|host| random.hash_one(host));
-            hosts.truncate(most);
+/// Adds the options of a TXT record that the string does not have; `None` if the record has others than it may have.
+fn add_options(parsed: &mut ConnectionString, text: &str) -> Option<()> {
+    for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=')?;
+        match key.to_ascii_lowercase().as_str() {
+            "authsource" => {
+                let source = parsed.credential.as_mut().map(|credential| &mut credential.source);
+                source.into_iter().for_each(|source| _ = source.get_or_insert_with(|| value.to_owned()));
+            }
+            "replicaset" => _ = parsed.replica_set.get_or_insert_with(|| value.to_owned()),
+            "loadbalanced" => _ = parsed.load_balanced.get_or_insert(value.parse().ok()?),
+            _ => return None,
         }
     }
-
-    /// TLS is on unless the string disables it; the string's options override the TXT record.
-    fn plain(&self, hosts: &[String], text: &str) -> String {
-        let own = self.options.split('&').filter(|pair| !pair.is_empty());
-        let own = own.filter(|pair| !pair.to_ascii_lowercase().starts_with("srv"));
-        let tls = (self.option("tls").is_none() && self.option("ssl").is_none()).then_some("tls=true");
-        let key = |pair: &str| pair.split('=').next().unwrap_or_default().to_owned();
-        let added = text.split('&').filter(|pair| !pair.is_empty() && self.option(&key(pair)).is_none());
-        let options: Vec<&str> = own.chain(tls).chain(added).collect();
-        format!("mongodb://{}{}{}?{}", self.credentials, hosts.join(","), self.path, options.join("&"))
-    }
+    Some(())
 }
 
 /// The name servers.
@@ -122,8 +84,8 @@ impl NameServers {
         TokioResolver::builder_with_config(config, TokioRuntimeProvider::default()).build().map(Self)
     }
 
-    /// Returns "host:port" of every SRV record.
-    async fn hosts(&self, host: &str, service: &str) -> Result<Vec<String>, SrvError> {
+    /// Returns the host and port of every SRV record.
+    async fn hosts(&self, host: &str, service: &str) -> Result<Vec<ServerAddress>, SrvError> {
         let name = format!("_{service}._tcp.{host}");
         let found = match self.0.srv_lookup(format!("{name}.")).await {
             Ok(found) => found,
@@ -140,7 +102,7 @@ impl NameServers {
             if !is_of_same_domain(host, target) {
                 return Err(SrvError::ForeignHost(name, target.to_owned()));
             }
-            hosts.push(format!("{target}:{port}"));
+            hosts.push(ServerAddress::Tcp { host: target.to_owned(), port: Some(port) });
         }
         if hosts.is_empty() { Err(SrvError::NoRecords(name)) } else { Ok(hosts) }
     }
@@ -157,12 +119,7 @@ impl NameServers {
             _ => None,
         });
         let text = records.next().unwrap_or_default();
-        let is_permitted = |pair: &str| {
-            let key = pair.split('=').next().unwrap_or_default();
-            ["authSource", "replicaSet", "loadBalanced"].iter().any(|known| known.eq_ignore_ascii_case(key))
-        };
-        let valid = records.next().is_none() && (text.is_empty() || text.split('&').all(is_permitted));
-        if valid { Ok(text) } else { Err(SrvError::Text(host.to_owned())) }
+        if records.next().is_none() { Ok(text) } else { Err(SrvError::Text(host.to_owned())) }
     }
 }
 
@@ -181,38 +138,48 @@ fn is_of_same_domain(host: &str, target: &str) -> bool {
 mod tests {
     use super::*;
 
+    fn parsed(rest: &str) -> ConnectionString {
+        ConnectionString::parse(format!("mongodb+srv://{rest}")).unwrap()
+    }
+
     #[test]
-    fn a_seed_list_makes_a_plain_connection_string() {
-        let hosts = ["a.b.c:1".to_owned(), "d.b.c:2".to_owned()];
-        for (rest, text, expected) in [
-            ("x.b.c", "", "mongodb://a.b.c:1,d.b.c:2/?tls=true"),
-            ("u:p%40@x.b.c/db?tls=false", "", "mongodb://u:p%40@a.b.c:1,d.b.c:2/db?tls=false"),
-            (
-                "x.b.c/?authSource=one&w=2",
-                "authSource=two&replicaSet=rs",
-                "mongodb://a.b.c:1,d.b.c:2/?authSource=one&w=2&tls=true&replicaSet=rs",
-            ),
-            ("x.b.c/?srvMaxHosts=1&srvServiceName=m&SSL=true", "", "mongodb://a.b.c:1,d.b.c:2/?SSL=true"),
+    fn options_of_the_string_override_those_of_dns() {
+        for (rest, text, source, set) in [
+            ("x.b.c", "", None, None),
+            ("u:p%40@x.b.c/db?tls=false", "", None, None),
+            ("u:p@x.b.c/?authSource=one&w=2", "authSource=two&replicaSet=rs", Some("one"), Some("rs")),
+            ("u:p@x.b.c/?replicaSet=own", "authSource=two&replicaSet=rs", Some("two"), Some("own")),
+            ("x.b.c/?srvServiceName=m&SSL=true", "authSource=two", None, None),
         ] {
-            assert_eq!(SrvParts::parse(rest).unwrap().plain(&hosts, text), expected, "{rest}");
+            let mut parsed = parsed(rest);
+            add_options(&mut parsed, text).unwrap();
+            let found = parsed.credential.and_then(|credential| credential.source);
+            assert_eq!((found.as_deref(), parsed.replica_set.as_deref()), (source, set), "{rest}");
         }
+        for text in ["w=majority", "replicaSet", "loadBalanced=maybe"] {
+            assert!(add_options(&mut parsed("x.b.c"), text).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_string_has_one_name_without_a_port() {
         for rest in ["", "/", "a:27017/", "a,b/", "u:p@/"] {
-            assert!(SrvParts::parse(rest).is_err(), "{rest}");
+            assert!(ConnectionString::parse(format!("mongodb+srv://{rest}")).is_err(), "{rest}");
         }
     }
 
     #[test]
     fn srv_max_hosts_selects_hosts_at_random() {
-        let hosts = ["a:1", "b:1", "c:1"].map(str::to_owned);
+        let hosts = ["a:1", "b:1", "c:1"];
         let limited = |options: &str| {
             let mut left = hosts.to_vec();
-            SrvParts::parse(&format!("x.b.c/?{options}")).unwrap().limit(&mut left);
+            limit(&mut left, parsed(&format!("x.b.c/?{options}")).srv_max_hosts);
             left
         };
         for all in ["", "srvMaxHosts=0", "srvMaxHosts=3", "srvMaxHosts=9"] {
             assert_eq!(limited(all), hosts, "{all}");
         }
-        let mut seen: Vec<Vec<String>> = (0..500).map(|_| limited("srvMaxHosts=2")).collect();
+        let mut seen: Vec<Vec<&str>> = (0..500).map(|_| limited("srvMaxHosts=2")).collect();
         assert!(seen.iter().all(|left| left.len() == 2 && left[0] != left[1]));
         seen.sort();
         seen.dedup();
