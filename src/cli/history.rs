@@ -9,14 +9,13 @@ use serde_json::{Value, json};
 use super::connection::ConnectionOptions;
 use super::explain::{milliseconds_now, time};
 use super::output::print_line;
-use super::words::iso;
 use super::{EXIT_USAGE, Format, fail};
 use crate::document::{Document, OwnedValue};
 use crate::patterns::AnyPattern;
 use crate::patterns::history::History;
 use crate::rules::{Mode, RuleSet};
 use crate::service::history::read::{Reader, Revision, StateAt};
-use crate::shell::{self, ShellContext};
+use crate::shell::{self, ShellContext, iso};
 use crate::suggest;
 
 #[derive(Debug, Args)]

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use std::time::SystemTime;
 
 use super::logging;
-use super::words::{self, iso};
+use super::mode::shown_time;
+use super::words;
 use crate::audit::{self, Example};
 use crate::proxy::LiveRule;
 use crate::text::one_line;
@@ -99,7 +100,7 @@ fn log_lines(live: &LiveRule) {
     let (rule, mode, since) = (&live.label.name, live.written.mode, date(live.since));
     // Only if another mode than the one in the file applies.
     let found = live.written.mode_override.as_ref();
-    let override_until = found.map(|found| millisecond_date(found.until));
+    let override_until = found.map(|found| shown_time(found.until));
     let override_only = found.filter(|found| !found.only.is_empty()).map(|found| found.only.to_string());
     for (outcome, statements) in &live.counts.outcomes {
         tracing::info!(
@@ -150,9 +151,5 @@ fn log_lines(live: &LiveRule) {
 
 /// In UTC, to the second.
 fn date(time: SystemTime) -> String {
-    millisecond_date(time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs().saturating_mul(1000))
-}
-
-fn millisecond_date(milliseconds: u64) -> String {
-    iso(i64::try_from(milliseconds).unwrap_or(i64::MAX))
+    shown_time(time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs().saturating_mul(1000))
 }

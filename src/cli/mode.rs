@@ -27,6 +27,7 @@ use crate::admin::{ChangedModes, ChangedRule, ModeRequest, Settings};
 use crate::proxy::OverriddenMode;
 use crate::rules::{ClientGlobs, ClientNames, Mode, ModeOverride, ModeOverrides, Rule, RuleSet};
 use crate::service::{MongoService, ServerTime, modes};
+use crate::shell::iso;
 use crate::text::plural;
 
 /// The longest override; for a longer time, the rule file is the right place.
@@ -529,6 +530,5 @@ pub(super) fn user_and_host() -> String {
 
 /// `2026-11-23T15:04:05.000Z`
 pub(super) fn shown_time(milliseconds: u64) -> String {
-    let time = bson::DateTime::from_millis(i64::try_from(milliseconds).unwrap_or(i64::MAX));
-    time.try_to_rfc3339_string().unwrap_or_else(|_| milliseconds.to_string())
+    iso(i64::try_from(milliseconds).unwrap_or(i64::MAX))
 }

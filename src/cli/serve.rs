@@ -32,7 +32,6 @@ use super::reload::{Certificates, Expiry, Reload, ReloadTargets, Reloadable, Set
 use super::telemetry::TelemetryConfig;
 use super::typed::Unquoted;
 use super::values::{self, AdminAddress, MemberEntry};
-use super::words::iso;
 use super::{EXIT_USAGE, LogFormat, fail, logging};
 use crate::config::Report;
 use crate::otlp::Endpoint;
@@ -41,6 +40,7 @@ use crate::rules::RuleSet;
 use crate::secret::Secret;
 use crate::service::access::{self, ServiceAccess};
 use crate::service::{MongoService, requirements, worker};
+use crate::shell::iso;
 
 /// The default drain timeout; shorter than the usual timeouts of drivers and service managers.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);

@@ -12,7 +12,7 @@ use crate::patterns::throttle::ThrottleLimits;
 use crate::proxy::OverriddenMode;
 use crate::rules::reads::reads_rule;
 use crate::rules::{NamespaceRules, Rule, RuleSet};
-use crate::shell::{ShellError, render, render_lines, to_iso};
+use crate::shell::{ShellError, iso, render, render_lines};
 use crate::text::one_line;
 
 /// The connection state of a client with this application name and user; `user` is "authDb.name".
@@ -20,11 +20,6 @@ pub(super) fn client_state(app: Option<&str>, user: Option<&str>) -> ClientState
     let users =
         user.and_then(|user| user.split_once('.')).map(|(database, name)| vec![(database.to_owned(), name.to_owned())]);
     ClientState { app_name: app.map(Into::into), users, ..ClientState::default() }
-}
-
-/// A time in milliseconds since 1970 UTC, as `2026-01-31T12:00:00Z` if it has that form.
-pub(super) fn iso(milliseconds: i64) -> String {
-    to_iso(milliseconds).unwrap_or_else(|| milliseconds.to_string())
 }
 
 /// A syntax error in a command, as a report. `name` replaces the file name.

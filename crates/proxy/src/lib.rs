@@ -16,5 +16,5 @@ pub mod service;
 
 use docward_engine as engine;
 use docward_protocol::{command, document, text, wire};
-use docward_rules::{config, patterns, rules, secret, shell, suggest};
+use docward_rules::{config, patterns, rules, secret, shell};
 use docward_traffic::audit;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::{Fingerprint, Reloadable};
 use crate::proxy::{FromFiles, LoadedFiles, PemSource};
+use crate::shell::iso;
 
 /// How long before the end of a certificate the warnings begin, in seconds.
 const WARNING: i64 = 30 * 24 * 3600;
@@ -99,7 +100,7 @@ impl<S: PemSource> Reloadable for Certificates<S> {
 pub(in crate::cli) fn warning(end: i64, now: SystemTime) -> Option<String> {
     let now = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs().cast_signed());
     let left = end - now;
-    let date = bson::DateTime::from_millis(end.saturating_mul(1000)).try_to_rfc3339_string().unwrap_or_default();
+    let date = iso(end.saturating_mul(1000));
     match left {
         ..0 => Some(format!("docward's certificate expired on {date}; renew it")),
         0..WARNING => Some(format!("docward's certificate expires on {date}, in {} days; renew it", left / 86_400)),

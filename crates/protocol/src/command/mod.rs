@@ -101,34 +101,58 @@ pub mod code {
     /// A login on a connection that another user of the same database has.
     pub const OTHER_USER: i32 = 5_626_702;
 
-    pub fn name(code: i32) -> &'static str {
-        match code {
+    /// The name of a code in MongoDB's documentation, of those that docward sends and frequent ones of servers.
+    pub fn name(code: i32) -> Option<&'static str> {
+        Some(match code {
             BAD_VALUE => "BadValue",
             FAILED_TO_PARSE => "FailedToParse",
-            TYPE_MISMATCH => "TypeMismatch",
-            PATH_NOT_VIABLE => "PathNotViable",
-            IMMUTABLE_FIELD => "ImmutableField",
-            DUPLICATE_KEY => "DuplicateKey",
-            OVERFLOW => "Overflow",
+            11 => "UserNotFound",
             UNAUTHORIZED => "Unauthorized",
+            TYPE_MISMATCH => "TypeMismatch",
+            OVERFLOW => "Overflow",
+            PROTOCOL_ERROR => "ProtocolError",
             AUTHENTICATION_FAILED => "AuthenticationFailed",
             ILLEGAL_OPERATION => "IllegalOperation",
-            COMMAND_NOT_SUPPORTED => "CommandNotSupported",
-            OPERATION_NOT_SUPPORTED_IN_TRANSACTION => "OperationNotSupportedInTransaction",
-            INGRESS_REQUEST_RATE_LIMIT_EXCEEDED => "IngressRequestRateLimitExceeded",
+            26 => "NamespaceNotFound",
+            27 => "IndexNotFound",
+            PATH_NOT_VIABLE => "PathNotViable",
+            43 => "CursorNotFound",
+            48 => "NamespaceExists",
             MAX_TIME_MS_EXPIRED => "MaxTimeMSExpired",
-            NOT_WRITABLE_PRIMARY => "NotWritablePrimary",
-            PROTOCOL_ERROR => "ProtocolError",
+            59 => "CommandNotFound",
+            61 => "ShardKeyNotFound",
+            IMMUTABLE_FIELD => "ImmutableField",
+            72 => "InvalidOptions",
+            85 => "IndexOptionsConflict",
+            86 => "IndexKeySpecsConflict",
+            91 => "ShutdownInProgress",
             WRITE_CONFLICT => "WriteConflict",
+            COMMAND_NOT_SUPPORTED => "CommandNotSupported",
+            CONFLICTING_OPERATION_IN_PROGRESS => "ConflictingOperationInProgress",
             DOCUMENT_VALIDATION_FAILURE => "DocumentValidationFailure",
+            133 => "FailedToSatisfyReadPreference",
             EXCEEDED_MEMORY_LIMIT => "ExceededMemoryLimit",
+            189 => "PrimarySteppedDown",
             INCOMPLETE_TRANSACTION_HISTORY => "IncompleteTransactionHistory",
-            TEMPORARILY_UNAVAILABLE => "TemporarilyUnavailable",
+            TRANSACTION_TOO_OLD => "TransactionTooOld",
+            244 => "TransactionAborted",
+            NO_SUCH_TRANSACTION => "NoSuchTransaction",
+            TRANSACTION_COMMITTED => "TransactionCommitted",
+            OPERATION_NOT_SUPPORTED_IN_TRANSACTION => "OperationNotSupportedInTransaction",
+            286 => "ChangeStreamHistoryLost",
+            290 => "TransactionExceededLifetimeLimitSeconds",
             UNSUPPORTED_OP_QUERY_COMMAND => "UnsupportedOpQueryCommand",
+            TEMPORARILY_UNAVAILABLE => "TemporarilyUnavailable",
+            INGRESS_REQUEST_RATE_LIMIT_EXCEEDED => "IngressRequestRateLimitExceeded",
+            NOT_WRITABLE_PRIMARY => "NotWritablePrimary",
+            DUPLICATE_KEY => "DuplicateKey",
+            11600 => "InterruptedAtShutdown",
+            11602 => "InterruptedDueToReplStateChange",
+            13435 => "NotPrimaryNoSecondaryOk",
             USER_OF_OTHER_DATABASE => "Location5626701",
             OTHER_USER => "Location5626702",
-            _ => "UnknownError",
-        }
+            _ => return None,
+        })
     }
 }
 

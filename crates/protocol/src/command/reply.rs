@@ -145,7 +145,7 @@ pub fn error_reply(request: Header, error_code: i32, message: &str, extra: impl 
         w.double("ok", 0.0);
         w.string("errmsg", message);
         w.int32("code", error_code);
-        w.string("codeName", code::name(error_code));
+        w.string("codeName", code::name(error_code).unwrap_or("UnknownError"));
         extra(w);
     });
     match request.op_code {

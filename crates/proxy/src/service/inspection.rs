@@ -22,7 +22,6 @@ use crate::patterns::history::History;
 use crate::patterns::{Collection, ExpectedVersion, IndexPurpose, NeededIndex, Privilege};
 use crate::rules::Mode;
 use crate::rules::{Rule, RuleId, RuleSet};
-use crate::suggest;
 
 /// NamespaceNotFound, CommandNotSupportedOnView: these have no indexes and need none.
 const WITHOUT_INDEXES: [i32; 2] = [26, 166];
@@ -125,12 +124,9 @@ fn no_collection(namespace: &Located<NamespaceGlob>, present: &BTreeSet<Collecti
         Some(_) => format!("the deployment has no collection `{}`", namespace.value),
         None => format!("`{}` matches no collection of the deployment", namespace.value),
     };
-    let mut warning = Diagnostic::warning(Code::NoCollection, namespace.span, message);
-    let written = namespace.value.to_string();
+    let warning = Diagnostic::warning(Code::NoCollection, namespace.span, message);
     let names: Vec<String> = present.iter().map(|(database, collection)| format!("{database}.{collection}")).collect();
-    if let Some(near) = suggest::nearest(&written, names.iter().map(String::as_str)) {
-        warning = warning.note(format!("did you mean `{near}`?"));
-    }
+    let warning = warning.did_you_mean(&namespace.value.to_string(), names.iter().map(String::as_str));
     Some(warning.help("if it is not created yet, nothing is wrong: the rule applies from its first document on"))
 }
 

@@ -171,8 +171,8 @@ impl<'a> ReadContext<'a> {
         let several: Vec<&str> = text.value.split(',').map(str::trim).collect();
         if several.len() > 1 && several.iter().all(|one| known().any(|word| word == *one)) {
             mistake = mistake.note(format!("write a list: [{}]", several.join(", ")));
-        } else if let Some(word) = suggest::nearest(&text.value, known()) {
-            mistake = mistake.note(format!("did you mean `{word}`?"));
+        } else {
+            mistake = mistake.did_you_mean(&text.value, known());
         }
         self.push(mistake.help(format!("{what} must be {}", suggest::one_of(known()))));
         None
@@ -251,31 +251,31 @@ impl<'a> ReadContext<'a> {
     }
 
     pub(super) fn duration(&mut self, key: &str, node: &Node) -> Option<Located<Duration>> {
-        let parsed = match &node.value {
-            NodeValue::Text(text) => parse_duration(text),
-            _ => None,
-        };
-        if let Some(value) = parsed {
-            return Some(Located { value, span: node.span });
-        }
-        let mistake = wrong_type(node, &format!("`{key}` must be a duration above 0"));
         let help =
             format!("write a number and a unit (`ms`, `s`, `m`, `h`, `d`): `90s`, `5m`; at most `{LONGEST_DAYS}d`");
-        self.push(mistake.help(help));
-        None
+        self.quantity(key, node, parse_duration, "a duration", &help)
     }
 
     pub(super) fn size(&mut self, key: &str, node: &Node) -> Option<Located<usize>> {
+        self.quantity(key, node, parse_size, "a size", "write a number and a unit (`B`, `KiB`, `MiB`): `64KiB`, `1MiB`")
+    }
+
+    fn quantity<T>(
+        &mut self,
+        key: &str,
+        node: &Node,
+        parse: fn(&str) -> Option<T>,
+        what: &str,
+        help: &str,
+    ) -> Option<Located<T>> {
         let parsed = match &node.value {
-            NodeValue::Text(text) => parse_size(text),
+            NodeValue::Text(text) => parse(text),
             _ => None,
         };
-        if let Some(value) = parsed {
-            return Some(Located { value, span: node.span });
+        if parsed.is_none() {
+            self.push(wrong_type(node, &format!("`{key}` must be {what} above 0")).help(help));
         }
-        let mistake = wrong_type(node, &format!("`{key}` must be a size above 0"));
-        self.push(mistake.help("write a number and a unit (`B`, `KiB`, `MiB`): `64KiB`, `1MiB`"));
-        None
+        Some(Located { value: parsed?, span: node.span })
     }
 
     /// The value of the word `node` in `words`.

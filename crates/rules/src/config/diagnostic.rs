@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use super::code::Code;
 use super::shown;
 use super::source::{FileId, SourceFiles, Span};
+use crate::suggest;
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -107,6 +108,15 @@ impl Diagnostic {
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();
         self
+    }
+
+    /// Names the one of `known` that is similar to `word`, if there is one.
+    #[must_use]
+    pub fn did_you_mean<'k>(self, word: &str, known: impl IntoIterator<Item = &'k str>) -> Self {
+        match suggest::nearest(word, known) {
+            Some(near) => self.note(format!("did you mean `{near}`?")),
+            None => self,
+        }
     }
 
     /// Adds a related location.

@@ -279,10 +279,8 @@ pub(crate) fn unknown_key(key: &MappingKey, allowed: &[&'static str]) -> Diagnos
         return Diagnostic::error(Code::UnknownKey, key.span, message).note(format!("write `{new}`"));
     }
     let message = format!("unknown key `{}`", key.text);
-    let mut mistake = Diagnostic::error(Code::UnknownKey, key.span, message);
-    if let Some(word) = suggest::nearest(&key.text, allowed.iter().copied()) {
-        mistake = mistake.note(format!("did you mean `{word}`?"));
-    }
+    let mistake = Diagnostic::error(Code::UnknownKey, key.span, message);
+    let mistake = mistake.did_you_mean(&key.text, allowed.iter().copied());
     let mut allowed = allowed.to_vec();
     allowed.sort_unstable();
     mistake.help(format!("allowed keys: {}", suggest::all_of(allowed)))

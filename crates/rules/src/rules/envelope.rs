@@ -404,9 +404,7 @@ fn meant_as_pattern<'n>(
 
 fn unknown_pattern(key: &MappingKey, patterns: &[&'static str]) -> Diagnostic {
     let message = format!("unknown pattern `{}`", key.text);
-    let mut mistake = Diagnostic::error(Code::UnknownPattern, key.span, message);
-    if let Some(word) = suggest::nearest(&key.text, patterns.iter().copied()) {
-        mistake = mistake.note(format!("did you mean `{word}`?"));
-    }
+    let mistake = Diagnostic::error(Code::UnknownPattern, key.span, message);
+    let mistake = mistake.did_you_mean(&key.text, patterns.iter().copied());
     mistake.help(format!("the patterns are {}", suggest::all_of(patterns.iter().copied())))
 }

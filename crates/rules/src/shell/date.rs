@@ -29,6 +29,12 @@ pub fn to_iso(milliseconds: i64) -> Option<String> {
     (text.len() >= 20 && !text.starts_with(['-', '+'])).then_some(text)
 }
 
+/// Formats milliseconds as [`to_iso`]; as a number outside these years.
+#[must_use]
+pub fn iso(milliseconds: i64) -> String {
+    to_iso(milliseconds).unwrap_or_else(|| milliseconds.to_string())
+}
+
 fn not_a_date(text: &str) -> String {
     format!("\"{text}\" is not a valid date")
 }

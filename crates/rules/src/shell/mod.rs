@@ -39,7 +39,7 @@ use chain::Parser;
 use term::{TermField, to_document};
 
 pub use compare::is_same;
-pub use date::to_iso;
+pub use date::{iso, to_iso};
 pub use error::ShellError;
 pub use render::{render, render_lines, render_unbroken, value_text};
 pub use write_text::{extended_json, relaxed_json};

@@ -9,8 +9,8 @@ mod text;
 use std::collections::BTreeMap;
 
 use super::{Comparison, Latencies, NotSent, ReplayTally, Speed, Timeline};
-use crate::command::CommandName;
-use crate::shell::to_iso;
+use crate::command::{CommandName, code};
+use crate::shell::iso;
 use crate::text::plural;
 
 pub use html::to_html;
@@ -134,12 +134,12 @@ impl ReplayReport {
         let (first, last) = self.recorded.span.unwrap_or_default();
         let connections = plural(self.recorded.connections as u64, "connection");
         let files = self.files.join(", ");
-        let recorded = format!("{files}, recorded from {} to {}, {connections}", date(first), date(last));
+        let recorded = format!("{files}, recorded from {} to {}, {connections}", iso(first), iso(last));
         let limit = self.connections.map_or_else(String::new, |limit| format!(", at most {limit} connections"));
         let targets: Vec<&str> = self.played.iter().map(|played| &*played.target).collect();
         let mut facts = vec![("capture", recorded), ("targets", targets.join(" and "))];
         facts.extend(self.rules.as_ref().map(|rules| ("rules", rules.text())));
-        facts.push(("replay", format!("{} at {}{limit}", date(self.began), self.speed)));
+        facts.push(("replay", format!("{} at {}{limit}", iso(self.began), self.speed)));
         facts
     }
 }
@@ -150,53 +150,9 @@ impl TargetReport {
     }
 }
 
-/// The name of an error code in MongoDB's documentation, if it is a frequent one.
+/// The name of an error code, or an empty text.
 fn code_name(code: i32) -> &'static str {
-    match code {
-        2 => "BadValue",
-        9 => "FailedToParse",
-        11 => "UserNotFound",
-        13 => "Unauthorized",
-        14 => "TypeMismatch",
-        20 => "IllegalOperation",
-        26 => "NamespaceNotFound",
-        27 => "IndexNotFound",
-        28 => "PathNotViable",
-        43 => "CursorNotFound",
-        48 => "NamespaceExists",
-        50 => "MaxTimeMSExpired",
-        59 => "CommandNotFound",
-        61 => "ShardKeyNotFound",
-        66 => "ImmutableField",
-        72 => "InvalidOptions",
-        85 => "IndexOptionsConflict",
-        86 => "IndexKeySpecsConflict",
-        91 => "ShutdownInProgress",
-        112 => "WriteConflict",
-        117 => "ConflictingOperationInProgress",
-        121 => "DocumentValidationFailure",
-        133 => "FailedToSatisfyReadPreference",
-        189 => "PrimarySteppedDown",
-        225 => "TransactionTooOld",
-        244 => "TransactionAborted",
-        251 => "NoSuchTransaction",
-        256 => "TransactionCommitted",
-        263 => "OperationNotSupportedInTransaction",
-        286 => "ChangeStreamHistoryLost",
-        290 => "TransactionExceededLifetimeLimitSeconds",
-        462 => "IngressRequestRateLimitExceeded",
-        10107 => "NotWritablePrimary",
-        11000 => "DuplicateKey",
-        11600 => "InterruptedAtShutdown",
-        11602 => "InterruptedDueToReplStateChange",
-        13435 => "NotPrimaryNoSecondaryOk",
-        _ => "",
-    }
-}
-
-/// Milliseconds since 1970 UTC as text.
-fn date(milliseconds: i64) -> String {
-    to_iso(milliseconds).unwrap_or_else(|| milliseconds.to_string())
+    code::name(code).unwrap_or_default()
 }
 
 /// Microseconds as text: `830 µs`, `12.3 ms`, `1.50 s`.

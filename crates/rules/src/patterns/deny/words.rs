@@ -198,9 +198,6 @@ fn warn_of_unknown(context: &mut ReadContext<'_>, text: &Located<String>, what: 
         return;
     }
     let message = format!("docward does not know `{}` as {what}", text.value);
-    let mut warning = Diagnostic::warning(Code::DoubtfulName, text.span, message);
-    if let Some(word) = suggest::nearest(&text.value, known.iter().copied()) {
-        warning = warning.note(format!("did you mean `{word}`?"));
-    }
-    context.push(warning);
+    let warning = Diagnostic::warning(Code::DoubtfulName, text.span, message);
+    context.push(warning.did_you_mean(&text.value, known.iter().copied()));
 }
