@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::proxy::connection::limits::LimitSettings;
 use crate::proxy::members::placement::ListenerPlacement;
+use crate::proxy::process::limits::LimitSettings;
 use crate::proxy::server_side::pool::settings::PoolSettings;
 use crate::proxy::server_side::upstream::Upstream;
 use crate::proxy::telemetry::spans::Tracer;

@@ -4,7 +4,7 @@
 //! Start reading at [`server`], then [`listening`], [`connection::lifecycle`] and [`connection::relay`].
 //!
 //! The modules depend on each other in this order only: [`interceptor`], [`recording`], [`thread_number`],
-//! [`transport`], [`telemetry`], [`server_side`], [`members`], [`shutdown`], [`connection`], [`config`], [`observer`],
+//! [`transport`], [`telemetry`], [`server_side`], [`members`], [`shutdown`], [`process`], [`connection`], [`config`], [`observer`],
 //! [`listening`], [`server`].
 
 mod config;
@@ -13,6 +13,7 @@ mod interceptor;
 mod listening;
 mod members;
 mod observer;
+mod process;
 mod recording;
 mod server;
 mod server_side;
@@ -22,16 +23,16 @@ mod thread_number;
 mod transport;
 
 pub use config::ProxyConfig;
-pub use connection::connection_counts::ConnectionCounts;
-pub use connection::connection_table::OpenConnection;
-pub use connection::limits::LimitSettings;
-pub use connection::memory::MemoryUse;
-pub use connection::permits::{ClientPermits, PermitStatus};
 pub use interceptor::{Interceptor, OverriddenMode, RuleLabel, Steps, WrittenRule};
 pub use members::placement::ListenerPlacement;
 pub use members::status::{MemberStatus, ProcessPhase};
 pub use members::topology::{Advertised, Mapped};
 pub use observer::Observer;
+pub use process::connection_counts::ConnectionCounts;
+pub use process::connection_table::OpenConnection;
+pub use process::limits::LimitSettings;
+pub use process::memory::MemoryUse;
+pub use process::permits::{ClientPermits, PermitStatus};
 pub use recording::{QueuedRecord, RecordCounts, Records, Sink};
 pub use server::{Proxy, StartError};
 pub use server_side::hello::{CONNECT_TIMEOUT, exchange_up_to};

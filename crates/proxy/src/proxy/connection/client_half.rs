@@ -6,12 +6,12 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::engine::{ClientState, has_logged_in};
-use crate::proxy::connection::connection_table::Registration;
 use crate::proxy::connection::conversion::Conversion;
 use crate::proxy::connection::end::End;
 use crate::proxy::connection::framing::Request;
 use crate::proxy::connection::timeouts::Unauthenticated;
 use crate::proxy::connection::write_buffer::{READ_LENGTH, WriteBuffer, poll_read, with_read_buffer};
+use crate::proxy::process::connection_table::Registration;
 use crate::proxy::telemetry::meter::{Meter, Side};
 use crate::proxy::telemetry::slowest::StatementSender;
 use crate::wire::splitter::Splitter;

@@ -7,9 +7,9 @@ use std::task::{Context, Poll, ready};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::proxy::connection::end::{End, UpstreamFault};
-use crate::proxy::connection::memory::{Memory, Reservation, share_of};
 use crate::proxy::connection::packing::{pack, unpack};
 use crate::proxy::connection::planner::worker_failed;
+use crate::proxy::process::memory::{Memory, Reservation, share_of};
 use crate::wire::WireError;
 use crate::wire::compressed::Compressor;
 

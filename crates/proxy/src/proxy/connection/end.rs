@@ -113,32 +113,7 @@ impl From<CheckoutError> for End {
 }
 
 impl End {
-    /// Every [`kind`](Self::kind).
-    pub(in crate::proxy) const KINDS: [&str; 21] = [
-        "client_closed",
-        "upstream_closed",
-        "unreachable",
-        "drained",
-        "expired",
-        "operator",
-        "login_needed",
-        "handshake_timeout",
-        "login_timeout",
-        "displaced",
-        "idle",
-        "client_error",
-        "upstream_error",
-        "client_message",
-        "client_handshake",
-        "client_tls",
-        "client_too_long_before_login",
-        "client_stalled",
-        "upstream_message",
-        "upstream_handshake",
-        "unprocessable",
-    ];
-
-    /// The label for counters.
+    /// The label for counters, one of [`END_KINDS`](crate::proxy::process::connection_counts::END_KINDS).
     pub(in crate::proxy) fn kind(&self) -> &'static str {
         match self {
             Self::ClientClosed => "client_closed",

@@ -101,7 +101,7 @@ where
     }
 
     async fn finish(&mut self, end: End) {
-        self.relay.listener_context.process.traffic.connection_counters.ended(&end);
+        self.relay.listener_context.process.traffic.connection_counters.ended(end.kind());
         let unanswered = end.is_of_server() && self.relay.pending.oldest_command().is_some();
         log(&end, unanswered, &self.relay.client.state);
         let ended = Instant::now();

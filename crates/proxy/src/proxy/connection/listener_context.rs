@@ -7,9 +7,9 @@ use tokio::sync::watch;
 
 use crate::engine::handshake::Presentation;
 use crate::engine::{ListenerKind, ServerTimes};
-use crate::proxy::connection::context::ProcessContext;
 use crate::proxy::members::closing::{CandidateServer, Closing};
 use crate::proxy::members::queries::Queries;
+use crate::proxy::process::context::ProcessContext;
 
 /// Purpose of the query listener. It cannot equal a member's name, which always has a port.
 pub(in crate::proxy) const QUERIES: &str = "queries";

@@ -2,28 +2,20 @@
 
 mod capturing;
 pub(super) mod client_half;
-pub(super) mod close_spacing;
-pub(super) mod connection_counts;
-pub(super) mod connection_table;
-pub(super) mod context;
 pub(super) mod conversion;
 mod drain_state;
 pub(super) mod end;
 pub(super) mod evaluation;
 pub(super) mod framing;
 pub(super) mod lifecycle;
-pub(super) mod limits;
 pub(super) mod listener_context;
-pub(super) mod memory;
 mod packing;
 pub(super) mod pending_replies;
-pub(super) mod permits;
 pub(super) mod planner;
 pub(super) mod polled_on_wake;
 pub(super) mod pooling;
 pub(super) mod relay;
 pub(super) mod server_half;
 pub(super) mod timeouts;
-pub(super) mod unauthenticated;
 mod waiting;
 pub(super) mod write_buffer;

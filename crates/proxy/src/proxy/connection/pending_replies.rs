@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use smallvec::SmallVec;
 
 use crate::command::CommandName;
-use crate::proxy::connection::permits::Permit;
+use crate::proxy::process::permits::Permit;
 use crate::proxy::telemetry::meter::Meter;
 use crate::proxy::telemetry::moment::Moment;
 use crate::proxy::telemetry::slowest::StatementSender;

@@ -10,9 +10,9 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::engine::{ClientState, Input, Now, RuleOutcome, Step};
-use crate::proxy::connection::context::ProcessContext;
 use crate::proxy::connection::end::End;
 use crate::proxy::interceptor::{Interceptor, Steps};
+use crate::proxy::process::context::ProcessContext;
 use crate::proxy::telemetry::outcome_counters::OutcomeCounters;
 
 /// Bytes from which work that takes time in proportion to them runs on another thread. That many take some hundred

@@ -25,13 +25,13 @@ use crate::proxy::connection::drain_state::DrainState;
 use crate::proxy::connection::end::End;
 use crate::proxy::connection::framing::Request;
 use crate::proxy::connection::listener_context::ListenerContext;
-use crate::proxy::connection::memory::Reservation;
 use crate::proxy::connection::pending_replies::PendingReplies;
 use crate::proxy::connection::pooling::Pooling;
 use crate::proxy::connection::server_half::ServerHalf;
 use crate::proxy::connection::timeouts::Activity;
 use crate::proxy::connection::write_buffer::{READ_LENGTH, TURN_LENGTH, yield_now};
 use crate::proxy::interceptor::Interceptor;
+use crate::proxy::process::memory::Reservation;
 use crate::proxy::telemetry::moment::Moment;
 use crate::proxy::transport::socket::{ClientSocket, ServerSocket};
 

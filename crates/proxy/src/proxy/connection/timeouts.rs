@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::proxy::connection::end::End;
-use crate::proxy::connection::limits::{Admission, LimitSettings};
-use crate::proxy::connection::unauthenticated::Slot;
+use crate::proxy::process::limits::{Admission, LimitSettings};
+use crate::proxy::process::unauthenticated::Slot;
 
 /// Activity of a connection. It is a counter rather than a clock, so that messages need not read the time: an
 /// unchanged count between two checks means that nothing happened.
@@ -156,7 +156,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::proxy::connection::limits::ConnectionLimits;
+    use crate::proxy::process::limits::ConnectionLimits;
 
     #[tokio::test]
     async fn idle_connections_time_out_unless_they_wait_for_a_reply() {

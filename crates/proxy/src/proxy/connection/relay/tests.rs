@@ -13,19 +13,19 @@ use tokio::time::timeout;
 use super::*;
 use crate::engine::lookup::{Lookup, LookupResult, Maximum};
 use crate::engine::{Input, ListenerKind, Now, QueryAdmission, RuleOutcome, Step, Triage};
-use crate::proxy::connection::close_spacing::CloseSpacing;
-use crate::proxy::connection::connection_counts::ConnectionCounters;
-use crate::proxy::connection::context::{MemberContext, ProcessContext, RuleContext, TrafficContext};
 use crate::proxy::connection::lifecycle::Connection;
-use crate::proxy::connection::limits::{ConnectionLimits, LimitSettings};
 use crate::proxy::connection::listener_context::Backend;
-use crate::proxy::connection::memory::Memory;
-use crate::proxy::connection::permits::Permits;
 use crate::proxy::connection::timeouts::IdleTimeouts;
 use crate::proxy::connection::write_buffer::{READ_LENGTH, WriteBuffer};
 use crate::proxy::interceptor::Steps;
 use crate::proxy::members::closing::Closing;
 use crate::proxy::members::topology::{ListenerSlot, MemberAddress, Topology};
+use crate::proxy::process::close_spacing::CloseSpacing;
+use crate::proxy::process::connection_counts::ConnectionCounters;
+use crate::proxy::process::context::{MemberContext, ProcessContext, RuleContext, TrafficContext};
+use crate::proxy::process::limits::{ConnectionLimits, LimitSettings};
+use crate::proxy::process::memory::Memory;
+use crate::proxy::process::permits::Permits;
 use crate::proxy::server_side::upstream::Address;
 use crate::proxy::telemetry::meter::Meter;
 use crate::proxy::telemetry::outcome_counters::OutcomeCounters;
@@ -431,8 +431,7 @@ async fn memory_is_released_when_the_reply_is_sent_even_if_the_client_is_idle() 
     let (_client, near_client) = duplex(64 * 1024);
     let (_upstream, near_upstream) = duplex(64 * 1024);
     let mut relay = relay(near_client, near_upstream, None);
-    relay.kept =
-        Some(crate::proxy::connection::memory::Reservation::new(&relay.listener_context.process.traffic.memory));
+    relay.kept = Some(crate::proxy::process::memory::Reservation::new(&relay.listener_context.process.traffic.memory));
     relay.client.out.push(hello(2, 1, 0, &doc! {"ok": 1}));
     assert!(poll(&mut relay).await && relay.kept.is_none());
 }

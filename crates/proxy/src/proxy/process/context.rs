@@ -5,12 +5,12 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 
-use crate::proxy::connection::close_spacing::CloseSpacing;
-use crate::proxy::connection::connection_counts::ConnectionCounters;
-use crate::proxy::connection::connection_table::ConnectionTable;
-use crate::proxy::connection::memory::Memory;
-use crate::proxy::connection::permits::Permits;
 use crate::proxy::members::topology::Topology;
+use crate::proxy::process::close_spacing::CloseSpacing;
+use crate::proxy::process::connection_counts::ConnectionCounters;
+use crate::proxy::process::connection_table::ConnectionTable;
+use crate::proxy::process::memory::Memory;
+use crate::proxy::process::permits::Permits;
 use crate::proxy::recording::Captures;
 use crate::proxy::shutdown::activity::ActivityCounters;
 use crate::proxy::telemetry::meter::Meter;

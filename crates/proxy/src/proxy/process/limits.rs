@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use crate::proxy::connection::connection_counts::Refusal;
-use crate::proxy::connection::unauthenticated::{Slot, UnauthenticatedConnections};
+use crate::proxy::process::connection_counts::Refusal;
+use crate::proxy::process::unauthenticated::{Slot, UnauthenticatedConnections};
 
 /// Configured limits; `None` means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,8 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::proxy::connection::end::End;
-
 /// Why a connection is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::proxy) enum Refusal {
@@ -24,12 +22,37 @@ const REFUSALS: [(Refusal, &str); 4] = [
     (Refusal::Unreachable, "unreachable"),
 ];
 
+/// Why a relayed connection ended.
+pub(in crate::proxy) const END_KINDS: [&str; 21] = [
+    "client_closed",
+    "upstream_closed",
+    "unreachable",
+    "drained",
+    "expired",
+    "operator",
+    "login_needed",
+    "handshake_timeout",
+    "login_timeout",
+    "displaced",
+    "idle",
+    "client_error",
+    "upstream_error",
+    "client_message",
+    "client_handshake",
+    "client_tls",
+    "client_too_long_before_login",
+    "client_stalled",
+    "upstream_message",
+    "upstream_handshake",
+    "unprocessable",
+];
+
 /// Counters since the start of the process.
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct ConnectionCounters {
     accepted: AtomicU64,
     refused: [AtomicU64; REFUSALS.len()],
-    ended: [AtomicU64; End::KINDS.len()],
+    ended: [AtomicU64; END_KINDS.len()],
 }
 
 /// Counts of client connections since the start of the process.
@@ -53,9 +76,9 @@ impl ConnectionCounters {
         add_one(index.and_then(|index| self.refused.get(index)));
     }
 
-    pub(in crate::proxy) fn ended(&self, end: &End) {
-        let kind = end.kind();
-        let index = End::KINDS.iter().position(|known| *known == kind);
+    /// `kind`: one of [`END_KINDS`].
+    pub(in crate::proxy) fn ended(&self, kind: &str) {
+        let index = END_KINDS.iter().position(|known| *known == kind);
         add_one(index.and_then(|index| self.ended.get(index)));
     }
 
@@ -70,7 +93,7 @@ impl ConnectionCounters {
         ConnectionCounts {
             accepted: read(&self.accepted),
             refused: REFUSALS.iter().zip(&self.refused).map(|((_, name), count)| (*name, read(count))).collect(),
-            ended: End::KINDS.iter().zip(&self.ended).map(|(name, count)| (*name, read(count))).collect(),
+            ended: END_KINDS.iter().zip(&self.ended).map(|(name, count)| (*name, read(count))).collect(),
         }
     }
 }
