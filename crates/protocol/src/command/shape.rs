@@ -1,6 +1,7 @@
 //! The shape of a command, without its values: `replaceOne({_id}, {status, total})`. Commands that differ only in
 //! values have the same shape, so shapes can be counted. They do not reveal data.
 
+use super::statement::has_operators;
 use super::{CommandClass, Statement, WriteForm, classify};
 use crate::document::{Document, Kind, Value};
 use crate::text::shorten;
@@ -153,17 +154,13 @@ fn delete(filter: Option<Value<'_>>, many: bool, out: &mut String) {
 
 fn update(statement: Document<'_>, change: Option<Value<'_>>, filter: Option<Value<'_>>, out: &mut String) {
     let many = statement.get("multi").and_then(Value::as_flag) == Some(true);
-    let replaces = change.and_then(Value::as_document).is_some_and(|u| !u.first().is_some_and(is_operator));
+    let replaces = change.and_then(Value::as_document).is_some_and(|update| !has_operators(update));
     let name = match (many, replaces) {
         (true, _) => "updateMany",
         (false, true) => "replaceOne",
         (false, false) => "updateOne",
     };
     call(name, &[filter, change], upsert(statement), out);
-}
-
-fn is_operator(element: crate::document::Element<'_>) -> bool {
-    element.key.starts_with(b"$")
 }
 
 fn upsert(of: Document<'_>) -> &'static str {

@@ -169,6 +169,11 @@ pub fn narrowed<'a>(filter: Document<'_>, named: bool, condition: impl Fn(&mut W
     })
 }
 
+/// Returns whether the document of an update has operators; else it is a replacement.
+pub(super) fn has_operators(update: Document<'_>) -> bool {
+    update.first().is_some_and(|first| first.key.starts_with(b"$"))
+}
+
 /// Returns the BSON type that `$currentDate` sets with this value, "date" or "timestamp"; `None` if the server rejects
 /// it.
 pub fn current_date_type(value: Value<'_>) -> Option<&str> {
@@ -369,7 +374,7 @@ impl<'a> Statement<'a> {
     /// Returns the replacement document that the client sent, even if a rule changed it.
     pub fn sent_replacement(&self) -> Option<Document<'a>> {
         let update = self.option(self.form.names().update).and_then(Value::as_document)?;
-        (!update.first().is_some_and(|first| first.key.starts_with(b"$"))).then_some(update)
+        (!has_operators(update)).then_some(update)
     }
 
     pub fn is_insert(&self) -> bool {

@@ -1,7 +1,7 @@
 //! Reads single statements.
 
 use super::form::{DOCUMENT_SEQUENCE, StatementFieldNames, WriteForm};
-use super::statement::{Conditions, Delete, Insert, Modification, Operation, Statement, Update};
+use super::statement::{Conditions, Delete, Insert, Modification, Operation, Statement, Update, has_operators};
 use super::{CommandError, check, reject_duplicates};
 use crate::document::{CowDocument, Document, Element, Value};
 
@@ -110,10 +110,10 @@ fn read_modification<'a>(form: WriteForm, value: Value<'a>) -> Result<Modificati
         return Ok(Modification::ClientPipeline(stages));
     }
     let document = value.as_document().ok_or(CommandError::WrongType { part: names.part, field: names.update })?;
-    if !document.first().is_some_and(|first| first.key.starts_with(b"$")) {
-        return Ok(Modification::Replacement(document.into()));
-    }
-    Ok(Modification::Operators(document.into()))
+    Ok(match has_operators(document) {
+        true => Modification::Operators(document.into()),
+        false => Modification::Replacement(document.into()),
+    })
 }
 
 fn filter(form: WriteForm, value: Option<Value<'_>>) -> Result<CowDocument<'_>, CommandError> {

@@ -180,6 +180,7 @@ impl From<&TlsOptions> for TlsFiles {
 pub async fn options(uri: &ConnectionString, resolver: Option<SocketAddr>) -> Result<ClientOptions, ConnectionError> {
     let mut parsed = uri.parsed().ok_or_else(|| ConnectionError::Invalid(blank::MALFORMED.to_owned()))?;
     srv::resolve(&mut parsed, resolver).await?;
+    // What the driver still checks are numbers and combinations: the errors quote no secret.
     let mut options = ClientOptions::parse(parsed).await.map_err(|error| invalid(&error))?;
     if let Some(Tls::Enabled(tls)) = &mut options.tls {
         tls.ca_file_path = TlsFiles::from(&*tls).authorities;

@@ -19,7 +19,7 @@ use mongodb::options::{ReadPreference, SelectionCriteria};
 use super::MongoService;
 use super::client::ServiceClient;
 use super::copies::repair::{self, RepairEvent};
-use super::listing::{CollectionName, applying, first_batch};
+use super::listing::{CollectionName, applying, count, first_batch, whole};
 use super::own_reads;
 use super::pattern_work::PatternWork;
 use super::pause::Pause;
@@ -173,9 +173,9 @@ async fn above_counter(client: &Client, name: &CollectionName, search: &Search) 
     if examples.is_empty() {
         return Ok((0, examples));
     }
-    let count = doc! {"count": collection, "query": above};
-    let reply = client.database(database).run_command(own_reads::of_current(count)).await?;
-    Ok((whole(reply.get("n")).unwrap_or(0).unsigned_abs(), examples))
+    let command = doc! {"count": collection, "query": above};
+    let reply = client.database(database).run_command(own_reads::of_current(command)).await?;
+    Ok((count(&reply, "n"), examples))
 }
 
 /// The filter for numbers above the last one of a counter, among those that count for it.
@@ -241,13 +241,4 @@ fn to_bson(id: Value<'_>) -> Option<Bson> {
 /// A secondary if there is one, so that the primary is left to the applications.
 fn secondary() -> SelectionCriteria {
     SelectionCriteria::ReadPreference(ReadPreference::SecondaryPreferred { options: None })
-}
-
-fn whole(value: Option<&Bson>) -> Option<i64> {
-    match value? {
-        Bson::Int32(number) => Some(i64::from(*number)),
-        Bson::Int64(number) => Some(*number),
-        Bson::Double(number) if number.fract() == 0.0 => Some(*number as i64),
-        _ => None,
-    }
 }

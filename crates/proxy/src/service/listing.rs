@@ -154,6 +154,21 @@ fn documents(values: Option<&Vec<Bson>>) -> impl Iterator<Item = &Document> {
     values.into_iter().flatten().filter_map(Bson::as_document)
 }
 
+/// A whole number of any type; `None` for other values.
+pub(super) fn whole(value: Option<&Bson>) -> Option<i64> {
+    match value? {
+        Bson::Int32(number) => Some(i64::from(*number)),
+        Bson::Int64(number) => Some(*number),
+        Bson::Double(number) if number.fract() == 0.0 => Some(*number as i64),
+        _ => None,
+    }
+}
+
+/// The count in a field of a reply; 0 if there is none.
+pub(super) fn count(reply: &Document, field: &str) -> u64 {
+    whole(reply.get(field)).unwrap_or(0).unsigned_abs()
+}
+
 /// The error text if `what` cannot be listed.
 /// `database`: where the role `read` suffices.
 pub(super) fn listing_error(server: &ServiceClient, error: &Error, what: &str, database: Option<&str>) -> String {

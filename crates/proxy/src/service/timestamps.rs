@@ -5,7 +5,7 @@ use mongodb::Database;
 use mongodb::error::Error;
 
 use super::MongoService;
-use super::listing::{applying, first_batch};
+use super::listing::{self, applying, first_batch};
 use super::own_reads;
 use crate::rules::{Rule, RuleSet};
 
@@ -47,10 +47,5 @@ async fn count(database: &Database, collection: &str, filter: Document) -> Resul
     let command = doc! { "aggregate": collection, "pipeline": pipeline, "cursor": {} };
     let reply = database.run_command(own_reads::of_current(command)).await?;
     // Without a matching document the reply has no count.
-    Ok(first_batch(&reply).find_map(|found| number(found, "n")).unwrap_or(0))
-}
-
-fn number(document: &Document, field: &str) -> Option<u64> {
-    let number = document.get(field)?;
-    u64::try_from(number.as_i64().or_else(|| number.as_i32().map(i64::from))?).ok()
+    Ok(first_batch(&reply).next().map_or(0, |found| listing::count(found, "n")))
 }

@@ -10,12 +10,13 @@ use mongodb::error::{Error, ErrorKind, TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRAN
 use mongodb::options::{ReadConcern, WriteConcern};
 use tokio::time::{Duration, sleep};
 
-use super::repairer::{Repairer, number, write_update};
+use super::repairer::{Repairer, write_update};
 use super::statements;
 use crate::document::{Document, OwnedValue, Value, document};
 use crate::patterns::collation::write_simple_collation;
 use crate::patterns::copies::{CopiesEntry, OnOriginalDelete};
 use crate::service::error_kind::is_passing;
+use crate::service::listing::count;
 use crate::service::own_reads;
 use crate::service::worker::{Stop, raw};
 
@@ -160,6 +161,6 @@ impl Repairer<'_> {
             return Ok(DetachResult::Rejected(error));
         }
         session.commit_transaction().await?;
-        Ok(DetachResult::Done(number(&changed, "nModified")))
+        Ok(DetachResult::Done(count(&changed, "nModified")))
     }
 }

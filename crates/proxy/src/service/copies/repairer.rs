@@ -15,6 +15,7 @@ use crate::patterns::copies::{Copies, CopiesEntry};
 use crate::rate_limit::{RateLimit, quoted};
 use crate::service::error_kind::is_passing_code;
 use crate::service::id::IdKey;
+use crate::service::listing::count;
 use crate::service::own_reads;
 use crate::service::worker::{Stop, raw};
 
@@ -144,7 +145,7 @@ impl Repairer<'_> {
             rejected += 1;
             self.log_rejected(entry, error);
         }
-        Ok(WriteCounts { changed: number(&reply, "nModified"), rejected })
+        Ok(WriteCounts { changed: count(&reply, "nModified"), rejected })
     }
 
     pub(super) fn log_rejected(&self, entry: &CopiesEntry, error: &Reply) {
@@ -180,9 +181,4 @@ pub(super) fn project<'p>(w: &mut Writer<'_>, paths: impl Iterator<Item = &'p Pa
     roots.sort_unstable();
     roots.dedup();
     roots.into_iter().for_each(|root| w.int32(root, 1));
-}
-
-pub(super) fn number(reply: &Reply, field: &str) -> u64 {
-    let number = reply.get_i32(field).map(i64::from).or_else(|_| reply.get_i64(field));
-    number.ok().and_then(|number| u64::try_from(number).ok()).unwrap_or(0)
 }

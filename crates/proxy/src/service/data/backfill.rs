@@ -10,9 +10,9 @@ use mongodb::Client;
 use mongodb::error::Error;
 use mongodb::options::{ReadPreference, SelectionCriteria};
 
-use super::super::listing::{CollectionName, applying, first_batch};
+use super::super::listing::{CollectionName, applying, count, first_batch, whole};
 use super::scan::{self, Scan};
-use super::{ScanProgress, checks_of, failed, last_number, numbers_above, whole};
+use super::{ScanProgress, checks_of, failed, last_number, numbers_above};
 use crate::command::repeated_name_in;
 use crate::patterns::{Backfill, DataCheck, Rejection, Search};
 use crate::rules::{Rule, RuleSet};
@@ -180,7 +180,7 @@ impl CollectionBackfill<'_> {
             "update": collection, "updates": statements, "ordered": false, "writeConcern": {"w": "majority"},
         };
         let reply = self.client.database(database).run_command(command).await?;
-        self.filled.changed += whole(reply.get("nModified")).unwrap_or(0).unsigned_abs();
+        self.filled.changed += count(&reply, "nModified");
         let errors: Vec<&Document> =
             reply.get_array("writeErrors").into_iter().flatten().filter_map(Bson::as_document).collect();
         self.filled.rejected += errors.len() as u64;
@@ -214,7 +214,7 @@ impl CollectionBackfill<'_> {
         let command = doc! {"update": collection, "updates": [statement], "writeConcern": {"w": "majority"}};
         let reply = self.client.database(database).run_command(command).await?;
         let inserted = reply.get_array("upserted").map_or(0, Vec::len) as u64;
-        self.filled.changed = inserted + whole(reply.get("nModified")).unwrap_or(0).unsigned_abs();
+        self.filled.changed = inserted + count(&reply, "nModified");
         Ok(())
     }
 }

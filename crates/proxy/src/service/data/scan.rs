@@ -6,7 +6,7 @@ use mongodb::Cursor;
 use mongodb::error::Error;
 use mongodb::options::{RunCursorCommandOptions, SelectionCriteria};
 
-use super::super::listing::CollectionName;
+use super::super::listing::{CollectionName, whole};
 use crate::patterns::{DataCheck, Search};
 use crate::service::own_reads;
 use crate::service::pause::BATCH;
@@ -93,7 +93,7 @@ impl ScannedDocuments {
     /// The driver's error.
     pub(super) async fn next(&mut self) -> Result<Option<(Option<Bson>, Vec<usize>)>, Error> {
         let Some(document) = self.next_document().await? else { return Ok(None) };
-        let bits = super::whole(document.get("b")).unwrap_or(0);
+        let bits = whole(document.get("b")).unwrap_or(0);
         let matched = self.conditions.iter().enumerate().filter(|(bit, _)| bits & (1 << bit) != 0);
         Ok(Some((document.get("_id").cloned(), matched.map(|(_, index)| *index).collect())))
     }

@@ -6,6 +6,7 @@ use bson::{Bson, doc};
 
 use super::super::number::sign;
 use crate::document::{Document, Kind, OwnedValue, Path, Value, Writer};
+use crate::effect::condition_operators;
 use crate::patterns::stored_data::{not, value};
 
 /// What the values of a lock mean. A job without one is free.
@@ -83,7 +84,7 @@ impl LockValues {
             b"$and" if depth < MAX_DEPTH => {
                 branches(element.value).any(|branch| self.proves_unclaimed_at(branch, locked, folds, depth + 1))
             }
-            key if key == locked.as_str().as_bytes() => match operators(element.value) {
+            key if key == locked.as_str().as_bytes() => match condition_operators(element.value) {
                 Some(operators) => operators.elements().any(|one| demands(one.key, one.value, is_unclaimed)),
                 None => is_unclaimed(element.value),
             },
@@ -100,7 +101,7 @@ impl LockValues {
         match operator {
             b"$ne" => is_claim(operand),
             b"$nin" => operand.as_array().is_some_and(|values| values.values().all(is_claim)),
-            b"$not" => operators(operand).is_some_and(|negated| {
+            b"$not" => condition_operators(operand).is_some_and(|negated| {
                 negated.elements().all(|operator| operator.key == b"$eq" && is_claim(operator.value))
             }),
             _ => demands(operator, operand, |value| self.is_free(value)),
@@ -126,7 +127,7 @@ impl LockValues {
                         w.array("$and", |a| kept().for_each(|branch| a.value(Value::document(branch))));
                     }
                 }
-                key if key == locked.as_str().as_bytes() => match operators(element.value) {
+                key if key == locked.as_str().as_bytes() => match condition_operators(element.value) {
                     Some(operators) => {
                         let kept = || operators.elements().filter(|one| !self.keeps_claimed_out(one.key, one.value));
                         if kept().next().is_some() {
@@ -207,11 +208,6 @@ fn branches(value: Value<'_>) -> impl Iterator<Item = Document<'_>> {
 fn are_documents(value: Value<'_>) -> bool {
     let all = |values: Document<'_>| values.values().all(|value| value.as_document().is_some());
     value.as_array().is_some_and(|values| !values.is_empty() && all(values))
-}
-
-/// Returns the operators of a condition; `None` if the condition is a value.
-fn operators(condition: Value<'_>) -> Option<Document<'_>> {
-    condition.as_document().filter(|document| document.first().is_some_and(|first| first.key.starts_with(b"$")))
 }
 
 /// Writes the time of a claim in milliseconds since 1970; 0 if it is none. The server converts to dates what has one
