@@ -1,5 +1,5 @@
-//! Evaluates statements. Each statement passes through the rules of its namespace in the order of evaluation; each rule sees the
-//! statement as the previous rule left it.
+//! Evaluates statements. Each statement passes through the rules of its namespace in the order of evaluation; each rule
+//! sees the statement as the previous rule left it.
 
 use std::borrow::Cow;
 

@@ -11,7 +11,7 @@ use super::{BatchJob, Group, UpsertStage};
 use crate::command::{Reply, Statement, WriteForm, code};
 use crate::document::{Document, Value};
 
-/// The maximum of statements in one check. Larger ones are not faster, and keep a thread of the server longer: the
+/// The maximum of statements in one check. Larger checks are not faster, and keep a thread of the server longer: the
 /// commands of other clients wait for it.
 const MOST: usize = 128;
 /// Maximum bytes of statements in one check; a single larger statement is allowed.
@@ -39,7 +39,8 @@ enum CheckResult<'r> {
 }
 
 impl<'f> BatchJob<'f> {
-    /// Joins the first group with the following ones that need the same check.
+    /// Joins the first group with the following ones that can be sent with it: match checks, or updates that match only
+    /// what an earlier send has inserted ([`Self::decide_each`]).
     pub(super) fn join_groups(&mut self) {
         let Some(group) = self.groups.front() else { return };
         let (stage, Some(first), mut bytes) = (group.stage, self.joinable(group), 0) else { return };
@@ -56,8 +57,8 @@ impl<'f> BatchJob<'f> {
         }
     }
 
-    /// Returns the statement of a group that may be checked together with others. In a transaction there is none: the
-    /// first error aborts it.
+    /// Returns the statement of a group that may be joined with others. In a transaction there is none: the first error
+    /// aborts it.
     fn joinable(&self, group: &Group) -> Option<&Statement<'f>> {
         let [index] = group.statements.as_slice() else { return None };
         let evaluated = self.evaluated.get(*index)?;

@@ -6,9 +6,9 @@ use super::group::{Group, KindEnd, ReplyMeaning, UpsertStage};
 use crate::command::{Reply, WriteForm};
 use crate::document::{Document, Value};
 
-/// "findAndModify retry request is not compatible with previous write in the transaction of type: insert". The server has
-/// a record that a findAndModify, now sent without `upsert`, inserted a document: an earlier send of the same write lost
-/// its reply. If sent with `upsert`, the server returns that reply again.
+/// "findAndModify retry request is not compatible with previous write in the transaction of type: insert". The server
+/// has a record that a findAndModify, now sent without `upsert`, inserted a document: an earlier send of the same write
+/// lost its reply. If sent with `upsert`, the server returns that reply again.
 pub(super) const RECORDED_INSERT: i32 = 40608;
 
 /// The reply to a group.

@@ -1,4 +1,4 @@
-//! The hello of a client: the name of its application, and its compressors and logins without the unsupported ones.
+//! Reads the hello of a client, and removes what docward does not support: compressors, and logins by certificate.
 
 use super::HandshakeError;
 use super::negotiation::Negotiation;
@@ -10,7 +10,7 @@ use crate::{ClientState, authentication};
 
 /// Rewrites a hello: offers only the compressors that docward supports, and removes a login by certificate (see
 /// [`authentication`]). Other bytes are unchanged. Returns `None` when there is nothing to change. Stores the
-/// application's name in `client_state`.
+/// application's name in `client_state`, which forgets its users if the hello has a login.
 ///
 /// # Errors
 /// [`HandshakeError`]: the frame must not be forwarded.
@@ -38,7 +38,7 @@ pub fn rewrite_request(
     }
 }
 
-/// Records a hello that docward answers itself: the application's name and the compressors.
+/// Records a hello that docward answers itself, in `client_state` as [`rewrite_request`] does, and the compressors.
 ///
 /// # Errors
 /// [`HandshakeError`]: the frame is not a hello.

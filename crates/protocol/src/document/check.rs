@@ -83,7 +83,7 @@ impl<'a> Level<'a> {
             if ARRAY {
                 let name = named.get(..name_length - 1).unwrap_or_default();
                 *ambiguous |= !is_position(name, u64::from(self.elements));
-                // An element has at least two bytes, and the length of the array is an int.
+                // This cannot overflow: an element has at least two bytes, and the length of an array is an int32.
                 self.elements += 1;
             } else {
                 *ambiguous |= self.names.add(hash);

@@ -45,12 +45,12 @@ impl<'a> CowDocument<'a> {
         }
     }
 
-    /// Returns whether this differs from the document that the client sent.
+    /// Returns whether docward wrote this document. Its bytes can still equal those that the client sent.
     pub fn is_rewritten(&self) -> bool {
         matches!(self.inner, Inner::Owned(_))
     }
 
-    /// Returns the length in bytes of a rewritten document, or 0 if it is the client's.
+    /// Returns the length in bytes of a document that docward wrote, or 0 if it is the client's.
     pub fn rewritten_length(&self) -> usize {
         match &self.inner {
             Inner::Borrowed(_) => 0,

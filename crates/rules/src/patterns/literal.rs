@@ -7,7 +7,7 @@ use crate::effect::is_empty_timestamp;
 /// Writes the document that the server would store. In a replacement, but not in a pipeline, the server sets empty
 /// timestamps at the top level, except `_id`, to the current time (manual: "BSON Types", Timestamps).
 /// `$$CLUSTER_TIME` needs a replica set. An expression cannot name a field with a dot or a leading `$`; such a
-/// field stays empty.
+/// timestamp stays empty.
 pub(super) fn write(slot: ValueSlot<'_>, document: Document<'_>) {
     let literal = |slot: ValueSlot<'_>| slot.nested(|w| w.value("$literal", Value::document(document)));
     let empty = || document.elements().filter(is_empty_timestamp).filter(has_plain_name);

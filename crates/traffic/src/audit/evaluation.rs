@@ -63,7 +63,7 @@ impl<'r> Audit<'r> {
     }
 }
 
-/// A command with at most one statement, or what is known of a unknown one.
+/// A command with at most one statement, or one whose statements are unknown.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum AuditedCommand<'c> {
     Command(&'c CowDocument<'static>, StatementPlace),

@@ -1,8 +1,9 @@
 //! Selects the server for each connection of the query listener, and closes connections to servers that are no longer
 //! eligible.
 //!
-//! [`crate::proxy::members::membership`] decides which servers are eligible; here connections are distributed over them in turn. When
-//! a server is no longer eligible, its connections close as soon as they are idle, and drivers reconnect to another.
+//! [`membership`](super::membership) decides which servers are eligible; here connections are distributed over them in
+//! turn. When a server is no longer eligible, its connections close as soon as they are idle, and drivers reconnect to
+//! another.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,8 +29,8 @@ struct QueryServer {
 
 impl Queries {
     /// Sets the eligible servers; called by one task only. Connections to other servers close, immediately if the
-    /// server does not answer. Otherwise their clients would wait: the driver sees one server only, and monitors
-    /// whichever one answers.
+    /// server does not answer: its clients would wait, because a driver takes the query listener for one server, and
+    /// its monitor may be connected to another one that answers.
     pub(in crate::proxy) fn update(&self, addresses: &[Address], answers: impl Fn(&Address) -> bool) {
         let before = self.servers.load_full();
         let server = |address: &Address| {
