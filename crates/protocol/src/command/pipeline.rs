@@ -99,7 +99,7 @@ pub fn input_stages<'a>(command: &Command<'a>) -> Vec<InputStage<'a>> {
 fn input_collection(settings: Value<'_>, field: &str, database: &str) -> Option<OutputTarget> {
     match settings.as_document() {
         None => Some(out_target(settings, database)),
-        Some(settings) if unambiguous(settings).is_err() => Some(Err(())),
+        Some(settings) if distinct(settings).is_err() => Some(Err(())),
         // The stage itself has a field for the collection and one for its database.
         Some(settings) if settings.get("db").is_some() => Some(database_and_collection(settings, database)),
         Some(settings) => settings.get(field).map(|name| out_target(name, database)),
@@ -118,12 +118,12 @@ fn out_target(value: Value<'_>, database: &str) -> OutputTarget {
 fn merge_target(value: Value<'_>, database: &str) -> OutputTarget {
     match value.as_document() {
         None => out_target(value, database),
-        Some(merge) => out_target(unambiguous(merge)?.get("into").ok_or(())?, database),
+        Some(merge) => out_target(distinct(merge)?.get("into").ok_or(())?, database),
     }
 }
 
 fn database_and_collection(target: Document<'_>, database: &str) -> OutputTarget {
-    let target = unambiguous(target)?;
+    let target = distinct(target)?;
     let database = match target.get("db") {
         None => database,
         Some(value) => value.as_str().ok_or(())?,
@@ -136,7 +136,7 @@ fn database_and_collection(target: Document<'_>, database: &str) -> OutputTarget
 fn map_reduce_target(command: &Command<'_>) -> Option<OutputTarget> {
     let out = command.body.get("out")?;
     let Some(spec) = out.as_document() else { return Some(out_target(out, command.database)) };
-    if unambiguous(spec).is_err() {
+    if distinct(spec).is_err() {
         return Some(Err(()));
     }
     if spec.get("inline").is_some() {
@@ -174,7 +174,7 @@ fn apply_ops_targets(command: &Command<'_>) -> Vec<OutputTarget> {
     let Some(operations) = command.target.as_array() else { return vec![Err(())] };
     let target = |operation: Value<'_>| {
         let operation = operation.as_document().filter(|operation| operation.get("ui").is_none()).ok_or(())?;
-        unambiguous(operation)?;
+        distinct(operation)?;
         match operation.get("op").and_then(Value::as_str) {
             Some("i" | "u" | "d") => {}
             _ => return Err(()),
@@ -244,6 +244,6 @@ fn texts<'a>(command: &Command<'a>) -> Option<Vec<&'a str>> {
 }
 
 /// Returns the document if no field occurs twice.
-fn unambiguous(document: Document<'_>) -> Result<Document<'_>, ()> {
+fn distinct(document: Document<'_>) -> Result<Document<'_>, ()> {
     document.reject_duplicates().map(|()| document).map_err(|_| ())
 }

@@ -84,7 +84,7 @@ const POLICY: Setting<Keywords<ReplacementPolicy>> = Setting::with_default(
 const VERSION: Setting<ChangingField> = Setting::optional(
     "version",
     ChangingField,
-    "The field that holds the version. An equality on it in the filter makes a replacement a checked one. \
+    "The field that holds the version. An equality on it in the filter makes a replacement a versioned one. \
      Required for `policy: check_version`.",
 )
 .examples(&["version"]);
@@ -238,7 +238,7 @@ impl Pattern for Replacement {
             && sent.is_none()
             && let Some(lost) = self.lost(before, after)
         {
-            let Rejection { hint, .. } = self.unchecked_rejection();
+            let Rejection { hint, .. } = self.unversioned_rejection();
             let reason = format!("it would erase '{}'", String::from_utf8_lossy(lost));
             return Err(Rejection::new(reason, hint).into());
         }
@@ -394,10 +394,10 @@ impl Replacement {
             .as_ref()
             .and_then(|version_field| Some((version_field, equality(filter, version_field.as_str())?)));
         match (named, self.policy, &self.version_field) {
-            (Some((version_field, version)), _, _) => checked(update, document, version_field, version),
+            (Some((version_field, version)), _, _) => versioned(update, document, version_field, version),
             (None, ReplacementPolicy::Merge, _) => Ok(self.merged(update, document).unwrap_or_else(Verdict::not_plain)),
             (None, ReplacementPolicy::CheckVersion, Some(version_field)) => {
-                self.checked_by_document(statement, update, document, version_field)
+                self.check_version(statement, update, document, version_field)
             }
             (None, _, _) => Ok(self.only_new(update)),
         }
@@ -405,10 +405,10 @@ impl Replacement {
 
     /// Allows the replacement only if no document matches the filter: then it inserts, or the reply has n: 0.
     fn only_new<'a>(&self, update: &Update<'a>) -> Verdict<'a> {
-        Verdict::insert_only(Operation::Update(update.clone()), self.unchecked_rejection())
+        Verdict::insert_only(Operation::Update(update.clone()), self.unversioned_rejection())
     }
 
-    fn unchecked_rejection(&self) -> Rejection {
+    fn unversioned_rejection(&self) -> Rejection {
         let hint = match &self.version_field {
             Some(version_field) => format!(
                 "Use updateOne with $set for the fields you change, or put the '{version_field}' you read \
@@ -421,7 +421,7 @@ impl Replacement {
 
     /// The document has the version it was read with, which must still be the stored one. Such a document was stored
     /// before, so the replacement must not insert it.
-    fn checked_by_document<'a>(
+    fn check_version<'a>(
         &self,
         statement: &Statement<'a>,
         update: &Update<'a>,
@@ -574,7 +574,7 @@ fn has_version<'a>(version_field: &Path, version: Value<'_>, selects_element: bo
 
 /// Evaluates a replacement whose filter names the version, so that it matches no other one. The new version is the
 /// written one, if that is higher than that one or not a number; otherwise it is the next one.
-fn checked<'a>(
+fn versioned<'a>(
     update: &Update<'a>,
     document: Document<'_>,
     version_field: &Path,
