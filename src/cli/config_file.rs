@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn all_flags_have_keys() {
+    fn keys_are_read_and_all_are_optional() {
         let file = parse(
             "listen: 127.0.0.1:1\nupstream: mongodb://a\nrules: [rules/, more.yaml]\n\
              limits: {connections: 20000, idle_timeout: 30m}\ntls: {certificate: /a.pem}\n\

@@ -51,11 +51,12 @@ pub(super) fn completes_login(body: Document<'_>) -> bool {
     speculative.unwrap_or(body).get("done").and_then(Value::as_bool) == Some(true)
 }
 
-/// Returns whether a reply to [`login_question`](super::login_question) means that the server requires a login; `None` if it is unclear.
+/// Returns whether a reply to [`login_question`](super::login_question) means that the server requires a login; `None`
+/// if it is unclear.
 #[must_use]
 pub fn requires_login(reply: &[u8]) -> Option<bool> {
     let reply = Reply::parse(reply).ok()?;
-    match reply.body.get("code").and_then(Value::as_i32) {
+    match reply.code() {
         _ if reply.is_ok() => Some(false),
         Some(code::UNAUTHORIZED) => Some(true),
         _ => None,

@@ -104,15 +104,12 @@ impl Pattern for Deny {
             let carried = WriteForm::for_class(*class).into_iter().flat_map(WriteForm::kinds);
             carried.filter(|kind| applies(class, *kind)).all(|kind| denied(Some(operation_of(kind))))
         };
-        let reads = |class: &CommandClass| {
-            !later.evaluates_command(*class, None, NOWHERE) || denied(operation_of_command(*class, None))
-        };
-        let defines = |class: &CommandClass| {
+        let commands = |class: &CommandClass| {
             !later.evaluates_command(*class, None, NOWHERE) || denied(operation_of_command(*class, None))
         };
         self.when == DenyCondition::Always
-            && CommandClass::DEFINING.iter().chain(&[CommandClass::RenameCollection]).all(defines)
-            && CommandClass::REACHING.iter().all(|class| if class.reads() { reads(class) } else { writes(class) })
+            && CommandClass::DEFINING.iter().chain(&[CommandClass::RenameCollection]).all(commands)
+            && CommandClass::REACHING.iter().all(|class| if class.reads() { commands(class) } else { writes(class) })
     }
 
     fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {
@@ -397,7 +394,7 @@ fn uses_any(value: Value<'_>, operators: &[String]) -> bool {
     false
 }
 
-/// Reads `when`, which has exactly one condition; without `when`, returns `OnlyTrue`.
+/// Reads `when`, which has exactly one condition; without `when`, the rule always applies.
 fn read_when(reader: &mut MapReader<'_, '_, '_>) -> Option<DenyCondition> {
     let Some(span) = reader.declared_node(&WHEN).map(|node| node.span) else { return Some(DenyCondition::Always) };
     let mut when = reader.nested(&WHEN)?;

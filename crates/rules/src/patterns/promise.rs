@@ -62,8 +62,6 @@ pub(super) type Held<'d> = SmallVec<[Value<'d>; 1]>;
 #[derive(Debug, Clone)]
 pub struct Facts<'s, 'o> {
     pub(super) context: Context<'s>,
-    /// Whether the statement has a collation.
-    pub(super) folds: bool,
     statement: &'s Statement<'o>,
     targets: Targets<'s>,
     /// Numbers that are reserved for the inserted document, each with its field.
@@ -96,8 +94,7 @@ impl<'s, 'o> Facts<'s, 'o> {
                 Modification::ClientPipeline(stages) => stage_targets(*stages).map_or(Targets::All, Targets::Paths),
             },
         };
-        let folds = statement.option("collation").is_some();
-        Self { context, folds, statement, targets, reserved: reserved.collect() }
+        Self { context, statement, targets, reserved: reserved.collect() }
     }
 
     /// Returns the statement, for what its filter names by equality and which operator names a field.

@@ -231,8 +231,8 @@ impl Pattern for Queue {
             return Ok(self.check_lock(inserted)?);
         };
         let was_claimed = self.is_locked(before) || attempts(before).and_then(sign) == Some(Ordering::Greater);
-        if was_claimed && let Some(target) = Target::of_facts(facts) {
-            self.check_fence(target)?;
+        if was_claimed && !facts.statement().is_insert() {
+            self.check_fence(Target::new(facts.statement()))?;
         }
         let Some(after) = after else { return Ok(()) };
         if self.held(before, &self.locked) != self.held(after, &self.locked) {
@@ -299,18 +299,9 @@ struct Target<'s> {
 }
 
 impl<'s> Target<'s> {
-    /// Returns the jobs of a checked statement.
-    fn of_facts(facts: &Facts<'s, '_>) -> Option<Self> {
-        let folds = facts.folds;
-        match facts.operation() {
-            Operation::Insert(_) => None,
-            Operation::Update(update) => Some(Self { filter: update.filter.as_document(), multi: update.multi, folds }),
-            Operation::Delete(delete) => Some(Self { filter: delete.filter.as_document(), multi: delete.multi, folds }),
-        }
-    }
-
-    fn new(statement: &Statement<'_>, filter: &'s CowDocument<'_>, multi: bool) -> Self {
-        Self { filter: filter.as_document(), multi, folds: statement.option("collation").is_some() }
+    fn new(statement: &'s Statement<'_>) -> Self {
+        let folds = statement.option("collation").is_some();
+        Self { filter: statement.filter(), multi: statement.is_multi(), folds }
     }
 }
 
@@ -400,10 +391,7 @@ impl Queue {
                 let inserted = |document| Verdict::rewrite(Operation::Insert(Insert { document }));
                 Ok(filled.map_or(Verdict::Forward, inserted))
             }
-            Operation::Delete(delete) => {
-                let target = Target::new(statement, &delete.filter, delete.multi);
-                self.fenced(target)
-            }
+            Operation::Delete(_) => self.fenced(Target::new(statement)),
             Operation::Update(update) => self.update(statement, update, now),
         }
     }
@@ -457,7 +445,7 @@ impl Queue {
     fn update<'a>(&self, statement: &Statement<'a>, update: &Update<'a>, now: i64) -> Result<Verdict<'a>, Rejection> {
         let operation = &statement.operation;
         let filter = update.filter.as_document();
-        let target = Target::new(statement, &update.filter, update.multi);
+        let target = Target::new(statement);
         let meaning = update.modification.meaning();
         if matches!(meaning, Modification::ClientPipeline(_)) {
             return match plain::is_apart(update, [&self.locked, &self.locked_at, &self.attempts]) {
@@ -654,8 +642,7 @@ fn upsert_of_a_job<'a>() -> Verdict<'a> {
 
 /// Returns whether two numbers of any types are integers, and `value` is `by` more than `than`.
 fn is_ahead(value: Value<'_>, than: Value<'_>, by: i64) -> bool {
-    let equals =
-        |value: Value<'_>, number: i64| Bound::Integer(number).compare(value) == Some(std::cmp::Ordering::Equal);
+    let equals = |value: Value<'_>, number: i64| Bound::Integer(number).compare(value) == Some(Ordering::Equal);
     match (value.as_integer(), than.as_integer()) {
         (_, Some(than)) => than.checked_add(by).is_some_and(|number| equals(value, number)),
         (Some(value), None) => value.checked_sub(by).is_some_and(|number| equals(than, number)),

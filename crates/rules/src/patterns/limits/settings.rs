@@ -24,11 +24,10 @@ const MOST_ITEMS: std::ops::RangeInclusive<i64> = 1..=5_000_000;
 
 impl Limits {
     pub(super) fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
-        let given = reader.has(&ITEMS) || reader.has(&DOCUMENT);
         let (has_items, has_document) = (reader.has(&ITEMS), reader.has(&DOCUMENT));
         let (items, document) = (reader.get(&ITEMS), reader.get(&DOCUMENT));
         let span = reader.span();
-        if !given {
+        if !has_items && !has_document {
             reader.context().error(Code::MissingKey, span, "`items` or `document` is missing");
             return None;
         }

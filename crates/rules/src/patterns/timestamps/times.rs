@@ -159,8 +159,7 @@ impl Timestamps {
     ) -> Result<(), Rejection> {
         for (index, FieldTimestamp { path, .. }) in timestamps.iter().enumerate() {
             let field = if path.is_empty() { self.store().to_owned() } else { format!("{}.{path}", self.store) };
-            let (before, _) = timestamps.split_at_checked(index).unwrap_or_default();
-            if before.iter().any(|other| other.path == *path) {
+            if timestamps.iter().take(index).any(|other| other.path == *path) {
                 return Err(Rejection::new(format!("it sets the timestamp '{field}' twice"), "Set it once."));
             }
             let mut protected = protected.clone();
