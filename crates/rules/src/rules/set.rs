@@ -117,9 +117,9 @@ impl RuleSet {
         Self {
             index: Index::new(indexed_rules(&rules), namespaces(&rules, false)),
             naming: Index::new(indexed_rules(&rules), namespaces(&rules, true)),
-            needs_permits: active(&rules).any(Rule::needs_permits),
-            evaluates_inputs: active(&rules).any(|rule| rule.properties.evaluates_inputs),
-            applies_to_inputs: active(&rules).any(Rule::applies_to_inputs),
+            needs_permits: any_active(&rules, Rule::needs_permits),
+            evaluates_inputs: any_active(&rules, |rule| rule.properties.evaluates_inputs),
+            applies_to_inputs: any_active(&rules, Rule::applies_to_inputs),
             doubt: None,
             hash: RuleSetHash::from_sources(&sources),
             warnings,
@@ -363,6 +363,10 @@ fn narrowing(rule: &Rule) -> String {
 /// The rules that are not disabled.
 fn active(rules: &[Rule]) -> impl Iterator<Item = &Rule> {
     rules.iter().filter(|rule| rule.mode != Mode::Disabled)
+}
+
+fn any_active(rules: &[Rule], holds: impl Fn(&Rule) -> bool) -> bool {
+    active(rules).any(holds)
 }
 
 /// A shadow rule applies beside an enforced one, so each mode has its own slot.
