@@ -10,8 +10,12 @@ run: ## build docward and try it before a MongoDB in a scratch folder; Ctrl-C re
 	@scripts/run.sh
 
 .PHONY: test
-test: ## run all tests; fetches the mongod, mongosh and Python packages they need
+test: ## run the tests for every change; fetches the mongod, mongosh and Python packages they need
 	@scripts/test.sh
+
+.PHONY: test-merge
+test-merge: ## run those and the tests that `.ci/run` adds: drivers, the console in a browser, the book, short attacks and failures
+	@scripts/test.sh merge
 
 .PHONY: test-pool
 test-pool: ## run the tests of patterns with shared server connections (POOL=4)
@@ -54,7 +58,7 @@ soak: ## 15 minutes of mixed load, and docward's memory use (DOCWARD_SOAK_SECOND
 	@scripts/chaos.sh soak
 
 .PHONY: night
-night: ## run attack, chaos, invariants, drivers, odm, compat and soak, and print one summary (NIGHT="odm soak": only these)
+night: ## run deny, attack, chaos, invariants, drivers, odm, compat and soak, and print one summary (NIGHT="odm soak": only these)
 	@scripts/night.sh
 
 .PHONY: book
@@ -115,6 +119,14 @@ try-dist: ## install and run each package of dist/ where nothing of docward is; 
 .PHONY: try-systemd
 try-systemd: ## install and run that package under a live systemd, in a container with Debian 12; needs root
 	@scripts/try-systemd.sh
+
+.PHONY: deny
+deny: ## check the licences, sources and versions of all dependencies against deny.toml
+	@scripts/deny.sh
+
+.PHONY: count
+count: ## count the lines of code and of tests, and the words of the documentation
+	@scripts/count.py
 
 .PHONY: clean
 clean: ## remove what was built

@@ -10,7 +10,7 @@ mkdir -p "$logs"
 trap "exit 130" INT TERM
 summary=()
 failed=0
-for target in ${NIGHT:-attack chaos invariants drivers odm compat soak}; do
+for target in ${NIGHT:-deny attack chaos invariants drivers odm compat soak}; do
     echo "night.sh: $target, log in $logs/$target.log"
     SECONDS=0
     result=passed

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# `make deny`: checks the licences, sources and versions of all dependencies against deny.toml. Installs cargo-deny once.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source scripts/fetching.bash
+
+version=0.20.2
+deny="$cache/cargo-deny-$version/bin/cargo-deny"
+if [[ ! -x "$deny" ]]; then
+    begin cargo-deny
+    cargo install --locked --root "$scratch/cargo-deny" "cargo-deny@$version" >&2
+    keep "$scratch/cargo-deny" "$cache/cargo-deny-$version"
+fi
+
+check() { "$deny" --manifest-path "$1" --config "$PWD/deny.toml" --locked check "${@:2}" bans licenses sources; }
+check Cargo.toml
+# These have some of the same dependencies.
+for other in bench/instructions bench/training fuzz; do
+    check "$other/Cargo.toml" -A unmatched-skip -A unnecessary-skip -A license-exception-not-encountered
+done
