@@ -12,9 +12,12 @@ if [[ ! -x "$deny" ]]; then
     keep "$scratch/cargo-deny" "$cache/cargo-deny-$version"
 fi
 
-check() { "$deny" --manifest-path "$1" --config "$PWD/deny.toml" --locked check "${@:2}" bans licenses sources; }
+check() {
+    "$deny" --manifest-path "$1" --config "$PWD/deny.toml" --locked check "${@:2}" -A license-exception-not-encountered \
+        bans licenses sources
+}
 check Cargo.toml
 # These have some of the same dependencies.
 for other in bench/instructions bench/training fuzz; do
-    check "$other/Cargo.toml" -A unmatched-skip -A unnecessary-skip -A license-exception-not-encountered
+    check "$other/Cargo.toml" -A unmatched-skip -A unnecessary-skip
 done
