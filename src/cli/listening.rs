@@ -50,9 +50,10 @@ impl ListenOptions {
             listen: listen.or(file.listen),
             advertise: advertise.or(file.advertise),
             tls: TlsKeys {
+                // It is that of the file's key.
+                key_password: file.tls.key_password.filter(|_| tls_key.is_none() && tls_certificate.is_none()),
                 certificate: tls_certificate.or(file.tls.certificate),
                 key: tls_key.or(file.tls.key),
-                key_password: file.tls.key_password,
                 client_ca: tls_client_ca.or(file.tls.client_ca),
             },
             ..file

@@ -430,6 +430,8 @@ fn unusable_files_are_reported_at_start() {
     let encrypted = PathBuf::from(authority.sign_with_password("encrypted", HOSTS, "right", &[]));
     let old_form =
         write("old.pem", &format!("{}{certificate}", key.replacen("-\n", "-\nProc-Type: 4,ENCRYPTED\n\n", 1)));
+    let whole_key = std::fs::read_to_string(&encrypted).unwrap();
+    write("cut.pem", whole_key.split("-----END ENC").next().unwrap());
     let with_password = |text: &str| {
         let config = write(&format!("{}.yaml", text.len()), &format!("tls: {{{text}}}\n"));
         Docward::before(&Mongod::shared().uri()).argument("--config").argument(config.display().to_string())
@@ -446,6 +448,7 @@ fn unusable_files_are_reported_at_start() {
             with_password("certificate: encrypted.pem, key_password: wrong"),
             "encrypted.pem cannot be decrypted with its password",
         ),
+        (with_password("certificate: certificate.pem, key: cut.pem, key_password: right"), "cut.pem is not a PEM file"),
         (with_password("certificate: other.pem, key_password: x"), "other.pem contains no encrypted private key"),
         (with_password("certificate: encrypted.pem, key_password_file: none"), "`key_password_file`: "),
         (with_password("certificate: encrypted.pem, key_password: ''"), "`key_password` must not be empty"),

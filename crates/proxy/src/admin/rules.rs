@@ -45,9 +45,16 @@ fn to_json(rule: &LiveRule, permits: Option<&PermitStatus>, now: u64) -> Value {
     };
     let history: Vec<Value> = rule.counts.history.since(now / MILLISECONDS_PER_MINUTE).map(minute).collect();
     let tally = rule.counts.of_all_modes();
-    let (apps, shadow) = (tally.apps(), rule.counts.shadow.apps());
+    let (apps, done) = (tally.apps(), rule.counts.tally.apps());
     let app = |(app, counts): &(&str, OutcomeCounts)| {
-        let shadow = shadow.iter().find(|(name, _)| name == app).map(|(_, counts)| *counts).unwrap_or_default();
+        // Not those of the shadow tally, which may have other names before it counts the rest together.
+        let done = done.iter().find(|(name, _)| name == app).map(|(_, counts)| *counts).unwrap_or_default();
+        let shadow = OutcomeCounts {
+            reject: counts.reject - done.reject,
+            rewrite: counts.rewrite - done.rewrite,
+            check: counts.check - done.check,
+            ..OutcomeCounts::default()
+        };
         with(json!({"app": app, "shadow": shadow_json(shadow)}), *counts)
     };
     let listed: Vec<Value> = apps.iter().take(APPS).map(app).collect();

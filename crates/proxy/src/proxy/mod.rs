@@ -4,8 +4,8 @@
 //! Start reading at [`server`], then [`listening`], [`connection::lifecycle`] and [`connection::relay`].
 //!
 //! The modules depend on each other in this order only: [`interceptor`], [`recording`], [`thread_number`],
-//! [`transport`], [`telemetry`], [`server_side`], [`members`], [`shutdown`], [`process`], [`connection`], [`config`], [`observer`],
-//! [`listening`], [`server`].
+//! [`transport`], [`telemetry`], [`server_side`], [`members`], [`shutdown`], [`process`], [`connection`], [`config`],
+//! [`observer`], [`listening`], [`server`].
 
 mod config;
 mod connection;

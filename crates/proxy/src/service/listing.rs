@@ -166,7 +166,7 @@ pub(super) fn whole(value: Option<&Bson>) -> Option<i64> {
 
 /// The count in a field of a reply; 0 if there is none.
 pub(super) fn count(reply: &Document, field: &str) -> u64 {
-    whole(reply.get(field)).unwrap_or(0).unsigned_abs()
+    whole(reply.get(field)).and_then(|count| u64::try_from(count).ok()).unwrap_or(0)
 }
 
 /// The error text if `what` cannot be listed.

@@ -55,7 +55,7 @@ fn limit(hosts: &mut Vec<impl Hash>, most: Option<u32>) {
 /// Adds the options of a TXT record that the string does not have; `None` if the record has others than it may have.
 fn add_options(parsed: &mut ConnectionString, text: &str) -> Option<()> {
     for pair in text.split('&').filter(|pair| !pair.is_empty()) {
-        let (key, value) = pair.split_once('=')?;
+        let (key, value) = pair.split_once('=').filter(|(_, value)| !value.is_empty())?;
         match key.to_ascii_lowercase().as_str() {
             "authsource" => {
                 let source = parsed.credential.as_mut().map(|credential| &mut credential.source);
@@ -102,7 +102,8 @@ impl NameServers {
             if !is_of_same_domain(host, target) {
                 return Err(SrvError::ForeignHost(name, target.to_owned()));
             }
-            hosts.push(ServerAddress::Tcp { host: target.to_owned(), port: Some(port) });
+            // As the driver writes the hosts that servers report.
+            hosts.push(ServerAddress::Tcp { host: target.to_ascii_lowercase(), port: Some(port) });
         }
         if hosts.is_empty() { Err(SrvError::NoRecords(name)) } else { Ok(hosts) }
     }

@@ -13,7 +13,18 @@ use crate::suggest;
 /// as a rule file by mistake.
 const RULE_FILE_KEYS: [&str; 4] = ["version", "rules", "tests", "database"];
 /// Keys whose values are secret anywhere in a settings file.
-const SECRET_KEYS: [&str; 7] = ["upstream", "service", "admin_token", "token", "otlp", "password", "key_password"];
+const SECRET_KEYS: [&str; 10] = [
+    "upstream",
+    "service",
+    "admin_token",
+    "token",
+    "otlp",
+    "password",
+    "key_password",
+    "passphrase",
+    "key_passphrase",
+    "key_pass",
+];
 /// Shorter hidden words are not removed from messages: they would match unrelated words.
 pub(super) const MIN_WORD_BYTES: usize = 4;
 
@@ -35,14 +46,20 @@ pub(crate) fn shown(text: &str, kind: TextKind) -> String {
     let is_settings = matches!(kind, TextKind::Settings(_));
     // Whether the value of the last top-level key is hidden. Before the first key, everything in a settings file is.
     let mut hides = is_settings;
+    // The indentation of a nested secret key: lines with more of it belong to its value.
+    let mut secret: Option<usize> = None;
     for line in text.split_inclusive('\n') {
         let length = line.trim_end_matches(['\n', '\r']).len();
         let mut shown = line.to_owned();
-        let is_nested = line.starts_with([' ', '\t']);
+        let indentation = line.len() - line.trim_start_matches([' ', '\t']).len();
+        let is_nested = indentation > 0;
+        let is_item = line[indentation..].starts_with('-');
+        secret = secret.filter(|of| length == 0 || indentation > *of || indentation == *of && is_item);
         // A list may follow its key without indentation.
         let belongs_to_key = is_nested || line.starts_with("- ");
         let hidden_from = match (kind, leading_key(line)) {
             (TextKind::Text, _) => None,
+            _ if secret.is_some() => Some(0),
             (_, Some((key, end))) if !is_nested => {
                 hides = kind.hides(key);
                 if hides { Some(end) } else { kind.secret_from(line, end) }
@@ -57,6 +74,9 @@ pub(crate) fn shown(text: &str, kind: TextKind) -> String {
                 Some(0)
             }
         };
+        if is_settings && secret.is_none() && secret_key(line, 0).is_some() {
+            secret = Some(indentation);
+        }
         mask(&mut shown, hidden_from.unwrap_or(length).min(length), length);
         mask_credentials(&mut shown);
         out.push_str(&shown);
@@ -114,7 +134,7 @@ impl TextKind {
 }
 
 fn is_secret(key: &str) -> bool {
-    suggest::nearest(key, SECRET_KEYS).is_some()
+    !key.ends_with("_file") && suggest::nearest(key, SECRET_KEYS).is_some()
 }
 
 /// The key that a line starts with, and the end of its colon.
@@ -161,6 +181,10 @@ mod tests {
             ("upstream: u:pa\nss@h\nlisten: a", "upstream:*\n*\nlisten: a"),
             ("tls: {key: k, admin_tokn: abc}", "tls: {key: k, admin_tokn:*"),
             ("tls:\n  key: a\n  \"password\": b", "tls:\n  key: a\n  \"password\":*"),
+            ("tls:\n  password: >-\n    x y\n\n    z\n  key: k", "tls:\n  password:*\n*\n\n*\n  key: k"),
+            ("tls:\n  password:\n  - x\n  key: k", "tls:\n  password:\n*\n  key: k"),
+            ("tls: {key: k, password: 'x\n  y'}\nlisten: a", "tls: {key: k, password:*\n*\nlisten: a"),
+            ("tls:\n  passphrase: b\n  password_file: b", "tls:\n  passphrase:*\n  password_file: b"),
             ("# a\ntls:\n  key: a\n# b\n  client_ca: c", "*\ntls:\n  key: a\n*\n  client_ca: c"),
             ("{listen: a}\n", "*\n"),
             ("listen: u:p@h\ntls:\n  key: u:p@h", "listen:*\ntls:\n*"),

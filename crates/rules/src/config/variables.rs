@@ -85,7 +85,8 @@ impl Variables {
                 Err(VarError::NotPresent) => return Err(problem("is not set")),
                 Err(VarError::NotUnicode(_)) => return Err(problem("is not UTF-8")),
             };
-            let value = if is_encoded(&text[..start], after) { percent_encoded(&value) } else { value };
+            self.values.push((name.to_owned(), value.clone()));
+            let value = if is_encoded(&out, after) { percent_encoded(&value) } else { value };
             out += &value;
             self.values.push((name.to_owned(), value));
             at = end + 1;
@@ -146,6 +147,7 @@ mod tests {
         match name {
             "PASSWORD" => Ok("p@s/s%w:rd".to_owned()),
             "HOSTS" => Ok("a:1,b:2".to_owned()),
+            "URL" => Ok("mongodb://a/?c=d".to_owned()),
             "EMPTY" => Ok(String::new()),
             _ => Err(VarError::NotPresent),
         }
@@ -162,6 +164,7 @@ mod tests {
             ("mongodb://${HOSTS}/", "mongodb://a:1,b:2/"),
             ("mongodb://a/?b=c&d=x${PASSWORD}&e=f", "mongodb://a/?b=c&d=xp%40s%2Fs%25w%3Ard&e=f"),
             ("mongodb://a/?${HOSTS}", "mongodb://a/?a:1,b:2"),
+            ("${URL}&b=${PASSWORD}", "mongodb://a/?c=d&b=p%40s%2Fs%25w%3Ard"),
         ] {
             assert_eq!(Variables::default().replaced(text, environment).unwrap(), expected, "{text}");
         }

@@ -16,12 +16,11 @@ pub(super) fn evaluates_statement(
     kind: Option<StatementKind>,
 ) -> bool {
     let form = WriteForm::for_class(class).filter(|_| kind.is_none());
-    let mut kinds = form.into_iter().flat_map(WriteForm::kinds).chain(kind);
-    rule.pattern.evaluates_command(class, kind, namespace)
-        || kinds.any(|kind| {
-            rule.pattern.applicability(kind, namespace) != Applicability::None
-                || rule.pattern.evaluates_command(class, Some(kind), namespace)
-        })
+    let applies = |kind: Option<StatementKind>| {
+        rule.pattern.evaluates_command(class, kind, namespace)
+            || kind.is_some_and(|kind| rule.pattern.applicability(kind, namespace) != Applicability::None)
+    };
+    applies(kind) || form.into_iter().flat_map(WriteForm::kinds).any(|kind| applies(Some(kind)))
 }
 
 /// The target of a command with one statement.

@@ -79,6 +79,7 @@ impl ConnectionCounters {
     /// `kind`: one of [`END_KINDS`].
     pub(in crate::proxy) fn ended(&self, kind: &str) {
         let index = END_KINDS.iter().position(|known| *known == kind);
+        debug_assert!(index.is_some(), "END_KINDS lacks {kind}");
         add_one(index.and_then(|index| self.ended.get(index)));
     }
 

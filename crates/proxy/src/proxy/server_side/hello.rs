@@ -204,8 +204,12 @@ where
     stream.read_exact(&mut reply).await?;
     let header = Header::parse(&reply).map_err(invalid)?.ok_or(ErrorKind::InvalidData)?;
     let asked = Header::of_frame(request).map_err(invalid)?;
-    if header.length > most || header.response_to != asked.request_id {
-        return Err(ErrorKind::InvalidData.into());
+    if header.length > most {
+        let text = format!("the reply has {} bytes, and {most} at most are read", header.length);
+        return Err(io::Error::new(ErrorKind::InvalidData, text));
+    }
+    if header.response_to != asked.request_id {
+        return Err(io::Error::new(ErrorKind::InvalidData, "the reply is to another request"));
     }
     reply.resize(header.length, 0);
     stream.read_exact(reply.get_mut(HEADER_LENGTH..).unwrap_or_default()).await?;

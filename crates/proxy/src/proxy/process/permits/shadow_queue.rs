@@ -20,6 +20,8 @@ pub(super) struct ShadowQueue {
     /// Until when it is worked out.
     now: Duration,
     numbers: u64,
+    /// Commands whose real one is in progress: their tickets must not name others.
+    in_progress: usize,
     waiting: VecDeque<ShadowCommand>,
     /// When those whose real command is in progress got their permits.
     granted: HashMap<u64, Duration>,
@@ -60,6 +62,7 @@ impl ShadowQueue {
             limit: Limit::new(limits),
             now: Duration::ZERO,
             numbers: 0,
+            in_progress: 0,
             waiting: VecDeque::new(),
             granted: HashMap::new(),
             returns: BinaryHeap::new(),
@@ -78,6 +81,7 @@ impl ShadowQueue {
         self.advance(now);
         self.limit.limits = limits;
         self.numbers += 1;
+        self.in_progress += 1;
         let number = self.numbers;
         if self.waiting.len() < MAX_WAITING {
             let until = now.saturating_add(wait);
@@ -91,6 +95,7 @@ impl ShadowQueue {
 
     /// The real command has ended.
     pub(super) fn end(&mut self, ticket: ShadowTicket, now: Duration) {
+        self.in_progress = self.in_progress.saturating_sub(1);
         let took = now.saturating_sub(ticket.since);
         if let Some(granted) = self.granted.remove(&ticket.number) {
             self.returns.push(Reverse(granted + took));
@@ -151,7 +156,7 @@ impl ShadowQueue {
 
     /// Whether a new queue would do the same.
     pub(super) fn is_unused(&self) -> bool {
-        self.waiting.is_empty() && self.limit.is_unused(self.now)
+        self.in_progress == 0 && self.waiting.is_empty() && self.limit.is_unused(self.now)
     }
 }
 

@@ -242,8 +242,9 @@ pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
 /// `tlsCertificateKeyFilePassword`.
 pub(super) fn key(path: &Path, password: Option<&Secret>) -> Result<PrivateKeyDer<'static>, TlsError> {
     let text = read_pem(path)?;
-    let mut sections = Pem::iter_from_buffer(&text).filter_map(Result::ok);
-    let encrypted = sections.find(|section| section.label == "ENCRYPTED PRIVATE KEY");
+    let sections: Result<Vec<_>, _> = Pem::iter_from_buffer(&text).collect();
+    let sections = sections.map_err(|error| TlsError::NotPem(path.to_owned(), error.to_string()))?;
+    let encrypted = sections.iter().find(|section| section.label == "ENCRYPTED PRIVATE KEY");
     match (encrypted, password) {
         (Some(section), Some(password)) => {
             decrypted(&section.contents, password).map_err(|error| TlsError::WrongPassword(path.to_owned(), error))

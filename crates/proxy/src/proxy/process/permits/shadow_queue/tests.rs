@@ -93,6 +93,19 @@ fn the_queue_is_bounded() {
     assert_eq!((queue.waiting().0, queue.take_rejected()), (MAX_WAITING, 10));
 }
 
+/// Its ticket must not be that of a command of the next queue.
+#[test]
+fn a_queue_is_used_as_long_as_a_rejected_command_is_in_progress() {
+    let mut queue = ShadowQueue::new(limits(1, 0));
+    let (first, _) = queue.arrive(limits(1, 0), 1, at(100), at(0));
+    let (second, waits) = queue.arrive(limits(1, 0), 1, at(100), at(100));
+    assert!(waits);
+    queue.end(first, at(1000));
+    assert_eq!((queue.take_rejected(), queue.is_unused()), (1, false));
+    queue.end(second, at(10_000));
+    assert!(queue.is_unused());
+}
+
 proptest! {
     /// For clients that send at times of their own, as many commands wait and are rejected as with enforcement.
     #[test]
