@@ -5,13 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/fetching.bash
 
-version=0.5.4
-mdbook="$cache/mdbook-$version/bin/mdbook"
-if [[ ! -x "$mdbook" ]]; then
-    begin mdbook
-    cargo install --locked --no-default-features --features search --root "$scratch/mdbook" "mdbook@$version" >&2
-    keep "$scratch/mdbook" "$cache/mdbook-$version"
-fi
+mdbook=$(cargo_program mdbook 0.5.4 --no-default-features --features search)
 
 target=$(scripts/target-folder.sh)
 pages="$target/book-source"

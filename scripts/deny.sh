@@ -4,13 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/fetching.bash
 
-version=0.20.2
-deny="$cache/cargo-deny-$version/bin/cargo-deny"
-if [[ ! -x "$deny" ]]; then
-    begin cargo-deny
-    cargo install --locked --root "$scratch/cargo-deny" "cargo-deny@$version" >&2
-    keep "$scratch/cargo-deny" "$cache/cargo-deny-$version"
-fi
+deny=$(cargo_program cargo-deny 0.20.2)
 
 check() {
     "$deny" --manifest-path "$1" --config "$PWD/deny.toml" --locked check "${@:2}" -A license-exception-not-encountered \

@@ -50,6 +50,18 @@ npm_install() {
         fail "npm could not install ${*:-what $folder/package.json names}, see above"
 }
 
+# cargo_program NAME VERSION [OPTION...]: the path of a program of crates.io, installed into the cache folder once.
+cargo_program() {
+    local kept="$cache/$1-$2"
+    if [[ ! -x "$kept/bin/$1" ]]; then
+        begin "$1"
+        cargo install --locked --root "$scratch/$1" "${@:3}" "$1@$2" >&2 ||
+            fail "cargo could not install $1 $2, see above"
+        keep "$scratch/$1" "$kept"
+    fi
+    echo "$kept/bin/$1"
+}
+
 # begin NAME: a folder in the cache, `scratch`, which is removed when the script ends for any reason.
 begin() {
     mkdir -p "$cache"

@@ -30,8 +30,7 @@ impl PlayerConnection {
     /// Sends a message and returns the whole reply.
     ///
     /// # Errors
-    /// As [`exchange_up_to`]. The connection is unusable
-    /// then.
+    /// As [`exchange_up_to`]. The connection is unusable then.
     pub(super) async fn exchange(&mut self, frame: &[u8]) -> io::Result<Vec<u8>> {
         exchange_up_to(MAX_REPLY, &mut self.stream, frame).await
     }

@@ -98,7 +98,9 @@ pub(super) fn for_client(command: &Command<'_>, reply: &Reply<'_>, is_half_done:
             match (element.key, element.value.as_str()) {
                 (b"errorLabels", _) => {}
                 (b"code", _) if is_renamed => w.int32("code", code::NOT_WRITABLE_PRIMARY),
-                (b"codeName", _) if is_renamed => w.string("codeName", "NotWritablePrimary"),
+                (b"codeName", _) if is_renamed => {
+                    w.string("codeName", code::name(code::NOT_WRITABLE_PRIMARY).unwrap_or_default());
+                }
                 // Without `helloOk` the server's errors have the older word.
                 (b"errmsg", Some(text)) if is_renamed => {
                     w.string("errmsg", if text.contains("master") { "not master" } else { "not primary" });

@@ -1,7 +1,7 @@
 //! Array filters of an update whose operators docward changed. The server rejects a filter that no path uses
 //! (`ParsedUpdateBase::parseArrayFilters`: "The array filter for identifier … was not used in the update").
 
-use crate::document::{Document, Value};
+use crate::document::{Document, Value, root_of};
 
 /// Returns the client's array filters that `sent` needs: without those whose only uses docward has removed. A filter that
 /// the client's own operators do not use stays, and the server rejects it.
@@ -24,7 +24,7 @@ fn identifier(filter: Document<'_>) -> Option<&[u8]> {
         Some(branches) if first.key.starts_with(b"$") => {
             branches.values().filter_map(Value::as_document).find_map(identifier)
         }
-        _ => first.key.split(|byte| *byte == b'.').next(),
+        _ => Some(root_of(first.key)),
     }
 }
 

@@ -36,7 +36,8 @@ pub use repeated_names::{
 };
 pub use reply::{Reply, error_reply, write_overload_labels};
 pub use statement::{
-    Conditions, Delete, Insert, Modification, Operation, Pipeline, Statement, Update, current_date_type, narrowed,
+    Conditions, Delete, Insert, Modification, Operation, Pipeline, Statement, Update, current_date_type, has_operators,
+    narrowed,
 };
 
 use crate::document::{AmbiguousName, Checked, Document, Element, Malformed, Value};

@@ -170,7 +170,7 @@ pub fn narrowed<'a>(filter: Document<'_>, named: bool, condition: impl Fn(&mut W
 }
 
 /// Returns whether the document of an update has operators; else it is a replacement.
-pub(super) fn has_operators(update: Document<'_>) -> bool {
+pub fn has_operators(update: Document<'_>) -> bool {
     update.first().is_some_and(|first| first.key.starts_with(b"$"))
 }
 

@@ -8,6 +8,7 @@ use super::layout::Piece;
 use super::members::DATABASE_MEMBERS;
 use super::write_text::{document, extended_json, is_plain_name, piece, quoted};
 use super::{is_same, parse};
+use crate::command::has_operators;
 use crate::document::{CowDocument, Document, Value};
 
 /// Returns the command as text that [`parse`] reads as the same command, on one line if it fits. `database` is the
@@ -317,8 +318,7 @@ fn delete_parts(statement: Document<'_>) -> Option<StatementParts<'_>> {
 
 /// Returns whether an update is a pipeline or has operators.
 fn is_operators(update: Value<'_>) -> bool {
-    let first = update.as_document().and_then(Document::first);
-    update.as_array().is_some() || first.is_some_and(|first| first.key.starts_with(b"$"))
+    update.as_array().is_some() || update.as_document().is_some_and(has_operators)
 }
 
 fn collection_text(own: &str, name: &str, database: &str) -> String {

@@ -267,13 +267,18 @@ impl RuleTally {
         examples
     }
 
-    /// Adds the counts of `other`.
-    pub fn merge(&mut self, other: Self) {
+    /// Adds the counts of `other`, without its examples.
+    pub fn merge_counts(&mut self, other: &Self) {
         self.counts.merge(other.counts);
         self.unconfirmed += other.unconfirmed;
-        let mut apps: Vec<_> = other.apps.into_iter().collect();
-        apps.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-        apps.into_iter().for_each(|(app, counts)| self.add_to_app(&app, |sum| sum.merge(counts)));
+        let mut apps: Vec<_> = other.apps.iter().collect();
+        apps.sort_unstable_by_key(|(app, _)| app);
+        apps.into_iter().for_each(|(app, counts)| self.add_to_app(app, |sum| sum.merge(*counts)));
+    }
+
+    /// Adds the counts and examples of `other`.
+    pub fn merge(&mut self, other: Self) {
+        self.merge_counts(&other);
         for example in other.examples {
             let same = |one: &&mut Example| {
                 (one.outcome, &one.shape, &one.namespace) == (example.outcome, &example.shape, &example.namespace)

@@ -205,17 +205,16 @@ where
     let header = Header::parse(&reply).map_err(invalid)?.ok_or(ErrorKind::InvalidData)?;
     let asked = Header::of_frame(request).map_err(invalid)?;
     if header.length > most {
-        let text = format!("the reply has {} bytes, and {most} at most are read", header.length);
-        return Err(io::Error::new(ErrorKind::InvalidData, text));
+        return Err(invalid(format!("the reply has {} bytes, and {most} at most are read", header.length)));
     }
     if header.response_to != asked.request_id {
-        return Err(io::Error::new(ErrorKind::InvalidData, "the reply is to another request"));
+        return Err(invalid("the reply is to another request"));
     }
     reply.resize(header.length, 0);
     stream.read_exact(reply.get_mut(HEADER_LENGTH..).unwrap_or_default()).await?;
     Ok(reply)
 }
 
-fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
+fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, error)
 }

@@ -227,7 +227,7 @@ fn with_stage<'a>(
     may_keep: bool,
     version_field: &Path,
 ) -> Option<Modification<'a>> {
-    let root = version_field.as_str().split('.').next().unwrap_or_default();
+    let root = version_field.root();
     stages.push(CowDocument::build(|w| {
         w.nested("$set", |w| w.nested(root, |w| write_incremented(w, version_field.as_str(), root.len())));
     }));

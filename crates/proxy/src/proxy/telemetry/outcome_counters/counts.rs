@@ -103,11 +103,12 @@ impl RuleCounts {
         self.history.merge(&other.history);
     }
 
-    /// What the rule did or would have done, of all modes.
+    /// What the rule did or would have done, of all modes, without examples.
     #[must_use]
     pub fn of_all_modes(&self) -> RuleTally {
-        let mut sum = self.tally.clone();
-        sum.merge(self.shadow.clone());
+        let mut sum = RuleTally::default();
+        sum.merge_counts(&self.tally);
+        sum.merge_counts(&self.shadow);
         sum
     }
 
