@@ -9,7 +9,7 @@ use std::hint::black_box;
 
 use bson::{Document, doc};
 use docward_engine::lookup::{Lookup, LookupResult};
-use docward_engine::{ClientState, Input, Now, Plan, Privileges, Step, Triage, triage};
+use docward_engine::{ClientState, Input, Now, Plan, Privileges, RequestHead, Step, Triage, triage};
 use docward_protocol::command::{Command, WriteBatch, WriteForm};
 use docward_protocol::wire::WireError;
 use docward_protocol::wire::op_msg::Message;
@@ -128,8 +128,8 @@ fn split(frame: Vec<u8>) -> Work {
 
 fn triages(rules: usize, frame: Vec<u8>) -> Work {
     let rules = rule_set(&[frames::unrelated_rules(rules)]);
-    assert_eq!(triage(&frame, &rules), Triage::Forward { expects_reply: true });
-    Box::new(move || _ = black_box(triage(black_box(&frame), &rules)))
+    assert_eq!(triage(&RequestHead::new(&frame), &rules), Triage::Forward { expects_reply: true });
+    Box::new(move || _ = black_box(triage(&RequestHead::new(black_box(&frame)), &rules)))
 }
 
 fn parses_message(frame: Vec<u8>) -> Work {

@@ -18,7 +18,7 @@ use docward::config::{Report, SourceFile};
 use docward::document::{Document, Kind, Path, Value, edit, peek};
 use docward::engine::handshake::negotiation::Negotiation;
 use docward::engine::handshake::{AddressMap, HelloReply, Presentation, rewrite_request};
-use docward::engine::{ClientState, retried};
+use docward::engine::{ClientState, RequestHead, retried};
 use docward::rules::RuleSet;
 use docward::wire::compressed::{Compressor, DecompressLimit, compress, decompress, peek as peek_compressed};
 use docward::wire::op_msg::{Message, MessageWriter};
@@ -54,7 +54,7 @@ pub fn frame(bytes: &[u8]) {
     let mut addresses = AddressMap::new("proxy:1".into());
     addresses.add("a:1".into(), "proxy:1".into());
     let presentations = [Presentation::Member(addresses), Presentation::Standalone];
-    let _ = retried(bytes);
+    let _ = retried(&RequestHead::new(bytes));
     let _ = (Header::parse(bytes), Query::parse(bytes), reply_document(bytes), Reply::parse(bytes));
     let request = rewrite_request(bytes, &mut ClientState::default(), &mut Negotiation::default());
     let replies = presentations.iter().map(|presentation| {

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use docward::command::{Command, Reply, WriteBatch, WriteForm, classify};
 use docward::engine::lookup::{Lookup, LookupError, LookupResult};
-use docward::engine::{ClientState, Input, Now, Plan, Step, Triage, dry_run, queries, triage};
+use docward::engine::{ClientState, Input, Now, Plan, RequestHead, Step, Triage, dry_run, queries, triage};
 use docward::rules::RuleSet;
 use docward::shell;
 use docward::wire::{Header, OpCode};
@@ -28,11 +28,11 @@ const MAX_STEPS: usize = 40;
 pub fn plan(bytes: &[u8]) {
     let Some((choices, frame)) = bytes.split_first_chunk() else { return };
     let mut random = Random(u64::from_le_bytes(*choices) | 1);
-    let decided = triage(frame, &LOADED);
-    let _ = (queries::triage(frame, &LOADED), queries::admit(frame, &LOADED, "proxy:1"));
+    let decided = triage(&RequestHead::new(frame), &LOADED);
+    let _ = (queries::triage(&RequestHead::new(frame), &LOADED), queries::admit(frame, &LOADED, "proxy:1"));
     let whole = matches!(Header::parse(frame), Ok(Some(header)) if header.length <= frame.len());
     assert!(!whole || decided != Triage::More);
-    let early = triage(&frame[..random.below(frame.len())], &LOADED);
+    let early = triage(&RequestHead::new(&frame[..random.below(frame.len())]), &LOADED);
     // Early triage may only be more careful: it may evaluate a frame that no rule applies to.
     assert!(matches!(early, Triage::More | Triage::Evaluate) || early == decided, "{early:?} became {decided:?}");
     run_plan(frame, &mut random);

@@ -49,7 +49,12 @@ rules:
 /// A mongod of these tests' own: applyOps waits for the global lock, and so for every transaction of other tests.
 fn mongod() -> &'static Mongod {
     static MONGOD: OnceLock<Mongod> = OnceLock::new();
-    MONGOD.get_or_init(|| Mongod::start(Kind::ReplicaSet))
+    MONGOD.get_or_init(|| {
+        let mongod = Mongod::start(Kind::ReplicaSet);
+        // A transaction of one test waits for applyOps of another one; after 5 ms it would end with LockTimeout.
+        mongod.command("admin", doc! { "setParameter": 1, "maxTransactionLockRequestTimeoutMillis": 20_000 });
+        mongod
+    })
 }
 
 fn docward() -> &'static Docward {

@@ -124,16 +124,17 @@ fn an_application_has_no_more_commands_at_a_time_than_its_rule_allows() {
 }
 
 #[test]
-fn who_waits_too_long_gets_an_overload_error_and_the_first_is_served_first() {
+fn who_waits_too_long_gets_an_overload_error() {
     let mongod = mongod();
     let docward = docward(&mongod, "concurrent: 1, per: app, wait: 1s").start();
     let address = docward.address();
     let mut holder = connect(&address, "a");
-    holder.send(&message(slow(1500)));
+    holder.send(&message(slow(5000)));
     wait_for(&docward, HELD, 1.0);
     let asked = Instant::now();
     let reply = connect(&address, "a").command("shop", find());
-    assert!((900..1400).contains(&asked.elapsed().as_millis()), "{:?}", asked.elapsed());
+    assert!(asked.elapsed() >= Duration::from_millis(900), "{:?}", asked.elapsed());
+    assert_eq!(metric(&docward, HELD), 1.0, "the holder is still in progress");
     assert_eq!(code(&reply), 462, "{reply}");
     let labels = reply.get_array("errorLabels").unwrap();
     assert_eq!(labels, &["SystemOverloadedError", "RetryableError", "NoWritesPerformed"].map(bson::Bson::from));
@@ -144,23 +145,29 @@ fn who_waits_too_long_gets_an_overload_error_and_the_first_is_served_first() {
     assert_eq!(metric(&docward, "docward_throttle_waited_total{"), waited);
     holder.receive();
     assert_eq!(metric(&docward, "docward_throttle_rejected_total{"), 1.0);
-    // Each is sent after the one before waits, while the first find still runs.
-    holder.send(&message(slow(700)));
+}
+
+#[test]
+fn the_first_that_waits_is_served_first() {
+    let mongod = mongod();
+    let docward = docward(&mongod, "concurrent: 1, per: app, wait: 30s").start();
+    let mut holder = connect(&docward.address(), "a");
+    holder.send(&message(slow(2500)));
     wait_for(&docward, HELD, 1.0);
-    let mut order = Vec::new();
-    let clients: Vec<_> = (0..4)
+    let next = doc! { "findAndModify": "items", "query": { "_id": 1 }, "update": { "$inc": { "n": 1 } }, "new": true };
+    let clients: Vec<_> = (1..5)
         .map(|number| {
-            let mut client = connect(&address, "a");
-            client.send(&message(slow(30)));
-            wait_for(&docward, WAITING, f64::from(number + 1));
-            spawn(move || {
-                client.receive();
-                Instant::now()
-            })
+            let mut client = connect(&docward.address(), "a");
+            client.send(&message(next.clone()));
+            wait_for(&docward, WAITING, f64::from(number));
+            client
         })
         .collect();
-    clients.into_iter().for_each(|client| order.push(client.join().unwrap()));
-    assert!(order.is_sorted(), "{order:?}");
+    for (mut client, number) in clients.into_iter().zip(1..) {
+        let reply = Message::parse(&client.receive()).body().clone();
+        assert_eq!(reply.get_document("value").unwrap().get_i32("n").unwrap(), number, "{reply}");
+    }
+    holder.receive();
 }
 
 #[test]
@@ -199,13 +206,12 @@ fn every_end_of_a_message_returns_its_permit() {
     let cursor = opened.get_document("cursor").unwrap().get_i64("id").unwrap();
     is_free("an open cursor");
     let mut holder = Client::connect(&address);
-    holder.send(&message(slow(500)));
+    holder.send(&message(slow(2000)));
     wait_for(&docward, HELD, 1.0);
-    let asked = Instant::now();
     let more = client.command("shop", doc! { "getMore": cursor, "collection": "many", "batchSize": 2 });
     assert_eq!(more.get_document("cursor").unwrap().get_array("nextBatch").unwrap().len(), 2);
     client.command("shop", doc! { "killCursors": "many", "cursors": [cursor] });
-    assert!(asked.elapsed() < Duration::from_millis(400), "{:?}", asked.elapsed());
+    assert_eq!(metric(&docward, HELD), 1.0, "the holder is still in progress");
     holder.receive();
     // Clients that leave: one whose command is in progress, and one that waits.
     let mut abandoned = Client::connect(&address);
@@ -247,7 +253,7 @@ fn a_client_that_leaves_keeps_its_permit_for_seconds_at_most() {
         drop(abandoned);
         wait_for(&docward, HELD, 0.0);
         println!("{what}: the permit returned after {:?}", left.elapsed());
-        assert!(left.elapsed() < Duration::from_millis(5500), "{what}: {:?}", left.elapsed());
+        assert!(left.elapsed() < Duration::from_secs(15), "{what}: {:?}", left.elapsed());
     }
 }
 
@@ -347,7 +353,7 @@ fn an_open_transaction_goes_on_without_permits() {
     assert_eq!(code(&owner.command("admin", part(doc! { "commitTransaction": 1 }, false))), 0);
     assert_eq!(Message::parse(&other.receive()).body().get_f64("ok").unwrap(), 1.0);
     // A first statement waits.
-    other.send(&message(slow(600)));
+    other.send(&message(slow(2000)));
     wait_for(&docward, HELD, 1.0);
     let asked = Instant::now();
     let first =
@@ -361,7 +367,7 @@ fn a_reload_neither_loses_nor_doubles_permits() {
     let mongod = mongod();
     let docward = docward(&mongod, "concurrent: 1, per: app, wait: 10s").start();
     let address = docward.address();
-    let held = slow_finds(&address, "a", 1, 2500);
+    let held = slow_finds(&address, "a", 1, 5000);
     wait_for(&docward, HELD, 1.0);
     docward.rewrite_rules(&rules("concurrent: 2, per: app, wait: 10s"));
     docward.signal("HUP");
@@ -380,7 +386,7 @@ fn a_lower_limit_holds_as_soon_as_permits_above_it_come_back() {
     let mongod = mongod();
     let docward = docward(&mongod, "concurrent: 3, per: app, wait: 20s").start();
     let address = docward.address();
-    let held = slow_finds(&address, "a", 3, 2500);
+    let held = slow_finds(&address, "a", 3, 5000);
     wait_for(&docward, HELD, 3.0);
     docward.rewrite_rules(&rules("concurrent: 1, per: app, wait: 20s"));
     docward.signal("HUP");
@@ -402,11 +408,12 @@ fn a_command_that_waits_for_one_rule_holds_no_permit_of_another() {
 - { name: share-a, namespace: 'shop.*', throttle: { concurrent: 2, per: client, wait: 20s } }
 - { name: share-b, namespace: 'shop.*', throttle: { concurrent: 1, per: app, wait: 20s } }\n";
     let docward = before(&mongod, two).admin().start();
-    let held = |rule: &str| {
+    let of_rule = |name: &str, rule: &str| {
         let body = http::get(&docward.admin_address(), "/metrics").body;
-        let line = body.lines().find(|line| line.starts_with(HELD) && line.contains(rule)).unwrap();
+        let line = body.lines().find(|line| line.starts_with(name) && line.contains(rule)).unwrap();
         line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
     };
+    let (held, waiting) = (|rule| of_rule(HELD, rule), |rule| of_rule(WAITING, rule));
     let flood: Vec<_> = (0..6)
         .map(|_| {
             let mut client = connect(&docward.address(), "flood");
@@ -418,10 +425,10 @@ fn a_command_that_waits_for_one_rule_holds_no_permit_of_another() {
     assert!(poll(TIMEOUT, || (held("share-b") == 1.0).then_some(())).is_some());
     // One command is in progress. It alone has a permit of each rule.
     assert_eq!(held("share-a"), 1.0);
-    let asked = Instant::now();
     let reply = connect(&docward.address(), "trickle").command("shop", find());
     assert_eq!(code(&reply), 0, "{reply}");
-    assert!(asked.elapsed() < Duration::from_millis(700), "{:?}", asked.elapsed());
+    let left = waiting("share-b");
+    assert!(left >= 3.0, "it waited for the flood, of which {left} still wait");
     flood.into_iter().for_each(|mut client| assert_eq!(code(Message::parse(&client.receive()).body()), 0));
     assert!(poll(TIMEOUT, || (held("share-a") + held("share-b") == 0.0).then_some(())).is_some());
 }
@@ -430,22 +437,22 @@ fn a_command_that_waits_for_one_rule_holds_no_permit_of_another() {
 fn a_command_waits_for_several_rules_as_long_as_for_one() {
     let mongod = mongod();
     let two = "version: 1\nrules:
-- { name: share-a, namespace: 'shop.*', throttle: { concurrent: 1, per: client, wait: 1s } }
-- { name: share-b, namespace: 'shop.*', throttle: { concurrent: 1, per: app, wait: 1s } }\n";
+- { name: share-a, namespace: 'shop.*', throttle: { concurrent: 1, per: client, wait: 2s } }
+- { name: share-b, namespace: 'shop.*', throttle: { concurrent: 1, per: app, wait: 2s } }\n";
     let docward = before(&mongod, two).admin().start();
     let address = docward.address();
     // The same application from another address, and another application from the same address, which is done earlier.
     let mut of_app = named(Client::connect_from([127, 0, 0, 2], &address), "a");
-    of_app.send(&message(slow(2500)));
+    of_app.send(&message(slow(6000)));
     let mut of_client = connect(&address, "other");
-    of_client.send(&message(slow(700)));
+    of_client.send(&message(slow(1500)));
     sleep(Duration::from_millis(100));
     let asked = Instant::now();
     let reply = connect(&address, "a").command("shop", find());
-    assert!((900..1400).contains(&asked.elapsed().as_millis()), "{:?}", asked.elapsed());
+    assert!((1900..3300).contains(&asked.elapsed().as_millis()), "{:?}", asked.elapsed());
     assert_eq!(code(&reply), 462, "{reply}");
     let text = reply.get_str("errmsg").unwrap();
-    assert!(text.contains("share-b") && text.contains("this command waited 1s"), "{text}");
+    assert!(text.contains("share-b") && text.contains("this command waited 2s"), "{text}");
     of_client.receive();
     of_app.receive();
 }
@@ -469,50 +476,49 @@ fn shadow_mode_counts_and_delays_nothing() {
     assert_eq!(metric(&docward, "docward_throttle_waited_total{rule=\"share\",mode=\"enforce\"}"), 0.0);
 }
 
+/// What a rule in each mode counts of clients that each send one command at one planned moment after the other: who
+/// waited and was rejected in shadow, then enforced.
+fn counts_of_modes(limit: &str, connections: u32, commands: u32, every: Duration, command: &Document) -> [[f64; 2]; 2] {
+    ["shadow", "enforce"].map(|mode| {
+        let mongod = mongod();
+        let rules = rules(limit).replace("name: share", &format!("name: share, mode: {mode}"));
+        let docward = before(&mongod, &rules).admin().start();
+        let clients: Vec<_> = (0..connections).map(|_| Client::connect(&docward.address())).collect();
+        let begin = Instant::now() + Duration::from_millis(300);
+        let send = |(mut client, number): (Client, u32)| {
+            let (command, planned) = (command.clone(), (number..commands).step_by(connections as usize));
+            spawn(move || {
+                let rejected = planned.filter(|number| {
+                    sleep((begin + *number * every).saturating_duration_since(Instant::now()));
+                    code(&client.command("shop", command.clone())) == 462
+                });
+                rejected.count()
+            })
+        };
+        let clients: Vec<_> = clients.into_iter().zip(0..).map(send).collect();
+        let errors: usize = clients.into_iter().map(|client| client.join().unwrap()).sum();
+        wait_for(&docward, WAITING, 0.0);
+        let count =
+            |name: &str| metric(&docward, &format!("docward_throttle_{name}_total{{rule=\"share\",mode=\"{mode}\"}}"));
+        let counts = [count("waited"), count("rejected")];
+        assert_eq!(errors as f64, if mode == "shadow" { 0.0 } else { counts[1] });
+        counts
+    })
+}
+
 #[test]
 fn shadow_mode_counts_what_enforcement_rejects() {
-    const CONNECTIONS: u32 = 40;
-    const FINDS: u32 = 150;
-    /// As much differs by chance, with connections that do not send at the planned moments.
-    const TOLERANCE: f64 = 15.0;
-    let mongod = mongod();
-    for (limit, command) in
-        [("rate: 20/s, per: client, wait: 500ms", find()), ("concurrent: 2, per: client, wait: 300ms", slow(60))]
-    {
-        // A find each 20 ms; no connection waits so long that its next one is late.
-        let counts = ["shadow", "enforce"].map(|mode| {
-            let rules = rules(limit).replace("name: share", &format!("name: share, mode: {mode}"));
-            let docward = before(&mongod, &rules).admin().start();
-            let begin = Instant::now() + Duration::from_millis(300);
-            let send = |number: u32| {
-                let (mut client, command) = (Client::connect(&docward.address()), command.clone());
-                let finds = (number..FINDS).step_by(CONNECTIONS as usize);
-                spawn(move || {
-                    let rejected = finds.filter(|find| {
-                        let at = begin + *find * Duration::from_millis(20);
-                        sleep(at.saturating_duration_since(Instant::now()));
-                        code(&client.command("shop", command.clone())) == 462
-                    });
-                    rejected.count()
-                })
-            };
-            let clients: Vec<_> = (0..CONNECTIONS).map(send).collect();
-            let errors: usize = clients.into_iter().map(|client| client.join().unwrap()).sum();
-            wait_for(&docward, WAITING, 0.0);
-            let count = |name: &str| {
-                metric(&docward, &format!("docward_throttle_{name}_total{{rule=\"share\",mode=\"{mode}\"}}"))
-            };
-            let counts = [count("waited"), count("rejected")];
-            assert_eq!(errors as f64, if mode == "shadow" { 0.0 } else { counts[1] });
-            counts
-        });
-        println!("{limit}: waited and rejected {counts:?}");
-        let [shadow, enforced] = counts;
-        assert!(enforced[1] > 30.0, "{counts:?}");
-        for (shadow, enforced) in shadow.iter().zip(enforced) {
-            assert!((shadow - enforced).abs() <= TOLERANCE, "{limit}: {counts:?}");
-        }
+    let [shadow, enforced] =
+        counts_of_modes("rate: 20/s, per: client, wait: 500ms", 40, 150, Duration::from_millis(20), &find());
+    assert!(enforced[1] > 30.0, "{enforced:?}");
+    for (shadow, enforced) in shadow.iter().zip(enforced) {
+        // As much differs by chance, with connections that do not send at the planned moments.
+        assert!((shadow - enforced).abs() <= 15.0, "{shadow} {enforced}");
     }
+    // Two of twelve are served; no other gets its permit before they end.
+    let counts =
+        counts_of_modes("concurrent: 2, per: client, wait: 300ms", 12, 12, Duration::from_millis(5), &slow(4000));
+    assert_eq!(counts, [[10.0, 10.0]; 2]);
 }
 
 #[test]
@@ -536,21 +542,20 @@ fn a_rate_holds_over_time_and_counts_statements() {
     clients.into_iter().for_each(|client| client.join().unwrap());
     // 400 statements: 100 at once, 300 in three seconds. The last batch of 20 may be sent early.
     let seconds = asked.elapsed().as_secs_f64();
-    assert!((2.7..4.0).contains(&seconds), "{seconds}");
+    assert!((2.7..7.0).contains(&seconds), "{seconds}");
 }
 
 #[test]
 fn clients_that_wait_hold_no_connection_of_a_pool() {
     let mongod = mongod();
     let docward = docward(&mongod, "concurrent: 1, per: app, wait: 20s").argument("--pool-size").argument("4").start();
-    let finds = slow_finds(&docward.address(), "flood", 6, 400);
+    let finds = slow_finds(&docward.address(), "flood", 6, 1000);
     wait_for(&docward, WAITING, 5.0);
     let mut other = connect(&docward.address(), "other");
     for _ in 0..3 {
-        let asked = Instant::now();
         assert_eq!(code(&other.command("shop", find())), 0);
-        assert!(asked.elapsed() < Duration::from_millis(300), "{:?}", asked.elapsed());
     }
+    assert!(metric(&docward, WAITING) >= 3.0, "it waited for the flood");
     finds.into_iter().for_each(|find| assert_eq!(code(&find.join().unwrap()), 0));
     wait_for(&docward, HELD, 0.0);
 }

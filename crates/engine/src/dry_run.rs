@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::lookup::{Lookup, LookupError, LookupResult, Maximum, NumberRequest};
 use super::outcome::{OutcomeKind, RuleOutcome};
 use super::plan::Plan;
+use super::request_head::RequestHead;
 use super::step::PermitRequest;
 use super::step::{Input, Step};
 use super::triage::{Triage, triage};
@@ -98,7 +99,7 @@ pub fn dry_run_with(
     let frame = frame(command);
     let mut dry_run_plan =
         DryRunPlan { command, rules, stored, sent: Vec::new(), needs: Vec::new(), depends_on_replies: false };
-    if !matches!(triage(&frame, rules), Triage::Evaluate | Triage::More) {
+    if !matches!(triage(&RequestHead::new(&frame), rules), Triage::Evaluate | Triage::More) {
         return dry_run_plan.end(DryRunOutcome::Unchanged, Vec::new());
     }
     client_state.privileges = Privileges::all();

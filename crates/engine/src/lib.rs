@@ -1,6 +1,6 @@
 //! Applies rules to client messages: plans what to send upstream and builds the client's reply.
 //!
-//! Does no I/O. [`triage`] reads a frame's first bytes; [`Plan`] carries out one message step by step. The caller
+//! Does no I/O. [`RequestHead`] and [`triage`] read a frame's first bytes; [`Plan`] carries out one message step by step. The caller
 //! sends messages, performs lookups and passes the results back. Time, lookup results and replies are arguments, so
 //! the proxy, the command line and the tests run the same code.
 
@@ -32,6 +32,7 @@ mod prerequisites;
 mod privileges;
 pub mod queries;
 mod rejection_text;
+mod request_head;
 mod retried;
 mod server_errors;
 mod server_times;
@@ -54,11 +55,12 @@ pub use outcome::{OutcomeKind, RuleOutcome};
 pub use plan::{MAX_EVALUATION_LENGTH, Plan, evaluation_length};
 pub use privileges::Privileges;
 pub use queries::{ListenerKind, QueryAdmission, QueryRejection};
+pub use request_head::RequestHead;
 pub use retried::{Retried, retried};
 pub use server_times::ServerTimes;
 pub use step::{Input, Step};
 pub use trace_context::TraceContext;
-pub use triage::{Triage, class_of_head, name_of_head, triage};
+pub use triage::{Triage, triage};
 
 /// The engine's state of one client connection.
 #[derive(Debug, Default)]

@@ -18,8 +18,8 @@ use super::message_error::MessageError;
 use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::port::{Flow, Port, close};
 use super::rejection_text::RejectedBy;
+use super::request_head::RequestHead;
 use super::step::Step;
-use super::triage::class_of_head;
 use super::{ClientState, Now, collection_query, rejection_text, server_errors};
 use crate::command::own::users_question;
 use crate::command::{
@@ -248,7 +248,7 @@ impl<'f> Incoming<'f> {
             CommandClass::Authenticate if is_by_certificate(command.body.elements()) => {
                 return Err(authentication::certificate_login_error().into());
             }
-            CommandClass::Authenticate if class_of_head(self.frame).is_none() => {
+            CommandClass::Authenticate if RequestHead::new(self.frame).class().is_none() => {
                 let text = "a login must have its body first; this one has a document sequence before it".to_owned();
                 return Err(MessageError { code: code::FAILED_TO_PARSE, text }.into());
             }

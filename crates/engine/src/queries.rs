@@ -9,13 +9,13 @@ use super::Triage;
 use super::explain::explained;
 use super::message_plan::with_fields;
 use super::outcome::{OutcomeKind, RuleOutcome, RuleOutcomes};
+use super::request_head::RequestHead;
 use super::step::Step;
 use crate::command::{Command, CommandClass, Namespace, code, error_reply, input_collections, output_targets};
-use crate::document::{self, Document, OwnedValue, Value, peek};
+use crate::document::{self, Document, OwnedValue, Value};
 use crate::patterns::Rejection;
 use crate::rules::{RuleSet, reads};
 use crate::wire::header::{Header, OpCode};
-use crate::wire::op_msg::body_of_head;
 
 /// The kind of listener that accepted the client.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -71,13 +71,9 @@ const PASSING: [&[u8]; 15] = [
 
 /// [`super::triage`] for the query listener: messages it would forward are evaluated, except for the commands that
 /// are always accepted.
-pub fn triage(head: &[u8], rules: &RuleSet) -> Triage {
+pub fn triage(head: &RequestHead<'_>, rules: &RuleSet) -> Triage {
     match super::triage(head, rules) {
-        Triage::Forward { .. }
-            if !peek(body_of_head(head).unwrap_or_default()).next().is_some_and(|first| passes(first.key)) =>
-        {
-            Triage::Evaluate
-        }
+        Triage::Forward { .. } if !head.name().is_some_and(passes) => Triage::Evaluate,
         other => other,
     }
 }

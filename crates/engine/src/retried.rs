@@ -2,8 +2,7 @@
 //! "Retryable Writes", "Retryable Reads", "Transactions"). A draining proxy closes connections at these, so that
 //! applications see no error.
 
-use crate::document::peek;
-use crate::sharing::flags_and_body;
+use crate::request_head::RequestHead;
 use crate::triage::names_any;
 use crate::wire::op_msg::EXHAUST_ALLOWED;
 
@@ -19,18 +18,14 @@ pub enum Retried {
 /// Returns how certain it is that a driver repeats the request that begins with `head`; `None` if it does not, or if
 /// the whole body is not here.
 #[must_use]
-pub fn retried(head: &[u8]) -> Option<Retried> {
-    let (flags, body) = flags_and_body(head)?;
-    let length = body.first_chunk().map_or(usize::MAX, |length| u32::from_le_bytes(*length) as usize);
-    let body = body.get(..length)?;
-    let name = peek(body).next()?.key;
-    let has = |key: &[u8]| peek(body).any(|field| field.key == key);
-    match name {
+pub fn retried(head: &RequestHead<'_>) -> Option<Retried> {
+    let body = head.whole_body()?;
+    match head.name()? {
         b"commitTransaction" | b"abortTransaction" => Some(Retried::Always),
-        _ if has(b"autocommit") => None,
-        _ if has(b"txnNumber") => Some(Retried::Always),
+        _ if head.fields().has_autocommit => None,
+        _ if head.fields().has_transaction_number => Some(Retried::Always),
         b"find" | b"aggregate" | b"count" | b"distinct" | b"listDatabases" | b"listCollections" | b"listIndexes" => {
-            let reads_once = flags & EXHAUST_ALLOWED == 0 && !names_any(body, &[b"$out\0", b"$merge\0"]);
+            let reads_once = !head.has_flags(EXHAUST_ALLOWED) && !names_any(body, &[b"$out\0", b"$merge\0"]);
             reads_once.then_some(Retried::ByDefault)
         }
         _ => None,
@@ -75,10 +70,10 @@ mod tests {
             (doc! {"ping": 1}, None),
         ] {
             let whole = message(0, &body);
-            assert_eq!(retried(&whole), expected, "{body}");
-            assert_eq!(retried(&whole[..whole.len() - 1]), None, "a part of {body}");
+            assert_eq!(retried(&RequestHead::new(&whole)), expected, "{body}");
+            assert_eq!(retried(&RequestHead::new(&whole[..whole.len() - 1])), None, "a part of {body}");
         }
-        assert_eq!(retried(&message(EXHAUST_ALLOWED, &doc! {"find": "c"})), None);
-        assert_eq!(retried(&[0; 30]), None);
+        assert_eq!(retried(&RequestHead::new(&message(EXHAUST_ALLOWED, &doc! {"find": "c"}))), None);
+        assert_eq!(retried(&RequestHead::new(&[0; 30])), None);
     }
 }

@@ -7,10 +7,9 @@ use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 
-use crate::command::{CommandClass, classify};
-use crate::document::peek;
-use crate::wire::header::{Header, OpCode};
-use crate::wire::op_msg::{EXHAUST_ALLOWED, SECTIONS_AT, body_of_head, flags_of_head};
+use crate::command::CommandClass;
+use crate::request_head::RequestHead;
+use crate::wire::op_msg::EXHAUST_ALLOWED;
 
 /// How a request may share a server connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,61 +62,45 @@ static AWAIT_DATA: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"aw
 
 /// Returns whether `head` is enough for [`sharing`]: it contains the whole body, or as much of it as is looked at.
 #[must_use]
-pub fn is_enough(head: &[u8]) -> bool {
-    let Some((_, body)) = flags_and_body(head) else { return true };
-    let length = body.first_chunk().map_or(0, |length| u32::from_le_bytes(*length) as usize);
-    body.len() >= length || length > MAX_BODY_LENGTH
+pub fn is_enough(head: &RequestHead<'_>) -> bool {
+    if head.body_is_first != Some(true) {
+        return true;
+    }
+    let length = head.body_length().unwrap_or(0);
+    head.body_and_rest().len() >= length || length > MAX_BODY_LENGTH
 }
 
-/// Returns how the request that begins with `head` may share a connection. `waits` returns whether a cursor waits for new
-/// documents.
+/// Returns how the request may share a connection. `waits` returns whether a cursor waits for new documents.
 #[must_use]
-pub fn sharing(head: &[u8], waits: impl Fn(i64) -> bool) -> Sharing {
-    // mongod's own test shell sends document sequences before the body. Then the command is not looked for.
-    let Some((flags, body)) = flags_and_body(head) else { return Sharing::Pinned(Pin::UnknownCommand) };
-    let Some(first) = peek(body).next() else { return Sharing::Ordinary };
-    if flags & EXHAUST_ALLOWED != 0 {
+pub fn sharing(head: &RequestHead<'_>, waits: impl Fn(i64) -> bool) -> Sharing {
+    if head.body_is_first != Some(true) {
+        return Sharing::Pinned(Pin::UnknownCommand);
+    }
+    let Some(first) = head.first else { return Sharing::Ordinary };
+    if head.has_flags(EXHAUST_ALLOWED) {
         return Sharing::Pinned(Pin::Exhaust);
     }
     match first.key {
         b"getMore" if first.value.as_integer().is_some_and(waits) => Sharing::Awaiting,
         // The server accepts maxTimeMS only for cursors that wait (manual, "getMore").
-        b"getMore" if peek(body).any(|field| field.key == b"maxTimeMS") => Sharing::Awaiting,
+        b"getMore" if head.fields().has_time_limit => Sharing::Awaiting,
         b"abortTransaction" | b"commitTransaction" | b"endSessions" | b"killCursors" => Sharing::Continuation,
-        name if classify(name) == CommandClass::Unknown => Sharing::Pinned(Pin::UnknownCommand),
-        _ if continues_transaction(body) => Sharing::Continuation,
+        _ if head.class() == Some(CommandClass::Unknown) => Sharing::Pinned(Pin::UnknownCommand),
+        _ if head.fields().has_autocommit && !head.fields().starts_transaction => Sharing::Continuation,
         _ => Sharing::Ordinary,
     }
 }
 
-/// Returns whether the request that begins with `head` opens a cursor that waits for new documents.
+/// Returns whether the request opens a cursor that waits for new documents.
 #[must_use]
-pub fn opens_waiting_cursor(head: &[u8]) -> bool {
-    let Some((_, body)) = flags_and_body(head) else { return false };
-    let searched = body.get(..body.len().min(SEARCHED)).unwrap_or_default();
-    match peek(body).next().map(|first| first.key) {
+pub fn opens_waiting_cursor(head: &RequestHead<'_>) -> bool {
+    let body = head.body_and_rest();
+    let searched = body.get(..SEARCHED).unwrap_or(body);
+    match head.name() {
         Some(b"aggregate") => CHANGE_STREAM.find(searched).is_some(),
         Some(b"find") => AWAIT_DATA.find(searched).is_some(),
         _ => false,
     }
-}
-
-/// Returns the flags of an OP_MSG, and what is here of its body; `None` if its body is not the first section.
-pub(crate) fn flags_and_body(head: &[u8]) -> Option<(u32, &[u8])> {
-    let header = Header::parse(head).ok().flatten().filter(|header| header.op_code == OpCode::Msg)?;
-    let here = head.get(..header.length.min(head.len())).unwrap_or(head);
-    let body_first = here.get(SECTIONS_AT) == Some(&0);
-    Some((flags_of_head(here)?, body_of_head(here).filter(|_| body_first)?))
-}
-
-/// These fields come after the command's own, which may be long: filters, pipelines, documents.
-fn continues_transaction(body: &[u8]) -> bool {
-    let (mut is_statement, mut begins) = (false, false);
-    for field in peek(body) {
-        is_statement |= field.key == b"autocommit";
-        begins |= field.key == b"startTransaction" && field.value.as_bool() == Some(true);
-    }
-    is_statement && !begins
 }
 
 #[cfg(test)]
@@ -156,15 +139,15 @@ mod tests {
             (doc! {"getMore": 7_i64, "collection": "c", "maxTimeMS": 5, "$db": "d"}, Sharing::Awaiting),
             (doc! {"noSuchCommand": 1, "$db": "d"}, Sharing::Pinned(Pin::UnknownCommand)),
         ] {
-            assert_eq!(sharing(&frame(0, &body), |cursor| cursor == 8), expected, "{body}");
+            assert_eq!(sharing(&RequestHead::new(&frame(0, &body)), |cursor| cursor == 8), expected, "{body}");
         }
         let exhaust = frame(EXHAUST_ALLOWED, &doc! {"getMore": 7_i64, "collection": "c", "$db": "d"});
-        assert_eq!(sharing(&exhaust, |_| false), Sharing::Pinned(Pin::Exhaust));
-        assert_eq!(sharing(&[0; 20], |_| false), Sharing::Pinned(Pin::UnknownCommand));
+        assert_eq!(sharing(&RequestHead::new(&exhaust), |_| false), Sharing::Pinned(Pin::Exhaust));
+        assert_eq!(sharing(&RequestHead::new(&[0; 20]), |_| false), Sharing::Pinned(Pin::UnknownCommand));
         let mut body_last = MessageWriter::new(1, 0, 0, 0);
         body_last.sequence("documents", |_| {});
         body_last.body(|out| out.extend_from_slice(RawDocumentBuf::try_from(&doc! {"ping": 1}).unwrap().as_bytes()));
-        assert_eq!(sharing(&body_last.finish(), |_| false), Sharing::Pinned(Pin::UnknownCommand));
+        assert_eq!(sharing(&RequestHead::new(&body_last.finish()), |_| false), Sharing::Pinned(Pin::UnknownCommand));
     }
 
     #[test]
@@ -172,9 +155,9 @@ mod tests {
         let many: Vec<String> = (0..500).map(|number| format!("{number:0>100}")).collect();
         let body = doc! {"find": "c", "filter": {"a": {"$in": many}}, "txnNumber": 1_i64, "autocommit": false};
         let long = frame(0, &body);
-        assert!(is_enough(&long));
-        assert_eq!(sharing(&long, |_| false), Sharing::Continuation);
-        assert!(!is_enough(&long[..long.len() - 1]));
+        assert!(is_enough(&RequestHead::new(&long)));
+        assert_eq!(sharing(&RequestHead::new(&long), |_| false), Sharing::Continuation);
+        assert!(!is_enough(&RequestHead::new(&long[..long.len() - 1])));
         let mut with_documents = MessageWriter::new(1, 0, 0, 0);
         with_documents.body(|out| {
             let body = RawDocumentBuf::try_from(&doc! {"insert": "c", "$db": "d"}).unwrap();
@@ -182,9 +165,9 @@ mod tests {
         });
         with_documents.sequence("documents", |out| out.extend_from_slice(&[0; 1000]));
         let with_documents = with_documents.finish();
-        assert!(is_enough(&with_documents[..100]), "the documents after the body do not matter");
+        assert!(is_enough(&RequestHead::new(&with_documents[..100])), "the documents after the body do not matter");
         let text = "a".repeat(MAX_BODY_LENGTH);
-        assert!(is_enough(&frame(0, &doc! {"find": "c", "filter": {"a": text}})[..100]));
+        assert!(is_enough(&RequestHead::new(&frame(0, &doc! {"find": "c", "filter": {"a": text}})[..100])));
     }
 
     #[test]
@@ -196,7 +179,7 @@ mod tests {
             (doc! {"find": "c", "$db": "d"}, false),
             (doc! {"insert": "c", "comment": "$changeStream", "$db": "d"}, false),
         ] {
-            assert_eq!(opens_waiting_cursor(&frame(0, &body)), expected, "{body}");
+            assert_eq!(opens_waiting_cursor(&RequestHead::new(&frame(0, &body))), expected, "{body}");
         }
     }
 }

@@ -21,7 +21,7 @@ mod timestamps;
 use bson::{Document as Bson, RawDocumentBuf, doc};
 
 use super::lookup::{Lookup, LookupError, LookupResult};
-use super::{ClientState, Input, Now, OutcomeKind, Plan, Privileges, Step, Triage, triage};
+use super::{ClientState, Input, Now, OutcomeKind, Plan, Privileges, RequestHead, Step, Triage, triage};
 use crate::command::without_repeated_name_checks;
 use crate::config::SourceFile;
 use crate::rules::RuleSet;

@@ -1,8 +1,8 @@
 //! Reads the trace context that applications put into a command's `comment`: a W3C `traceparent`, as the whole
 //! comment or as its field of that name.
 
-use crate::document::{Element, peek};
-use crate::wire::op_msg::body_of_head;
+use crate::document::Element;
+use crate::request_head::RequestHead;
 
 /// See <https://www.w3.org/TR/trace-context/>.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,12 +15,10 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// Returns the trace context from a message's first bytes; `None` if there is none or the body is not the first
-    /// section.
+    /// Returns a request's trace context; `None` if there is none or the body is not the first section.
     #[must_use]
-    pub fn of_head(head: &[u8]) -> Option<Self> {
-        let mut fields = peek(body_of_head(head)?);
-        let comment = fields.find(|field| field.key == b"comment")?.value;
+    pub fn of_head(head: &RequestHead<'_>) -> Option<Self> {
+        let comment = head.fields().comment?;
         match comment.as_document() {
             Some(document) => {
                 let is_it = |field: &Element<'_>| field.key == b"traceparent";
@@ -63,7 +61,7 @@ mod tests {
         let body = bson::raw::RawDocumentBuf::try_from(&body).unwrap();
         let mut writer = op_msg::MessageWriter::new(1, 0, 0, 0);
         writer.body(|out| out.extend_from_slice(body.as_bytes()));
-        TraceContext::of_head(&writer.finish())
+        TraceContext::of_head(&RequestHead::new(&writer.finish()))
     }
 
     #[test]

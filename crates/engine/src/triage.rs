@@ -5,11 +5,12 @@
 
 use super::authentication::is_by_certificate;
 use super::handshake::WRAPPERS;
-use crate::command::{CommandClass, Namespace, classify};
+use super::request_head::RequestHead;
+use crate::command::{CommandClass, classify};
 use crate::document::{Kind, Value, peek};
 use crate::rules::RuleSet;
-use crate::wire::header::{HEADER_LENGTH, Header, OpCode};
-use crate::wire::op_msg::{BODY_AT, CHECKSUM_PRESENT, MORE_TO_COME, SECTIONS_AT, body_of_head, flags_of_head};
+use crate::wire::header::{HEADER_LENGTH, OpCode};
+use crate::wire::op_msg::{BODY_AT, CHECKSUM_PRESENT, MORE_TO_COME};
 
 /// How to handle a client's frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,90 +30,61 @@ pub enum Triage {
 /// Offset of the collection name of an OP_QUERY, after header and flags.
 const QUERY_COLLECTION_AT: usize = HEADER_LENGTH + 4;
 
-/// Returns how to handle the frame that starts with `head`. `head` starts at the header and may extend beyond the
-/// frame.
-pub fn triage(head: &[u8], rules: &RuleSet) -> Triage {
-    let Ok(Some(header)) = Header::parse(head) else { return Triage::Evaluate };
-    let here = head.get(..header.length.min(head.len())).unwrap_or(head);
-    let whole = here.len() == header.length;
+/// Returns how to handle the frame that starts with `head`.
+pub fn triage(head: &RequestHead<'_>, rules: &RuleSet) -> Triage {
+    let Some(header) = head.header else { return Triage::Evaluate };
     let found = match header.op_code {
-        OpCode::Msg => triage_msg(here, header.length, rules),
-        OpCode::Query => triage_query(here),
+        OpCode::Msg => triage_msg(head, header.length, rules),
+        OpCode::Query => triage_query(head.bytes()),
         _ => Some(Triage::Evaluate),
     };
     match found {
         Some(triage) => triage,
-        None if whole => Triage::Evaluate,
+        None if head.is_whole() => Triage::Evaluate,
         None => Triage::More,
     }
 }
 
-/// Returns the name of an OP_MSG's command, read from its first bytes; `None` if there are too few, or for another
-/// opcode.
-#[must_use]
-pub fn name_of_head(head: &[u8]) -> Option<&[u8]> {
-    let header = Header::parse(head).ok().flatten()?;
-    let body_first = header.op_code == OpCode::Msg && *head.get(SECTIONS_AT)? == 0;
-    let first = peek(body_of_head(head)?).next().filter(|_| body_first)?;
-    Some(first.key)
-}
-
-/// Returns the class of an OP_MSG's command, as [`name_of_head`].
-#[must_use]
-pub fn class_of_head(head: &[u8]) -> Option<CommandClass> {
-    name_of_head(head).map(classify)
-}
-
-/// Returns the collection that an OP_MSG's command names by its first value, as far as its first bytes show it.
-pub(super) fn namespace_of_head(head: &[u8]) -> Option<Namespace<'_>> {
-    let body = body_of_head(head)?;
-    let collection = peek(body).next()?.value.as_name()?;
-    let database = peek(body).find(|element| element.key == b"$db")?.value.as_str()?;
-    Some(Namespace { database, collection })
-}
-
 /// Returns `None` when more bytes are needed to decide.
-fn triage_msg(here: &[u8], message_length: usize, rules: &RuleSet) -> Option<Triage> {
-    let flags = flags_of_head(here)?;
+fn triage_msg(head: &RequestHead<'_>, message_length: usize, rules: &RuleSet) -> Option<Triage> {
+    let flags = head.flags?;
     let expects_reply = flags & MORE_TO_COME == 0;
     let forward = Triage::Forward { expects_reply };
-    // mongod's own test shell sends document sequences before the body.
-    if *here.get(SECTIONS_AT)? != 0 {
+    if !head.body_is_first? {
         return Some(Triage::Evaluate);
     }
-    let body = body_of_head(here)?;
-    let first = peek(body).next()?;
+    let (first, class) = (head.first?, head.class()?);
+    let body = head.body_and_rest();
     let evaluate_if = |evaluate: bool| if evaluate { Triage::Evaluate } else { forward };
-    Some(match classify(first.key) {
+    Some(match class {
         CommandClass::Hello => Triage::Hello,
         CommandClass::Authenticate if is_by_certificate(peek(body)) => Triage::Evaluate,
         // The mechanism may be in the bytes that are still missing.
-        CommandClass::Authenticate if !is_whole(body) => return None,
+        CommandClass::Authenticate if head.whole_body().is_none() => return None,
         CommandClass::Authenticate => Triage::Authenticate { expects_reply },
         CommandClass::Harmless => forward,
         _ if rules.is_empty() => forward,
         // It names no collection.
         CommandClass::DropDatabase => Triage::Evaluate,
         CommandClass::Insert | CommandClass::Update | CommandClass::Delete | CommandClass::FindAndModify => {
-            evaluate_if(may_be_protected(body, first.value, rules) || is_in_doubt(body, first.value, rules))
+            evaluate_if(may_be_protected(head, first.value, rules) || is_in_doubt(head, first.value, rules))
         }
         CommandClass::CollMod
         | CommandClass::Create
         | CommandClass::CreateIndexes
         | CommandClass::Drop
-        | CommandClass::DropIndexes => evaluate_if(may_be_protected(body, first.value, rules)),
+        | CommandClass::DropIndexes => evaluate_if(may_be_protected(head, first.value, rules)),
         // mongod also accepts a UUID instead of a name.
         CommandClass::Find | CommandClass::Count | CommandClass::Distinct => {
-            evaluate_if(may_be_protected(body, first.value, rules))
+            evaluate_if(may_be_protected(head, first.value, rules))
         }
         CommandClass::Aggregate => {
-            let body_length = claimed_length(body);
-            match body.get(..body_length) {
+            match head.whole_body() {
                 // The sections after the body may hold the pipeline.
-                Some(_) if BODY_AT + body_length + checksum_length(flags) != message_length => Triage::Evaluate,
+                Some(body) if BODY_AT + body.len() + checksum_length(flags) != message_length => Triage::Evaluate,
                 Some(body) => {
                     let names_collection = first.value.as_name_bytes().is_some();
-                    let reads_protected = names_collection && may_be_protected(body, first.value, rules);
+                    let reads_protected = names_collection && may_be_protected(head, first.value, rules);
                     let reads_others = rules.applies_to_inputs()
                         && names_any(body, &[b"$graphLookup\0", b"$lookup\0", b"$unionWith\0"]);
                     evaluate_if(reads_protected || reads_others || names_any(body, &[b"$out\0", b"$merge\0"]))
@@ -130,37 +102,24 @@ fn triage_msg(here: &[u8], message_length: usize, rules: &RuleSet) -> Option<Tri
     })
 }
 
-/// The length that the document's first bytes state.
-fn claimed_length(document: &[u8]) -> usize {
-    document.first_chunk().map_or(usize::MAX, |bytes| u32::from_le_bytes(*bytes) as usize)
-}
-
-fn is_whole(document: &[u8]) -> bool {
-    document.len() >= claimed_length(document)
-}
-
 /// Bytes after the last section.
 fn checksum_length(flags: u32) -> usize {
     if flags & CHECKSUM_PRESENT == 0 { 0 } else { 4 }
 }
 
 /// Whether rules apply to the collection that the first value names; true when the value does not name one.
-fn may_be_protected(body: &[u8], target: Value<'_>, rules: &RuleSet) -> bool {
+fn may_be_protected(head: &RequestHead<'_>, target: Value<'_>, rules: &RuleSet) -> bool {
     let Some(collection) = target.as_name_bytes() else { return true };
     if !rules.may_apply_to_collection(collection) {
         return false;
     }
-    database_of(body).is_none_or(|database| rules.rules_for(database, collection).is_some())
+    head.database().is_none_or(|database| rules.rules_for(database, collection).is_some())
 }
 
 /// Whether an earlier send of a write may have met other rules on its collection.
-fn is_in_doubt(body: &[u8], target: Value<'_>, rules: &RuleSet) -> bool {
+fn is_in_doubt(head: &RequestHead<'_>, target: Value<'_>, rules: &RuleSet) -> bool {
     let (Some(doubt), Some(collection)) = (rules.doubt(), target.as_name_bytes()) else { return false };
-    database_of(body).is_none_or(|database| doubt.covers(database, collection))
-}
-
-fn database_of(body: &[u8]) -> Option<&[u8]> {
-    peek(body).find(|element| element.key == b"$db").and_then(|element| element.value.as_string_bytes())
+    head.database().is_none_or(|database| doubt.covers(database, collection))
 }
 
 /// Whether the pipeline may contain one of these stages at any depth. Searches the raw bytes for the field names, so

@@ -9,8 +9,8 @@ use super::message_error::MessageError;
 use super::message_plan::{Incoming, MessagePlan, Unplanned, reply_rejection, require_users};
 use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::rejection_text::{self, FOR_THE_DBA, RejectedBy};
+use super::request_head::RequestHead;
 use super::step::Step;
-use super::triage::{class_of_head, namespace_of_head};
 use crate::command::{Command, CommandClass, CommandError, Namespace, WriteForm};
 use crate::patterns::{ALL_COLLECTIONS, Rejection};
 use crate::rules::{Mode, Rule};
@@ -36,7 +36,8 @@ impl<'f> Incoming<'f> {
         client_state: &ClientState,
         outcomes: &mut RuleOutcomes,
     ) -> Result<MessagePlan<'f>, Unplanned> {
-        let (Ok(request), Some(class)) = (Header::of_frame(self.frame), class_of_head(self.frame)) else {
+        let head = RequestHead::new(self.frame);
+        let (Ok(request), Some(class)) = (Header::of_frame(self.frame), head.class()) else {
             return Err(Unplanned::Unreadable(error));
         };
         if matches!(class, CommandClass::Hello | CommandClass::Authenticate) {
@@ -45,7 +46,7 @@ impl<'f> Incoming<'f> {
         // Other commands name no collection by their first value, or not only that one.
         let is_write = !matches!(WriteForm::for_class(class), None | Some(WriteForm::BulkWrite));
         let is_named = is_write || class.defines() || class.reads() && class.indirect_write().is_none();
-        let named = namespace_of_head(self.frame).filter(|_| is_named);
+        let named = head.namespace().filter(|_| is_named);
         let can_reject = |rule: &Rule| match named {
             Some(namespace) => rule.pattern.can_reject(class, namespace),
             None => on_any(rule, |pattern, namespace| pattern.can_reject(class, namespace)),

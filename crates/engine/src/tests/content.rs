@@ -99,7 +99,7 @@ fn odd_messages() -> Vec<(&'static str, Vec<u8>, bool)> {
 
 /// The last step that is not a lookup of permits, and the outcomes.
 fn carried_out(rules: &RuleSet, message: &[u8]) -> (Step, Vec<super::super::RuleOutcome>) {
-    if let Triage::Forward { expects_reply } = triage(message, rules) {
+    if let Triage::Forward { expects_reply } = triage(&RequestHead::new(message), rules) {
         return (Step::ForwardOriginal { expects_reply }, Vec::new());
     }
     let mut client_state = ClientState { app_name: Some("any".into()), ..client_state() };

@@ -292,5 +292,5 @@ fn a_rule_evaluates_the_collection_of_its_copies() {
     assert!(matches!(step("c", doc! {"of": 1}), Step::Reply(_)));
     assert!(matches!(step("c", doc! {"of": 1, "name": "x"}), Step::ForwardOriginal { .. }));
     assert!(matches!(step("originals", doc! {"of": 1}), Step::ForwardOriginal { .. }));
-    assert!(matches!(triage(&update(&[]), &rules), Triage::Evaluate));
+    assert!(matches!(triage(&RequestHead::new(&update(&[])), &rules), Triage::Evaluate));
 }

@@ -126,7 +126,7 @@ fn samples() -> Vec<Sample> {
 
 /// Returns the first step for a command, and the kinds of its outcomes.
 fn carried_out(rules: &RuleSet, message: &[u8]) -> (Step, Vec<OutcomeKind>) {
-    if let Triage::Forward { expects_reply } = triage(message, rules) {
+    if let Triage::Forward { expects_reply } = triage(&RequestHead::new(message), rules) {
         return (Step::ForwardOriginal { expects_reply }, Vec::new());
     }
     let mut plan = Plan::new(message, rules, NOW);

@@ -95,9 +95,9 @@ fn a_statement_with_a_procedure_asks_for_the_record_of_the_clients_session() {
 fn in_doubt_a_statement_that_needs_no_transaction_asks_for_the_transaction() {
     let (none, tree) = (rules(&[("d.other", "together: [a, b]")]), rules(&[TREE]));
     let message = retryable(doc! {"update": "c", "updates": [increment("a")]});
-    assert_eq!(triage(&message, &none), Triage::Forward { expects_reply: true });
+    assert_eq!(triage(&RequestHead::new(&message), &none), Triage::Forward { expects_reply: true });
     let none = in_doubt(&none, &tree);
-    assert_eq!(triage(&message, &none), Triage::Evaluate);
+    assert_eq!(triage(&RequestHead::new(&message), &none), Triage::Evaluate);
     // Not carried out; no attempt can be committed after the last number is used.
     for answer in [error(251), doc! {"ok": 1.0}] {
         let step = carry_out(&none, &message, &[("abortTransaction", FIRST, answer), ("update", LAST, unknown())]);

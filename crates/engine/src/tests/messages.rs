@@ -177,7 +177,7 @@ fn indirect_writes_are_rejected_unless_allowed() {
     ];
     for command in indirect_writes {
         let message = frame(&command, "", &[], 0);
-        assert_eq!(triage(&message, &reject), Triage::Evaluate, "{command}");
+        assert_eq!(triage(&RequestHead::new(&message), &reject), Triage::Evaluate, "{command}");
         let Step::Reply(reply) = first_step(&reject, &message) else { panic!("{command} passes") };
         let (reply, _) = documents(&reply);
         assert_eq!((reply.get_f64("ok").unwrap(), reply.get_i32("code").unwrap()), (0.0, 121), "{command}");
@@ -194,7 +194,7 @@ fn indirect_writes_are_rejected_unless_allowed() {
         doc! {"update": "c", "updates": [{"q": {}, "u": {}}], "$db": "e"},
     ] {
         let message = frame(&command, "", &[], 0);
-        let forwarded = matches!(triage(&message, &reject), Triage::Forward { .. })
+        let forwarded = matches!(triage(&RequestHead::new(&message), &reject), Triage::Forward { .. })
             || matches!(first_step(&reject, &message), Step::ForwardOriginal { .. });
         assert!(forwarded, "{command}");
     }
@@ -268,17 +268,17 @@ fn triage_decides_from_the_first_bytes() {
     let rules = rules(&[("d.c", "replacement: {}")]);
     let big = "x".repeat(1000);
     let elsewhere = frame(&doc! {"insert": "other", "$db": "d"}, "documents", &[doc! {"a": big.clone()}], 0);
-    assert_eq!(triage(&elsewhere[..60], &rules), Triage::Forward { expects_reply: true });
-    assert_eq!(triage(&elsewhere[..30], &rules), Triage::More);
+    assert_eq!(triage(&RequestHead::new(&elsewhere[..60]), &rules), Triage::Forward { expects_reply: true });
+    assert_eq!(triage(&RequestHead::new(&elsewhere[..30]), &rules), Triage::More);
     let protected = frame(&doc! {"insert": "c", "$db": "d"}, "documents", &[doc! {"a": big}], 0);
-    assert_eq!(triage(&protected, &rules), Triage::Evaluate);
-    assert_eq!(triage(&protected[..40], &rules), Triage::Evaluate, "$db is not among the bytes");
+    assert_eq!(triage(&RequestHead::new(&protected), &rules), Triage::Evaluate);
+    assert_eq!(triage(&RequestHead::new(&protected[..40]), &rules), Triage::Evaluate, "$db is not among the bytes");
     let hello = frame(&doc! {"hello": 1, "$db": "admin"}, "", &[], 0);
-    assert_eq!(triage(&hello, &rules), Triage::Hello);
+    assert_eq!(triage(&RequestHead::new(&hello), &rules), Triage::Hello);
     let sasl = frame(&doc! {"saslStart": 1, "$db": "admin"}, "", &[], 0);
-    assert_eq!(triage(&sasl, &rules), Triage::Authenticate { expects_reply: true });
+    assert_eq!(triage(&RequestHead::new(&sasl), &rules), Triage::Authenticate { expects_reply: true });
     for end in 16..protected.len() {
-        let _ = triage(&protected[..end], &rules);
+        let _ = triage(&RequestHead::new(&protected[..end]), &rules);
     }
 }
 
@@ -296,8 +296,8 @@ fn only_a_login_by_certificate_is_rejected() {
     ] {
         let whole = frame(&command, "", &[], 0);
         let expected = if rejected { Triage::Evaluate } else { Triage::Authenticate { expects_reply: true } };
-        assert_eq!(triage(&whole, &rules), expected, "{command}");
-        let early = (16..whole.len()).map(|end| triage(&whole[..end], &rules));
+        assert_eq!(triage(&RequestHead::new(&whole), &rules), expected, "{command}");
+        let early = (16..whole.len()).map(|end| triage(&RequestHead::new(&whole[..end]), &rules));
         assert!(early.into_iter().all(|triage| triage == Triage::More || triage == expected), "{command}");
         match first_step(&rules, &whole) {
             Step::Reply(reply) if rejected => assert_eq!(documents(&reply).0.get_i32("code").unwrap(), 18),

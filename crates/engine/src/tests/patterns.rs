@@ -331,7 +331,7 @@ fn operations_are_denied_and_options_get_defaults() {
     let outcome = |pattern: &str, command: Bson| {
         let rules = rules(&[("d.c", pattern)]);
         let message = frame(&command, "", &[], 0);
-        match triage(&message, &rules) {
+        match triage(&RequestHead::new(&message), &rules) {
             Triage::Forward { .. } => "unchanged".to_owned(),
             _ => match first_step(&rules, &message) {
                 Step::ForwardOriginal { .. } => "unchanged".to_owned(),
@@ -393,7 +393,7 @@ fn each_rule_counts_an_aggregation_once() {
     let rules = rules(&[("d.c", shadow), ("d.other", all)]);
     let counted = |command: Bson| {
         let message = frame(&command, "", &[], 0);
-        assert_eq!(triage(&message, &rules), Triage::Evaluate, "{command}");
+        assert_eq!(triage(&RequestHead::new(&message), &rules), Triage::Evaluate, "{command}");
         let mut plan = Plan::new(&message, &rules, NOW);
         plan.next(Input::Start, &mut client_state());
         let counts = plan.take_outcomes().into_iter().map(|outcome| (outcome.kind.as_str(), outcome.statements));

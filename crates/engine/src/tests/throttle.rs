@@ -24,7 +24,7 @@ fn limiting(rules: &RuleSet, command: Bson) -> String {
     let message = frame(&command, "", &[], 0);
     let found: Vec<String> = permits(rules, &message).into_iter().map(|request| request.rule).collect();
     if !found.is_empty() {
-        assert_eq!(triage(&message, rules), Triage::Evaluate, "{command}");
+        assert_eq!(triage(&RequestHead::new(&message), rules), Triage::Evaluate, "{command}");
     }
     found.join(" ")
 }

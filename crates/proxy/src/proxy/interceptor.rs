@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{
-    self, ClientState, Input, ListenerKind, Now, OutcomeKind, QueryAdmission, RuleOutcome, Step, Triage,
+    self, ClientState, Input, ListenerKind, Now, OutcomeKind, QueryAdmission, RequestHead, RuleOutcome, Step, Triage,
 };
 use crate::rules::{ClientNames, ModeOverride, Rule, RuleSet, reads};
 
@@ -19,7 +19,7 @@ pub trait Interceptor: Send + Sync + 'static {
         Self: 'p;
 
     /// See [`engine::triage`] and [`engine::queries::triage`].
-    fn triage(&self, head: &[u8], listener_kind: &ListenerKind) -> Triage;
+    fn triage(&self, head: &RequestHead<'_>, listener_kind: &ListenerKind) -> Triage;
 
     /// Whether this kind of listener accepts a message; see [`engine::queries::admit`].
     fn admit(&self, frame: &[u8], listener_kind: &ListenerKind) -> QueryAdmission;
@@ -106,7 +106,7 @@ pub trait Steps {
 impl Interceptor for RuleSet {
     type Plan<'p> = engine::Plan<'p>;
 
-    fn triage(&self, head: &[u8], listener_kind: &ListenerKind) -> Triage {
+    fn triage(&self, head: &RequestHead<'_>, listener_kind: &ListenerKind) -> Triage {
         match listener_kind {
             ListenerKind::Commands => engine::triage(head, self),
             ListenerKind::Queries { .. } => engine::queries::triage(head, self),

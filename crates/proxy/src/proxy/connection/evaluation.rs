@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use crate::command::{Command, CommandClass, code, error_reply};
 use crate::engine::{
-    Input, QueryAdmission, QueryRejection, RuleOutcome, Step, Triage, evaluation_length, read_users, users_question,
+    Input, QueryAdmission, QueryRejection, RequestHead, RuleOutcome, Step, evaluation_length, read_users,
+    users_question,
 };
 use crate::proxy::connection::end::End;
 use crate::proxy::connection::framing::Request;
@@ -53,7 +54,7 @@ where
             self.pending.record_forwarded(&self.listener_context.process.traffic.meter, began);
             return Ok(());
         }
-        self.carry_out(frame, &mut waiting).await?;
+        self.carry_out(request, frame, &mut waiting).await?;
         self.pending.keep(waiting.permits);
         let meter = &self.listener_context.process.traffic.meter;
         self.pending.record_evaluated(meter, began, waiting.nanoseconds, self.client.sender());
@@ -67,17 +68,17 @@ where
         self.forward(frame, came, expects_reply).await
     }
 
-    async fn carry_out(&mut self, frame: Vec<u8>, waiting: &mut ServerWait) -> Result<(), End> {
+    async fn carry_out(&mut self, request: Request, frame: Vec<u8>, waiting: &mut ServerWait) -> Result<(), End> {
         let watched = waiting.watched;
         self.wait_for_room(&frame, watched).await?;
         let (frame, came) = self.decompressed(frame).await?;
-        if self.is_shared() && self.reply_without_rules(&frame, came, waiting).await? {
+        if self.is_shared() && self.reply_without_rules(request, &frame, came, waiting).await? {
             return Ok(());
         }
         let measured = offload(frame.len(), move || (evaluation_length(&frame), frame));
         let (length, frame) = measured.await?;
         self.keep(length, watched).await?;
-        self.pending.span = self.listener_context.process.traffic.meter.open_evaluated(&frame);
+        self.pending.span = self.listener_context.process.traffic.meter.open_evaluated(&RequestHead::new(&frame));
         let (recorded, frame) = self.record(frame, waiting).await?;
         let rules = self.listener_context.process.rules.current.load();
         let frame = match rules.admit(&frame, &self.client.state.listener_kind) {
@@ -187,29 +188,34 @@ where
     /// takes a connection for it.
     async fn reply_without_rules(
         &mut self,
+        request: Request,
         frame: &[u8],
         came: Option<Compressor>,
         waiting: &mut ServerWait,
     ) -> Result<bool, End> {
-        let triage = {
-            let rules = self.listener_context.process.rules.current.load();
-            rules.triage(frame, &self.client.state.listener_kind)
-        };
-        if matches!(triage, Triage::Hello | Triage::Authenticate { .. }) {
-            self.detach(waiting).await?;
+        match request {
+            Request::Hello => {
+                self.detach(waiting).await?;
+                return self.reply_to_hello(frame, came).await.map(|()| true);
+            }
+            Request::Login => {
+                self.detach(waiting).await?;
+                return self.reply_to_authentication(frame, came).await.map(|()| true);
+            }
+            Request::Evaluate | Request::Convert => {}
         }
-        match triage {
-            Triage::Hello => return self.reply_to_hello(frame, came).await.map(|()| true),
-            Triage::Authenticate { .. } => return self.reply_to_authentication(frame, came).await.map(|()| true),
+        let need = {
+            let head = RequestHead::new(frame);
             // The engine rejects the login. It must not take a connection.
-            _ if Command::parse(frame).is_ok_and(|command| command.class == CommandClass::Authenticate) => {
+            if head.class().or_else(|| Some(Command::parse(frame).ok()?.class)) == Some(CommandClass::Authenticate) {
                 return Ok(false);
             }
-            _ => {}
-        }
+            self.pooling.as_ref().map(|pooling| pooling.need(&head))
+        };
+        let Some(need) = need else { return Ok(false) };
         let asked = self.listener_context.process.traffic.meter.now();
         waiting.keeps_connection = self.pooling.as_ref().is_some_and(|pooling| pooling.has_unacknowledged());
-        let failure = self.take_connection(frame, waiting.watched).await?;
+        let failure = self.take_connection(need, waiting.watched).await?;
         waiting.nanoseconds += self.listener_context.process.traffic.meter.since(asked);
         let Some(error) = failure else { return Ok(false) };
         let header = header_of(frame)?;

@@ -3,10 +3,9 @@
 //! For a compressed frame, the decompressed beginning decides. It streams through unchanged if the other side agreed
 //! to the same compressor. This module owns no state; [`crate::proxy::connection::relay`] moves the bytes.
 
-use crate::document;
 use crate::engine::handshake::negotiation::{Negotiation, is_never_compressed};
 use crate::engine::sharing::{MAX_BODY_LENGTH, is_enough};
-use crate::engine::{ClientState, Triage, name_of_head, retried};
+use crate::engine::{ClientState, RequestHead, Triage, retried};
 use crate::proxy::connection::drain_state::DrainState;
 use crate::proxy::connection::end::{ClientFault, End, UpstreamFault};
 use crate::proxy::connection::pending_replies::{PendingReplies, ReplyAction, more_to_come};
@@ -19,7 +18,7 @@ use crate::proxy::telemetry::meter::Meter;
 use crate::proxy::telemetry::slowest::LatestRequest;
 use crate::proxy::transport::socket::ServerSocket;
 use crate::wire::compressed::{CompressedEnvelope, Compressor, DecompressLimit, peek, peek_length};
-use crate::wire::op_msg::{FLAGS_LENGTH, body_of_head};
+use crate::wire::op_msg::FLAGS_LENGTH;
 use crate::wire::splitter::FrameClass;
 use crate::wire::{HEADER_LENGTH, Header, OpCode};
 
@@ -37,6 +36,8 @@ const MAX_TRIAGE_LENGTH: usize = 16 * 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::proxy) enum Request {
     Hello,
+    /// A step of the login of a client that shares connections.
+    Login,
     Evaluate,
     /// It is forwarded with a different compression than it arrived in.
     Convert,
@@ -83,7 +84,8 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
         if header.op_code == OpCode::Compressed {
             return self.sort_compressed(header, head);
         }
-        let triage = self.triage(head);
+        let parsed = RequestHead::after(Some(*header), head);
+        let triage = self.triage(&parsed);
         // Triage decides for every whole frame. If it does not, the frame is evaluated, never forwarded unchecked.
         if triage == Triage::More && head.len() < header.length {
             return Ok(FrameClass::More);
@@ -92,14 +94,14 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
             return Err(ClientFault::Tls.into());
         }
         let is_whole = head.len() >= header.length;
-        self.act(triage, header, Arriving { head, is_whole, length: header.length }, None)
+        self.act(triage, header, Arriving { head: &parsed, is_whole, length: header.length }, None)
     }
 
     /// A message that is recorded is collected like one that a rule may apply to.
-    fn triage(&self, head: &[u8]) -> Triage {
+    fn triage(&self, head: &RequestHead<'_>) -> Triage {
         let triage = self.rules.triage(head, &self.client_state.listener_kind);
         let is_selected =
-            |sink: &Sink| name_of_head(head).is_some_and(|name| sink.selects(name, self.client_state.app_name()));
+            |sink: &Sink| head.name().is_some_and(|name| sink.selects(name, self.client_state.app_name()));
         match triage {
             Triage::Forward { .. } if self.captures.sink().is_some_and(|sink| is_selected(&sink)) => Triage::Evaluate,
             other => other,
@@ -129,7 +131,7 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
         let mut inner = peek(head, DecompressLimit::Checked(MAX_TRIAGE_LENGTH));
         // Only clients that share connections need the whole body.
         if self.pooling.as_ref().is_some_and(|pooling| pooling.is_shared())
-            && inner.as_ref().is_ok_and(|inner| !is_enough(inner))
+            && inner.as_ref().is_ok_and(|inner| !is_enough(&RequestHead::new(inner)))
         {
             if !is_whole {
                 return Ok(FrameClass::More);
@@ -138,8 +140,9 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
         }
         match inner {
             Ok(inner) => {
-                let triage = self.triage(&inner);
-                let arriving = Arriving { head: &inner, is_whole, length: header.length };
+                let head = RequestHead::after(Some(envelope.header), &inner);
+                let triage = self.triage(&head);
+                let arriving = Arriving { head: &head, is_whole, length: header.length };
                 self.act(triage, &envelope.header, arriving, Some(envelope.compressor))
             }
             Err(_) => Ok(FrameClass::Whole(Request::Evaluate)),
@@ -165,7 +168,7 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
         }
         if let Some(pooling) = self.pooling.as_deref_mut().filter(|pooling| pooling.is_shared()) {
             match triage {
-                Triage::Authenticate { .. } => return Ok(FrameClass::Whole(Request::Evaluate)),
+                Triage::Authenticate { .. } => return Ok(FrameClass::Whole(Request::Login)),
                 Triage::Forward { expects_reply } => match pooling.route(arriving, expects_reply, self.negotiation) {
                     Route::Ready => {}
                     Route::NotYet => return Ok(FrameClass::More),
@@ -174,7 +177,7 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
                 Triage::Hello | Triage::Evaluate | Triage::More => {}
             }
         }
-        self.pending.command = self.meter.command(header, head);
+        self.pending.command = self.meter.command(head);
         if let Some(latest) = &mut self.latest {
             latest.remember(head);
         }
@@ -185,7 +188,7 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
         match triage {
             Triage::Forward { expects_reply } | Triage::Authenticate { expects_reply } => {
                 let goes = self.negotiation.for_upstream(came).map(|method| method.compressor);
-                if goes != came && (came.is_some() || may_be_compressed(header, head)) {
+                if goes != came && (came.is_some() || may_be_compressed(head)) {
                     return Ok(FrameClass::Whole(Request::Convert));
                 }
                 if expects_reply {
@@ -218,11 +221,9 @@ fn is_tls(head: &[u8]) -> bool {
 }
 
 /// Whether a plain message may be compressed on its way.
-pub(in crate::proxy) fn may_be_compressed(header: &Header, head: &[u8]) -> bool {
-    let first = body_of_head(head).and_then(|body| document::peek(body).next());
-    header.op_code == OpCode::Msg
-        && header.length <= MAX_COMPRESSED_LENGTH
-        && !first.is_some_and(|first| is_never_compressed(first.key))
+pub(in crate::proxy) fn may_be_compressed(head: &RequestHead<'_>) -> bool {
+    let is_short = |header: Header| header.op_code == OpCode::Msg && header.length <= MAX_COMPRESSED_LENGTH;
+    head.header.is_some_and(is_short) && !head.name().is_some_and(is_never_compressed)
 }
 
 /// Sorts an upstream reply that begins with `head`.

@@ -10,15 +10,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use crate::command::{CommandName, command_names};
-use crate::document;
+use crate::engine::RequestHead;
 use crate::engine::lookup::{Lookup, LookupError, LookupResult};
 use crate::histogram::{Histogram, HistogramSnapshot};
 use crate::proxy::telemetry::moment::Moment;
 use crate::proxy::telemetry::sharded::Sharded;
 use crate::proxy::telemetry::slowest::{Slowest, StatementSender};
 use crate::proxy::telemetry::spans::{OpenSpan, Tracer};
-use crate::wire::op_msg::body_of_head;
-use crate::wire::{Header, OpCode};
 
 /// Which side sent bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,13 +143,10 @@ impl Meter {
         self.0.is_some()
     }
 
-    /// The command of a request, from its first bytes.
-    pub(in crate::proxy) fn command(&self, header: &Header, head: &[u8]) -> CommandName {
-        if self.0.is_none() || header.op_code != OpCode::Msg {
-            return CommandName::default();
-        }
-        let first = body_of_head(head).and_then(|body| document::peek(body).next());
-        first.map_or_else(CommandName::default, |first| CommandName::from_bytes(first.key))
+    /// The command of a request.
+    pub(in crate::proxy) fn command(&self, head: &RequestHead<'_>) -> CommandName {
+        let name = head.name().filter(|_| self.0.is_some());
+        name.map_or_else(CommandName::default, CommandName::from_bytes)
     }
 
     /// The current moment; `None`: nothing is measured.
@@ -174,13 +169,13 @@ impl Meter {
     }
 
     /// Opens a span for a forwarded message, if it is sampled.
-    pub(in crate::proxy) fn open_forwarded(&self, head: &[u8]) -> Option<Box<OpenSpan>> {
+    pub(in crate::proxy) fn open_forwarded(&self, head: &RequestHead<'_>) -> Option<Box<OpenSpan>> {
         self.tracer()?.open_forwarded(head)
     }
 
     /// Opens a span for an evaluated message, if it is sampled.
-    pub(in crate::proxy) fn open_evaluated(&self, frame: &[u8]) -> Option<Box<OpenSpan>> {
-        self.tracer()?.open_evaluated(frame)
+    pub(in crate::proxy) fn open_evaluated(&self, head: &RequestHead<'_>) -> Option<Box<OpenSpan>> {
+        self.tracer()?.open_evaluated(head)
     }
 
     fn tracer(&self) -> Option<&Tracer> {

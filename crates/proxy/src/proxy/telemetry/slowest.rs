@@ -10,9 +10,8 @@ use std::time::SystemTime;
 use crate::command::shape::shape;
 use crate::command::{CommandName, WriteForm, classify};
 use crate::document::{CowDocument, Document, Value, peek};
-use crate::engine::ClientState;
+use crate::engine::{ClientState, RequestHead};
 use crate::proxy::telemetry::moment::Moment;
-use crate::wire::op_msg::body_of_head;
 
 /// The most statements.
 const KEPT: usize = 20;
@@ -66,9 +65,9 @@ pub(in crate::proxy) struct Slowest {
 }
 
 impl LatestRequest {
-    /// Remembers an OP_MSG that starts with `head`.
-    pub(in crate::proxy) fn remember(&mut self, head: &[u8]) {
-        let body = body_of_head(head).unwrap_or_default();
+    /// Remembers a request.
+    pub(in crate::proxy) fn remember(&mut self, head: &RequestHead<'_>) {
+        let body = head.body_and_rest();
         let body = body.get(..KEPT_COMMAND_BYTES).unwrap_or(body);
         self.0.clear();
         self.0.reserve_exact(body.len());
@@ -194,7 +193,7 @@ mod tests {
         }
         let frame = writer.finish();
         let mut latest = LatestRequest::default();
-        latest.remember(&frame);
+        latest.remember(&RequestHead::new(&frame));
         (CommandName::from_bytes(command.keys().next().unwrap().as_bytes()), latest)
     }
 

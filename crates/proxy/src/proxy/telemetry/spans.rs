@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::engine::{OutcomeKind, RuleOutcome, TraceContext};
+use crate::engine::{OutcomeKind, RequestHead, RuleOutcome, TraceContext};
 
 /// Spans that wait to be exported.
 const MAX_WAITING: usize = 4096;
@@ -72,14 +72,14 @@ impl Tracer {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Opens a span for a forwarded message that begins with `head`, if its trace is sampled.
-    pub(in crate::proxy) fn open_forwarded(&self, head: &[u8]) -> Option<Box<OpenSpan>> {
+    /// Opens a span for a forwarded message, if its trace is sampled.
+    pub(in crate::proxy) fn open_forwarded(&self, head: &RequestHead<'_>) -> Option<Box<OpenSpan>> {
         TraceContext::of_head(head).filter(|context| context.sampled).map(|context| OpenSpan::new(Some(context), false))
     }
 
     /// Opens a span for an evaluated message, unless its trace is not sampled.
-    pub(in crate::proxy) fn open_evaluated(&self, frame: &[u8]) -> Option<Box<OpenSpan>> {
-        let context = TraceContext::of_head(frame);
+    pub(in crate::proxy) fn open_evaluated(&self, head: &RequestHead<'_>) -> Option<Box<OpenSpan>> {
+        let context = TraceContext::of_head(head);
         context.is_none_or(|context| context.sampled).then(|| OpenSpan::new(context, true))
     }
 

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use self::hello::AwaitedHello;
 use self::login::{Conversation, PausedLogin};
+use crate::engine::RequestHead;
 use crate::engine::handshake::negotiation::Negotiation;
 use crate::engine::sharing::{self, Sharing, is_enough, opens_waiting_cursor, sharing};
 use crate::login::{User, has_one_user};
@@ -89,11 +90,18 @@ pub(in crate::proxy) enum Route {
     Own,
 }
 
+/// What a request needs of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::proxy) struct Need {
+    sharing: Sharing,
+    opens_waiting_cursor: bool,
+}
+
 /// A request whose first bytes have arrived.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::proxy) struct Arriving<'f> {
     /// The decompressed beginning, or all of it.
-    pub(in crate::proxy) head: &'f [u8],
+    pub(in crate::proxy) head: &'f RequestHead<'f>,
     /// All bytes have arrived.
     pub(in crate::proxy) is_whole: bool,
     /// Length of the frame.
@@ -185,11 +193,11 @@ impl<U: ServerSocket> Pooling<U> {
         if self.is_taking() {
             return Route::NotYet;
         }
-        let sharing = self.sharing(request.head);
+        let need = self.need(request.head);
         match &self.attachment {
             Attachment::Failed(_) => return Route::Own,
             Attachment::Waiting(_) | Attachment::Ready(_) | Attachment::Attached(..) => {}
-            Attachment::Detached => match self.take(self.lane(sharing)) {
+            Attachment::Detached => match self.take(self.lane(need)) {
                 Ok(CheckoutRequest::Ready(checkout)) if checkout.is_open() => {
                     self.attachment = Attachment::Ready(checkout)
                 }
@@ -208,7 +216,7 @@ impl<U: ServerSocket> Pooling<U> {
         if let Attachment::Ready(checkout) = &self.attachment {
             negotiation.set_upstream(checkout.compressors());
         }
-        self.note_sent(request.head, sharing, expects_reply);
+        self.note_sent(need, expects_reply);
         Route::Ready
     }
 
@@ -221,8 +229,8 @@ impl<U: ServerSocket> Pooling<U> {
     }
 
     /// The connections that a request may use.
-    pub(in crate::proxy) fn lane(&self, sharing: Sharing) -> Lane {
-        match sharing {
+    pub(in crate::proxy) fn lane(&self, need: Need) -> Lane {
+        match need.sharing {
             // A client that has not logged in continues nothing. It must not hold up the questions that precede logins.
             _ if self.login_required && self.pool.user().is_none() => Lane::Ordinary,
             Sharing::Ordinary | Sharing::Pinned(_) => Lane::Ordinary,
@@ -231,15 +239,17 @@ impl<U: ServerSocket> Pooling<U> {
         }
     }
 
-    pub(in crate::proxy) fn sharing(&self, head: &[u8]) -> Sharing {
-        sharing(head, |cursor| self.member.is_waiting_cursor(cursor))
+    /// What a request needs of a connection.
+    pub(in crate::proxy) fn need(&self, head: &RequestHead<'_>) -> Need {
+        let sharing = sharing(head, |cursor| self.member.is_waiting_cursor(cursor));
+        Need { sharing, opens_waiting_cursor: opens_waiting_cursor(head) }
     }
 
     /// Records a request that is sent on the client's connection.
-    pub(in crate::proxy) fn note_sent(&mut self, head: &[u8], sharing: Sharing, expects_reply: bool) {
+    pub(in crate::proxy) fn note_sent(&mut self, need: Need, expects_reply: bool) {
         self.unacknowledged = !expects_reply;
-        self.opens_waiting_cursor = opens_waiting_cursor(head);
-        if let Sharing::Pinned(pin) = sharing {
+        self.opens_waiting_cursor = need.opens_waiting_cursor;
+        if let Sharing::Pinned(pin) = need.sharing {
             self.pin(pin);
         }
     }

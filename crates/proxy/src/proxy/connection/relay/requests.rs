@@ -3,6 +3,7 @@
 use std::task::{Context, Poll};
 
 use super::{Relay, StepProgress};
+use crate::engine::RequestHead;
 use crate::engine::handshake::draining::streams;
 use crate::engine::handshake::{is_awaitable, rewrite_request};
 use crate::proxy::connection::client_half::{ReadAhead, ReadBuffer};
@@ -192,7 +193,7 @@ where
                         Request::Hello => self.forward_hello(cx, &frame)?,
                         Request::Convert if is_long(unpacked_length(&frame)) => false,
                         Request::Convert => self.forward_converted(cx, &frame)?,
-                        Request::Evaluate => false,
+                        Request::Login | Request::Evaluate => false,
                     };
                     // The error of a message that cannot be decompressed is reported there, too.
                     if !sent {
@@ -239,7 +240,9 @@ where
         frame: &[u8],
         came: Option<Compressor>,
     ) -> Option<CompressionMethod> {
-        self.negotiation.for_upstream(came).filter(|_| came.is_some() || may_be_compressed(header, frame))
+        self.negotiation
+            .for_upstream(came)
+            .filter(|_| came.is_some() || may_be_compressed(&RequestHead::after(Some(*header), frame)))
     }
 
     /// Adds a pending reply to a message that arrived compressed by `came` and is sent compressed by `goes`.

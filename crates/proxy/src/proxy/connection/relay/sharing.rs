@@ -9,7 +9,7 @@ use crate::command::{code, error_reply, write_overload_labels};
 use crate::proxy::connection::client_half::ReadAhead;
 use crate::proxy::connection::end::End;
 use crate::proxy::connection::framing::Request;
-use crate::proxy::connection::pooling::{BARRIER_ID, barrier};
+use crate::proxy::connection::pooling::{BARRIER_ID, Need, barrier};
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::server_side::pool::queue::Lane;
 use crate::proxy::server_side::pool::{Checkout, CheckoutError};
@@ -87,22 +87,21 @@ where
     /// then.
     pub(in crate::proxy) async fn take_connection(
         &mut self,
-        frame: &[u8],
+        need: Need,
         watched: bool,
     ) -> Result<Option<CheckoutError>, End> {
         let Some(pooling) = &mut self.pooling else { return Ok(None) };
         if let Some(error) = pooling.take_failure() {
             return Ok(Some(error));
         }
-        let sharing = pooling.sharing(frame);
-        let lane = pooling.lane(sharing);
+        let lane = pooling.lane(need);
         if !pooling.is_attached()
             && let Some(error) = self.take_connection_of(lane, watched).await?
         {
             return Ok(Some(error));
         }
         if let Some(pooling) = &mut self.pooling {
-            pooling.note_sent(frame, sharing, watched);
+            pooling.note_sent(need, watched);
         }
         Ok(None)
     }

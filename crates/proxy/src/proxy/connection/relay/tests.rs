@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::engine::lookup::{Lookup, LookupResult, Maximum};
-use crate::engine::{Input, ListenerKind, Now, QueryAdmission, RuleOutcome, Step, Triage};
+use crate::engine::{Input, ListenerKind, Now, QueryAdmission, RequestHead, RuleOutcome, Step, Triage};
 use crate::proxy::connection::lifecycle::Connection;
 use crate::proxy::connection::listener_context::Backend;
 use crate::proxy::connection::timeouts::IdleTimeouts;
@@ -53,12 +53,12 @@ struct ScriptedPlan<'p>(&'p [u8]);
 impl Interceptor for Script {
     type Plan<'p> = ScriptedPlan<'p>;
 
-    fn triage(&self, head: &[u8], _: &ListenerKind) -> Triage {
-        let Some(content) = head.get(20) else { return Triage::More };
+    fn triage(&self, head: &RequestHead<'_>, _: &ListenerKind) -> Triage {
+        let Some(content) = head.bytes().get(20) else { return Triage::More };
         match content {
             0 => Triage::Hello,
             b'j' => Triage::Evaluate,
-            _ => Triage::Forward { expects_reply: head[16] & MORE_TO_COME as u8 == 0 },
+            _ => Triage::Forward { expects_reply: !head.has_flags(MORE_TO_COME) },
         }
     }
 
