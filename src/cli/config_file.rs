@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum;
 
 use super::LogFormat;
 use super::logging::LogLevel;
@@ -30,12 +31,14 @@ use crate::service::{ConnectionString, MongoService};
 /// The largest file with a secret, in bytes.
 const MAX_SECRET_FILE: usize = 64 << 10;
 
+const TOPOLOGIES: [(&str, ShownTopology); 2] = [("members", ShownTopology::Members), ("router", ShownTopology::Router)];
 const LOG_FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", LogFormat::Json)];
 
 /// The keys whose values diagnostics may show. The value of any other key, including a misspelled one, may be a
 /// password.
-const PUBLIC_KEYS: [&str; 18] = [
+const PUBLIC_KEYS: [&str; 19] = [
     "listen",
+    "topology",
     "advertise",
     "members",
     "query_listen",
@@ -59,6 +62,7 @@ const PUBLIC_KEYS: [&str; 18] = [
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ConfigFile {
     pub(super) listen: Option<SocketAddr>,
+    pub(super) topology: Option<ShownTopology>,
     pub(super) advertise: Option<String>,
     /// Members by their names in the replica set configuration. If empty, members take consecutive ports.
     pub(super) members: BTreeMap<String, MemberEntry>,
@@ -81,6 +85,15 @@ pub(super) struct ConfigFile {
     pub(super) pool: PoolKeys,
     pub(super) rules: Vec<PathBuf>,
     pub(super) secrets: SecretPlaces,
+}
+
+/// `topology:`, what clients see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum ShownTopology {
+    /// The members, each at a listener of its own.
+    Members,
+    /// One server, which sends each request to the member that it asks for.
+    Router,
 }
 
 /// Where the secrets of the file are.
@@ -176,6 +189,7 @@ impl ConfigFile {
         let service_tls = |file: &Self| file.service.as_ref().map(|uri| uri.tls_files().is_some());
         let keys = [
             ("listen", self.listen != other.listen),
+            ("topology", self.topology != other.topology),
             ("members", self.members.is_empty() != other.members.is_empty()),
             ("query_listen", self.query_listen != other.query_listen),
             ("upstream", self.upstream != other.upstream),
@@ -243,6 +257,11 @@ impl ConfigFile {
         [("upstream", &self.upstream), ("service", &self.service)].into_iter().flat_map(of_key).chain(members)
     }
 
+    /// Whether clients see one server.
+    pub(super) fn is_router(&self) -> bool {
+        self.topology == Some(ShownTopology::Router)
+    }
+
     pub(super) fn upstream(&self) -> ConnectionString {
         self.upstream.clone().unwrap_or_default()
     }
@@ -302,9 +321,12 @@ impl ConfigFile {
         let mut uri =
             |keys| secrets.read_secret(reader, keys, folder, values::connection_string, ConnectionString::has_secret);
         let (upstream, service) = (uri(["upstream", "upstream_file"]), uri(["service", "service_file"]));
+        let topology = reader.choice("topology", &TOPOLOGIES).map(|topology| topology.value);
+        check_router(reader, topology);
         let token = secrets.read_secret(reader, ["admin_token", "admin_token_file"], folder, values::token, |_| true);
         Self {
             listen: checked(reader, "listen", values::address),
+            topology,
             advertise: checked(reader, "advertise", values::host_name),
             members: read_members(reader),
             query_listen: checked(reader, "query_listen", values::address),
@@ -454,6 +476,20 @@ impl LimitKeys {
             handshake_timeout: self.handshake_timeout.unwrap_or(default.handshake_timeout),
             unauthenticated: None,
             memory: self.memory.or_else(|| machine::memory().map(|all| all / 4)).unwrap_or(default.memory),
+        }
+    }
+}
+
+/// Reports keys that mean nothing for a router.
+fn check_router(reader: &mut MapReader<'_, '_, '_>, topology: Option<ShownTopology>) {
+    if topology != Some(ShownTopology::Router) {
+        return;
+    }
+    for key in ["members", "advertise"] {
+        if let Some((name, _)) = reader.entry(key) {
+            let message =
+                format!("`{key}` cannot be used with `topology: router`: clients see one server, at `listen`");
+            reader.context().error(Code::ConflictingSettings, name.span, message);
         }
     }
 }

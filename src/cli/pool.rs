@@ -101,6 +101,15 @@ impl PoolKeys {
         }
     }
 
+    /// A router shares connections in any case.
+    pub(super) fn for_topology(self, is_router: bool) -> Self {
+        Self { is_on: self.is_on || is_router, ..self }
+    }
+
+    pub(super) fn keeps_credentials(self) -> bool {
+        self.credentials != Some(CredentialsPolicy::Forget)
+    }
+
     /// The settings; `None` if each client has a server connection of its own.
     ///
     /// # Errors
@@ -119,7 +128,7 @@ impl PoolKeys {
             max_wait: self.max_wait.unwrap_or(PoolSettings::MAX_WAIT),
             idle_timeout: self.idle_timeout.unwrap_or(PoolSettings::IDLE_TIMEOUT),
             max_lifetime: self.max_lifetime.unwrap_or(PoolSettings::MAX_LIFETIME),
-            keep_credentials: self.credentials != Some(CredentialsPolicy::Forget),
+            keep_credentials: self.keeps_credentials(),
         }))
     }
 }

@@ -41,7 +41,7 @@ mod tests {
     fn full() -> Value {
         json!({
             "advertise": "proxy.example.com", "upstream": "mongodb://a/?replicaSet=rs", "service": "mongodb://u:p@a/",
-            "resolver": "127.0.0.1:53", "rules": ["rules/"],
+            "resolver": "127.0.0.1:53", "rules": ["rules/"], "topology": "members",
             "tls": { "certificate": "a.pem", "key": "a.key", "key_password": "p", "client_ca": "ca.pem" },
             "admin": "127.0.0.1:9216", "admin_token": "0123456789abcdef",
             "log_format": "json", "log_level": "warn", "log_documents": true, "otlp": "http://127.0.0.1:4318",

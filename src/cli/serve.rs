@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
@@ -19,7 +19,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
 use super::active_rules::ActiveRules;
-use super::config_file::{AdminKeys, ConfigFile, LimitKeys};
+use super::config_file::{AdminKeys, ConfigFile, LimitKeys, ShownTopology};
 use super::connection::{ConnectionOptions, exit_code, start};
 use super::explain::milliseconds_now;
 use super::file_limit::limits;
@@ -56,6 +56,10 @@ pub struct Arguments {
     /// rs.conf(). Members without this flag are hidden. Can be repeated.
     #[arg(long = "member", value_name = "MEMBER=ADDR[,NAME]", value_parser = values::member)]
     members: Vec<(String, MemberEntry)>,
+    /// What clients see: the members of a replica set, each at a listener of its own, or one server (router) [default:
+    /// members].
+    #[arg(long, value_name = "TOPOLOGY", conflicts_with_all = ["members", "advertise"])]
+    topology: Option<ShownTopology>,
     /// Address for queries on secondaries; see the `reads` rules.
     #[arg(long, value_name = "ADDR", value_parser = values::address)]
     query_listen: Option<SocketAddr>,
@@ -207,6 +211,7 @@ fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
     let Arguments {
         listening,
         members,
+        topology,
         query_listen,
         drain_timeout,
         log_level,
@@ -235,6 +240,7 @@ fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
             memory: limits.memory.or(file.limits.memory),
         },
         pool: pool.with_defaults_from(file.pool),
+        topology: topology.or(file.topology),
         query_listen: query_listen.or(file.query_listen),
         drain_timeout: drain_timeout.or(file.drain_timeout),
         log_level: log_level.or(file.log_level),
@@ -256,6 +262,15 @@ pub(super) async fn configure(settings: ConfigFile) -> Result<(ProxyConfig, Mong
     }
     let service = settings.connect_to_serve().await?;
     let placement = placement(&settings)?;
+    let pool = settings.pool.for_topology(settings.is_router());
+    if settings.is_router() {
+        ensure!(settings.members.is_empty(), "--topology router: `members` cannot be used with it");
+        ensure!(
+            pool.keeps_credentials(),
+            "--topology router: docward logs in at several members for each client; `pool: credentials` must be keep"
+        );
+    }
+    let router = settings.is_router().then(|| settings.listen.unwrap_or(LISTEN));
     let tls = settings.tls.files()?.map(ListenerTls::load).transpose().context("--tls-certificate")?;
     let config = ProxyConfig {
         placement: Arc::new(watch::Sender::new(placement)),
@@ -263,7 +278,8 @@ pub(super) async fn configure(settings: ConfigFile) -> Result<(ProxyConfig, Mong
         upstream,
         tls: tls.map(Arc::new),
         limits: Arc::new(watch::Sender::new(settings.limits.settings())),
-        pool: settings.pool.settings()?,
+        router,
+        pool: pool.settings()?,
         drain_timeout: settings.drain_timeout.unwrap_or(DRAIN_TIMEOUT),
         log_documents: settings.log_documents,
         tracer: None,

@@ -600,19 +600,17 @@ fn trickle_beside_flood(address: &str, duration: Duration) -> (f64, usize) {
 }
 
 #[test]
+#[ignore = "a measurement: make attack"]
 fn a_trickle_is_nearly_as_fast_beside_a_flood_as_alone() {
     let mongod = mongod();
     let duration = Duration::from_secs(4);
     let free = before(&mongod, OTHER).start();
     let docward = docward(&mongod, "concurrent: 1, per: app, wait: 20s").start();
-    // Other load on the machine disturbs single measurements. On two idle cores the find takes twice as long as alone.
-    let is_protected = (0..3).any(|_| {
-        let alone = trickle(&free.address(), duration);
-        let (unprotected, without) = trickle_beside_flood(&free.address(), duration);
-        let (protected, with) = trickle_beside_flood(&docward.address(), duration);
-        println!("p99 alone {alone:.1} ms; beside a flood {unprotected:.1} ms ({without} queries)");
-        println!("with the rule {protected:.1} ms ({with} queries)");
-        protected < unprotected / 2.0 && protected < 4.0 * alone + 5.0
-    });
-    assert!(is_protected);
+    let alone = trickle(&free.address(), duration);
+    let (unprotected, without) = trickle_beside_flood(&free.address(), duration);
+    let (protected, with) = trickle_beside_flood(&docward.address(), duration);
+    println!("p99 alone {alone:.1} ms; beside a flood {unprotected:.1} ms ({without} queries)");
+    println!("with the rule {protected:.1} ms ({with} queries)");
+    // On two idle cores the find takes twice as long as alone.
+    assert!(protected < unprotected / 2.0 && protected < 4.0 * alone + 5.0);
 }

@@ -24,6 +24,7 @@ mod queries;
 mod replica_sets;
 mod replies;
 mod retries;
+mod router;
 mod srv;
 mod tls;
 mod upstream_failures;

@@ -10,6 +10,7 @@ pub mod negotiation;
 pub mod own_reply;
 mod reply;
 mod request;
+pub mod router;
 #[cfg(test)]
 mod tests;
 

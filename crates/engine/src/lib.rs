@@ -34,6 +34,7 @@ pub mod queries;
 mod rejection_text;
 mod request_head;
 mod retried;
+pub mod routing;
 mod server_errors;
 mod server_times;
 pub mod sharing;

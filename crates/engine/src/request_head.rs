@@ -39,6 +39,9 @@ pub(super) struct Fields<'f> {
     pub(super) starts_transaction: bool,
     pub(super) has_transaction_number: bool,
     pub(super) has_time_limit: bool,
+    pub(super) read_preference: Option<Value<'f>>,
+    /// Of a killCursors.
+    pub(super) cursors: Option<Value<'f>>,
 }
 
 impl<'f> RequestHead<'f> {
@@ -116,7 +119,7 @@ impl<'f> RequestHead<'f> {
 
     /// Returns the fields of the body that are here.
     pub(super) fn fields(&self) -> &Fields<'f> {
-        self.fields.get_or_init(|| Fields::read(self.body))
+        self.fields.get_or_init(|| Fields::of_body(self.body))
     }
 
     /// Returns the name of the database, of any encoding.
@@ -132,7 +135,7 @@ impl<'f> RequestHead<'f> {
 }
 
 impl<'f> Fields<'f> {
-    fn read(body: &'f [u8]) -> Self {
+    fn of_body(body: &'f [u8]) -> Self {
         let mut fields = Self::default();
         for Element { key, value } in peek(body) {
             match key {
@@ -142,6 +145,8 @@ impl<'f> Fields<'f> {
                 b"startTransaction" => fields.starts_transaction |= value.as_bool() == Some(true),
                 b"txnNumber" => fields.has_transaction_number = true,
                 b"maxTimeMS" => fields.has_time_limit = true,
+                b"$readPreference" => _ = fields.read_preference.get_or_insert(value),
+                b"cursors" => _ = fields.cursors.get_or_insert(value),
                 _ => {}
             }
         }

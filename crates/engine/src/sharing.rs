@@ -91,6 +91,12 @@ pub fn sharing(head: &RequestHead<'_>, waits: impl Fn(i64) -> bool) -> Sharing {
     }
 }
 
+/// Returns whether the reply to the request may contain the id of a cursor.
+#[must_use]
+pub fn opens_cursor(head: &RequestHead<'_>) -> bool {
+    matches!(head.name(), Some(b"aggregate" | b"find" | b"listCollections" | b"listIndexes"))
+}
+
 /// Returns whether the request opens a cursor that waits for new documents.
 #[must_use]
 pub fn opens_waiting_cursor(head: &RequestHead<'_>) -> bool {

@@ -9,6 +9,9 @@ use crate::wire::op_query::reply_document;
 use crate::wire::{Header, OpCode};
 use crate::{ClientState, authentication};
 
+/// The value of `msg` by which drivers recognise a mongos.
+const MONGOS: &str = "isdbgrid";
+
 /// The addresses that are advertised for the members.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddressMap {
@@ -45,6 +48,8 @@ pub enum Presentation {
     Member(AddressMap),
     /// As a standalone server: drivers look for no other members.
     Standalone,
+    /// As a mongos: drivers look for no other members, and send read preferences.
+    Router,
 }
 
 /// A reply to a hello, parsed once.
@@ -91,7 +96,7 @@ impl<'f> HelloReply<'f> {
     /// Stores in `client_state` whether the server is a mongos, and that the client has logged in if the reply completes
     /// a login. If the reply accepts the hello, also confirms the application's name.
     pub fn store_in(&self, client_state: &mut ClientState) {
-        client_state.own.routed = self.body.get("msg").and_then(Value::as_str) == Some("isdbgrid");
+        client_state.own.routed = self.body.get("msg").and_then(Value::as_str) == Some(MONGOS);
         let accepted = self.body.get("ok").and_then(Value::as_flag) == Some(true);
         if std::mem::take(&mut client_state.app_name_is_claimed) && !accepted {
             client_state.app_name = None;
@@ -122,6 +127,7 @@ fn rewrite_hello(reply: Document<'_>, presentation: &Presentation, negotiation: 
     let is_affected: fn(&[u8]) -> bool = match presentation {
         Presentation::Member(_) => names_members,
         Presentation::Standalone => shows_membership,
+        Presentation::Router => is_role,
     };
     if !offered && agreed.is_empty() && !reply.elements().any(|field| is_affected(field.key)) {
         return None;
@@ -133,6 +139,11 @@ fn rewrite_hello(reply: Document<'_>, presentation: &Presentation, negotiation: 
                 _ if field.key == COMPRESSION.as_bytes() => negotiation::write(w, &agreed),
                 Presentation::Member(addresses) => write_as_member(w, field, addresses, me),
                 Presentation::Standalone => write_as_standalone(w, field),
+                Presentation::Router if is_role(field.key) => {
+                    w.boolean(field.key, true);
+                    w.string("msg", MONGOS);
+                }
+                Presentation::Router => write_as_standalone(w, field),
             }
         }
         if !offered {
@@ -156,10 +167,15 @@ fn write_as_member(w: &mut Writer<'_>, field: Element<'_>, addresses: &AddressMa
 
 fn write_as_standalone(w: &mut Writer<'_>, field: Element<'_>) {
     match field.key {
-        b"isWritablePrimary" | b"ismaster" => w.boolean(field.key, true),
+        key if is_role(key) => w.boolean(key, true),
         key if shows_membership(key) => {}
         _ => w.element(field),
     }
+}
+
+/// The field of every hello reply that shows whether the server accepts writes.
+fn is_role(key: &[u8]) -> bool {
+    matches!(key, b"isWritablePrimary" | b"ismaster")
 }
 
 /// Fields that show that a server is a member of a replica set, or a mongos.

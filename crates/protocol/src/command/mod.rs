@@ -85,6 +85,10 @@ pub mod code {
     pub const INGRESS_REQUEST_RATE_LIMIT_EXCEEDED: i32 = 462;
     /// Two documents with the same value in a unique index.
     pub const DUPLICATE_KEY: i32 = 11000;
+    /// No member fits a request, for as long as a router waits.
+    pub const FAILED_TO_SATISFY_READ_PREFERENCE: i32 = 133;
+    /// A `maxStalenessSeconds` that is too small.
+    pub const MAX_STALENESS_OUT_OF_RANGE: i32 = 160;
     /// A bulkWrite whose results exceed the reply size. Servers since 8.0 report it.
     pub const EXCEEDED_MEMORY_LIMIT: i32 = 146;
     /// A retried write that was executed, but whose result is no longer stored.
@@ -131,8 +135,9 @@ pub mod code {
             COMMAND_NOT_SUPPORTED => "CommandNotSupported",
             CONFLICTING_OPERATION_IN_PROGRESS => "ConflictingOperationInProgress",
             DOCUMENT_VALIDATION_FAILURE => "DocumentValidationFailure",
-            133 => "FailedToSatisfyReadPreference",
+            FAILED_TO_SATISFY_READ_PREFERENCE => "FailedToSatisfyReadPreference",
             EXCEEDED_MEMORY_LIMIT => "ExceededMemoryLimit",
+            MAX_STALENESS_OUT_OF_RANGE => "MaxStalenessOutOfRange",
             189 => "PrimarySteppedDown",
             INCOMPLETE_TRANSACTION_HISTORY => "IncompleteTransactionHistory",
             TRANSACTION_TOO_OLD => "TransactionTooOld",

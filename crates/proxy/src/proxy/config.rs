@@ -20,6 +20,8 @@ pub struct ProxyConfig {
     /// May be replaced while the proxy runs: listeners whose addresses change close, and others open.
     pub placement: Arc<watch::Sender<ListenerPlacement>>,
     pub query_listen: Option<SocketAddr>,
+    /// The address of a router's listener, which takes the place of all listeners of members. Needs a pool.
+    pub router: Option<SocketAddr>,
     pub upstream: Upstream,
     /// `None`: clients connect without TLS.
     pub tls: Option<Arc<ListenerTls>>,

@@ -144,9 +144,12 @@ impl<P: Interceptor> Proxy<P> {
         })
     }
 
-    /// Returns the addresses of the members' listeners, the first member's first.
+    /// Returns the addresses of the members' listeners, the first member's first, or that of the router.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.process.members.topology.listeners()
+        match self.listeners.router_address() {
+            Some(router) => vec![router],
+            None => self.process.members.topology.listeners(),
+        }
     }
 
     /// Returns an observer of this proxy.

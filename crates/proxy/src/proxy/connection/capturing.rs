@@ -94,10 +94,10 @@ where
             other => return Ok(other),
         };
         if let Some(pooling) = &mut self.pooling
-            && pooling.takes_cursor()
+            && let Some(why) = pooling.takes_cursor()
             && let Some(cursor) = cursor_id(&reply)
         {
-            pooling.note_waiting_cursor(cursor);
+            pooling.note_cursor(cursor, why);
         }
         recorded.reply(&reply);
         Ok(Step::Reply(reply))

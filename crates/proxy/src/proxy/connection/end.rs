@@ -105,9 +105,11 @@ impl From<CheckoutError> for End {
     fn from(error: CheckoutError) -> Self {
         match error {
             CheckoutError::Unreachable(error) => Self::UpstreamError(error),
-            CheckoutError::Overloaded(_) | CheckoutError::LoginNeeded | CheckoutError::LoginGivenUp => {
-                Self::LoginNeeded(error)
-            }
+            CheckoutError::Overloaded(_)
+            | CheckoutError::LoginNeeded
+            | CheckoutError::LoginGivenUp
+            | CheckoutError::NoMember(_)
+            | CheckoutError::Staleness(_) => Self::LoginNeeded(error),
         }
     }
 }

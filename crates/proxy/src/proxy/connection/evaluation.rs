@@ -214,6 +214,9 @@ where
         };
         let Some(need) = need else { return Ok(false) };
         let asked = self.listener_context.process.traffic.meter.now();
+        if self.pooling.as_ref().is_some_and(|pooling| pooling.must_move(&need)) {
+            self.detach(waiting).await?;
+        }
         waiting.keeps_connection = self.pooling.as_ref().is_some_and(|pooling| pooling.has_unacknowledged());
         let failure = self.take_connection(need, waiting.watched).await?;
         waiting.nanoseconds += self.listener_context.process.traffic.meter.since(asked);

@@ -9,7 +9,7 @@ use crate::engine::{ClientState, RequestHead, Triage, retried};
 use crate::proxy::connection::drain_state::DrainState;
 use crate::proxy::connection::end::{ClientFault, End, UpstreamFault};
 use crate::proxy::connection::pending_replies::{PendingReplies, ReplyAction, more_to_come};
-use crate::proxy::connection::pooling::{Arriving, Pooling, Route};
+use crate::proxy::connection::pooling::{Arriving, OpenedCursor, Pooling, Route};
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::process::close_spacing::CloseSpacing;
 use crate::proxy::process::connection_counts::ConnectionCounters;
@@ -50,7 +50,7 @@ pub(in crate::proxy) enum ReplyToCollect {
     /// The reply to a login step; it may confirm the login.
     Login,
     /// It may contain the id of a cursor that waits for data. It is compressed for the client as given.
-    Cursor(Option<Compressor>),
+    Cursor(Option<Compressor>, OpenedCursor),
     /// It does not go to the client.
     Discard,
     Convert(Option<Compressor>),
@@ -193,11 +193,11 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
                 }
                 if expects_reply {
                     let logs_in = self.client_state.must_log_in && matches!(triage, Triage::Authenticate { .. });
-                    let opens_cursor = self.pooling.as_deref_mut().is_some_and(Pooling::takes_cursor);
+                    let opens_cursor = self.pooling.as_deref_mut().and_then(Pooling::takes_cursor);
                     let action = match (logs_in, opens_cursor) {
                         (true, _) => ReplyAction::Login,
-                        (false, true) => ReplyAction::Cursor(came),
-                        (false, false) => ReplyAction::Forward,
+                        (false, Some(why)) => ReplyAction::Cursor(came, why),
+                        (false, None) => ReplyAction::Forward,
                     };
                     self.pending.push(header.request_id, action);
                 }
@@ -256,16 +256,16 @@ pub(in crate::proxy) fn sort_reply(
         }
         ReplyAction::Hello(goes) => FrameClass::Whole(ReplyToCollect::Hello(goes)),
         ReplyAction::Login if header.length <= MAX_HELLO_LENGTH => FrameClass::Whole(ReplyToCollect::Login),
-        ReplyAction::Cursor(goes) if header.length <= MAX_HELLO_LENGTH => {
-            FrameClass::Whole(ReplyToCollect::Cursor(goes))
+        ReplyAction::Cursor(goes, why) if header.length <= MAX_HELLO_LENGTH || why == OpenedCursor::Elsewhere => {
+            FrameClass::Whole(ReplyToCollect::Cursor(goes, why))
         }
         ReplyAction::Discard => FrameClass::Whole(ReplyToCollect::Discard),
-        ReplyAction::Convert(goes) | ReplyAction::Cursor(goes)
+        ReplyAction::Convert(goes) | ReplyAction::Cursor(goes, _)
             if goes != came && (came.is_some() || header.length <= MAX_COMPRESSED_LENGTH) =>
         {
             FrameClass::Whole(ReplyToCollect::Convert(goes))
         }
-        ReplyAction::Convert(_) | ReplyAction::Cursor(_) | ReplyAction::Login | ReplyAction::Forward => {
+        ReplyAction::Convert(_) | ReplyAction::Cursor(..) | ReplyAction::Login | ReplyAction::Forward => {
             FrameClass::Stream
         }
     })

@@ -10,9 +10,14 @@ use crate::engine::{ListenerKind, ServerTimes};
 use crate::proxy::members::closing::{CandidateServer, Closing};
 use crate::proxy::members::queries::Queries;
 use crate::proxy::process::context::ProcessContext;
+use crate::proxy::server_side::pool::member::Member;
+use crate::proxy::server_side::router::Router;
+use crate::proxy::transport::socket::SocketStream;
 
 /// Purpose of the query listener. It cannot equal a member's name, which always has a port.
 pub(in crate::proxy) const QUERIES: &str = "queries";
+/// Purpose of the router's listener.
+pub(in crate::proxy) const ROUTER: &str = "router";
 
 /// Context of one listener.
 pub(in crate::proxy) struct ListenerContext<P> {
@@ -29,6 +34,8 @@ pub(in crate::proxy) enum Backend {
     Member { slot: usize, closing: Arc<watch::Sender<Closing>> },
     /// The servers that may answer queries.
     Queries(Arc<Queries>),
+    /// All members: each request goes to the one that it asks for.
+    Router { router: Arc<Router<SocketStream>>, closing: Arc<watch::Sender<Closing>> },
 }
 
 impl<P> ListenerContext<P> {
@@ -62,6 +69,14 @@ impl<P> ListenerContext<P> {
                 self.process.members.topology.server_address(*slot).map(candidate).into_iter().collect()
             }
             Backend::Queries(queries) => queries.candidates(),
+            Backend::Router { router, closing } => {
+                let member = router.for_login();
+                let candidate = |member: Arc<Member<SocketStream>>| CandidateServer {
+                    address: member.address().clone(),
+                    closing: closing.subscribe(),
+                };
+                member.map(candidate).into_iter().collect()
+            }
         }
     }
 
@@ -70,12 +85,13 @@ impl<P> ListenerContext<P> {
         match &self.backend {
             Backend::Member { slot, .. } => Presentation::Member(self.process.members.topology.addresses(*slot, local)),
             Backend::Queries(_) => Presentation::Standalone,
+            Backend::Router { .. } => Presentation::Router,
         }
     }
 
     pub(in crate::proxy) fn listener_kind(&self, local: IpAddr) -> ListenerKind {
         match &self.backend {
-            Backend::Member { .. } => ListenerKind::Commands,
+            Backend::Member { .. } | Backend::Router { .. } => ListenerKind::Commands,
             Backend::Queries(_) => {
                 ListenerKind::Queries { commands: self.process.members.topology.first_address(local).into() }
             }

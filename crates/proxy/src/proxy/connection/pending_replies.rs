@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use smallvec::SmallVec;
 
 use crate::command::CommandName;
+use crate::proxy::connection::pooling::OpenedCursor;
 use crate::proxy::process::permits::Permit;
 use crate::proxy::telemetry::meter::Meter;
 use crate::proxy::telemetry::moment::Moment;
@@ -27,7 +28,7 @@ pub(in crate::proxy) enum ReplyAction {
     /// Reply to a login step: docward checks whether the login succeeded.
     Login,
     /// Reply that may contain the id of a cursor that waits for data: it is compressed for the client as given.
-    Cursor(Option<Compressor>),
+    Cursor(Option<Compressor>, OpenedCursor),
     /// Reply to docward's own message: it does not go to the client.
     Discard,
     /// The request was forwarded with a different compression: the reply is compressed for the client as given.
@@ -290,7 +291,9 @@ mod tests {
     #[test]
     fn on_a_shared_connection_every_reply_names_its_request() {
         for is_strict in [false, true] {
-            for treatment in [ReplyAction::Forward, ReplyAction::Cursor(None), ReplyAction::Convert(None)] {
+            for treatment in
+                [ReplyAction::Forward, ReplyAction::Cursor(None, OpenedCursor::Waiting), ReplyAction::Convert(None)]
+            {
                 let mut pending = PendingReplies::new(is_strict);
                 pending.push(1, treatment);
                 let wrong = ReplyOutOfOrder::NotTheRequest { request_id: 1, response_to: 2 };

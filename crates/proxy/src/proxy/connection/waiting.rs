@@ -199,7 +199,7 @@ where
         };
         let mut last = None;
         if let (Some(lane), Ok(_)) = (lane, &taken)
-            && let Some(error) = self.take_connection_of(lane, waiting.watched).await?
+            && let Some(error) = self.take_connection_again(lane, waiting.watched).await?
         {
             let header = Header { length: 0, request_id, response_to: 0, op_code: OpCode::Msg };
             let reply = self.reject_without_connection(error, header)?;

@@ -212,13 +212,17 @@ impl ConnectionSetup {
         listener_context: &ListenerContext<P>,
         candidate: &CandidateServer,
     ) -> Result<Option<Box<Pooling<SocketStream>>>, String> {
-        let pools = self.pools.as_ref().filter(|_| matches!(listener_context.backend, Backend::Member { .. }));
-        let Some(pools) = pools else { return Ok(None) };
+        let router = match &listener_context.backend {
+            Backend::Member { .. } => None,
+            Backend::Router { router, .. } => Some(router.clone()),
+            Backend::Queries(_) => return Ok(None),
+        };
+        let Some(pools) = &self.pools else { return Ok(None) };
         let member = pools.member(&candidate.address);
-        if member.is_lost() {
+        if member.is_lost() && router.is_none() {
             return Err(format!("upstream {} cannot be reached: it does not reply", candidate.address));
         }
-        Ok(Some(Box::new(Pooling::new(member, self.upstream.requires_login()))))
+        Ok(Some(Box::new(Pooling::new(router, member, self.upstream.requires_login()))))
     }
 
     /// Connects to the first candidate that can be reached.

@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::proxy::config::ProxyConfig;
-use crate::proxy::connection::listener_context::{Backend, ListenerContext, QUERIES};
+use crate::proxy::connection::listener_context::{Backend, ListenerContext, QUERIES, ROUTER};
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::listening::acceptor::Accepting;
 use crate::proxy::listening::admission::{ConnectionToken, Dispatcher};
@@ -23,8 +23,10 @@ use crate::proxy::members::queries::Queries;
 use crate::proxy::members::status::{ListedMember, MemberStatus, ProcessStatus};
 use crate::proxy::members::topology::{ListenerSlot, MemberAddress};
 use crate::proxy::server_side::pool::member::MemberHello;
+use crate::proxy::server_side::router::{RoutedMember, Router};
 use crate::proxy::server_side::upstream::Upstream;
 use crate::proxy::transport::listening_sockets::{BindError, ListeningSockets, PassedSockets};
+use crate::proxy::transport::socket::SocketStream;
 
 /// Ports tried for a member that is added while docward runs, if other processes hold the first ones.
 const MAX_PORTS_TRIED: usize = 16;
@@ -38,6 +40,7 @@ pub(in crate::proxy) struct Listeners<P> {
     open: HashMap<usize, OpenListener<P>>,
     queries: Arc<Queries>,
     query_socket: Option<Arc<TcpListener>>,
+    router: Option<RouterListener<P>>,
     accepting: Vec<Accepting>,
     pub(in crate::proxy) listening: Arc<ListeningSockets>,
     /// Members without a listener that the log has already named.
@@ -45,6 +48,16 @@ pub(in crate::proxy) struct Listeners<P> {
     /// The log has named a primary without a listener.
     is_primary_hidden: bool,
     status: Arc<ProcessStatus>,
+}
+
+/// The listener of a router.
+struct RouterListener<P> {
+    router: Arc<Router<SocketStream>>,
+    listen: SocketAddr,
+    /// `None`: it no longer accepts.
+    socket: Option<Arc<TcpListener>>,
+    closing: Arc<watch::Sender<Closing>>,
+    listener_context: Arc<ListenerContext<P>>,
 }
 
 /// A member's listener.
@@ -57,7 +70,7 @@ struct OpenListener<P> {
 }
 
 impl<P: Interceptor> Listeners<P> {
-    /// Opens a listener for each known member, and the query listener. Connections are not accepted yet.
+    /// Opens a listener for each known member, or one for all, and the query listener. Connections are not accepted yet.
     ///
     /// # Errors
     /// [`BindError`].
@@ -78,14 +91,20 @@ impl<P: Interceptor> Listeners<P> {
             open: HashMap::new(),
             queries,
             query_socket: None,
+            router: None,
             accepting: Vec::new(),
             listening: Arc::default(),
             hidden: HashSet::new(),
             is_primary_hidden: false,
             status,
         };
-        this.open_members(&mut passed)?;
-        this.warn_of_unknown_members();
+        match config.router {
+            Some(address) => this.open_router(address, &mut passed)?,
+            None => {
+                this.open_members(&mut passed)?;
+                this.warn_of_unknown_members();
+            }
+        }
         this.begin_pools();
         if let Some(address) = config.query_listen {
             let socket = match passed.take_for(QUERIES) {
@@ -110,6 +129,11 @@ impl<P: Interceptor> Listeners<P> {
         self.query_socket.as_ref()?.local_addr().ok()
     }
 
+    /// The address of the router's listener.
+    pub(in crate::proxy) fn router_address(&self) -> Option<SocketAddr> {
+        self.router.as_ref().map(|router| router.listen)
+    }
+
     pub(in crate::proxy) fn upstream(&self) -> Arc<Upstream> {
         self.dispatcher.connection_setup.upstream.clone()
     }
@@ -119,6 +143,10 @@ impl<P: Interceptor> Listeners<P> {
         let slots: Vec<usize> = self.open.keys().copied().collect();
         for slot in slots {
             self.accept_at(slot, connection_token);
+        }
+        if let Some(RouterListener { socket: Some(socket), listener_context, .. }) = &self.router {
+            let (socket, listener_context) = (socket.clone(), listener_context.clone());
+            self.accepting.push(Accepting::start(socket, listener_context, self.dispatcher.clone(), connection_token));
         }
         if let Some(socket) = &self.query_socket {
             self.accepting.push(Accepting::start(
@@ -152,7 +180,7 @@ impl<P: Interceptor> Listeners<P> {
             pools.observed(&hello_result.address, member);
         }
         self.membership.record(hello_result);
-        if let Some(members) = self.membership.members() {
+        if let Some(members) = self.membership.members().filter(|_| self.router.is_none()) {
             self.apply_members(&members, connection_token);
         }
         self.update();
@@ -162,6 +190,9 @@ impl<P: Interceptor> Listeners<P> {
     /// theirs.
     pub(in crate::proxy) async fn place(&mut self, placement: ListenerPlacement, connection_token: &ConnectionToken) {
         let before = std::mem::replace(&mut self.placement, placement);
+        if self.router.is_some() {
+            return;
+        }
         let topology = &self.listener_context.process.members.topology;
         let mut closed = Vec::new();
         for (slot, listener) in topology.slots().iter().enumerate() {
@@ -195,6 +226,7 @@ impl<P: Interceptor> Listeners<P> {
     /// Updates what depends on the members and their last replies.
     fn update(&mut self) {
         self.update_last_replies();
+        self.update_router();
         self.choose_for_queries();
         self.update_status();
     }
@@ -202,7 +234,7 @@ impl<P: Interceptor> Listeners<P> {
     /// Gives the pools what is known of the members before their monitors start.
     fn begin_pools(&self) {
         let Some(pools) = &self.dispatcher.connection_setup.pools else { return };
-        for MemberAddress { address, .. } in self.listener_context.process.members.topology.members() {
+        for MemberAddress { address, .. } in self.members() {
             let reply = self.membership.last_reply(&address);
             pools.observed(&address, reply.map(|reply| MemberHello { reply, round_trip: Duration::ZERO }));
         }
@@ -216,6 +248,7 @@ impl<P: Interceptor> Listeners<P> {
         join_all(all.into_iter().map(|accepting| accepting.end(!handed_over))).await;
         self.listening.clear();
         self.query_socket = None;
+        self.router.iter_mut().for_each(|router| router.socket = None);
         self.open.values_mut().for_each(|open| open.socket = None);
     }
 
@@ -229,6 +262,38 @@ impl<P: Interceptor> Listeners<P> {
     pub(in crate::proxy) fn notify_member_connections(&self, closing: Closing) {
         for open in self.open.values() {
             open.closing.send_replace(closing);
+        }
+        if let Some(router) = &self.router {
+            router.closing.send_replace(closing);
+        }
+    }
+
+    /// Opens the listener of a router.
+    fn open_router(&mut self, address: SocketAddr, passed: &mut PassedSockets) -> Result<(), BindError> {
+        let socket = match passed.take_for(ROUTER) {
+            Some(socket) => socket,
+            None => passed.take_or_bind(address)?,
+        };
+        let socket = Arc::new(socket);
+        self.listening.add(ROUTER, socket.clone());
+        let process = self.listener_context.process.clone();
+        let router = Router::new(bson::oid::ObjectId::new().bytes(), process.members.recheck.clone());
+        let closing = Arc::<watch::Sender<Closing>>::default();
+        let backend = Backend::Router { router: router.clone(), closing: closing.clone() };
+        let listener_context = Arc::new(ListenerContext::new(backend, process));
+        let listen = socket.local_addr().unwrap_or(address);
+        self.router = Some(RouterListener { router, listen, socket: Some(socket), closing, listener_context });
+        Ok(())
+    }
+
+    /// Gives the router the members that answer.
+    fn update_router(&self) {
+        let (Some(open), Some(pools)) = (&self.router, &self.dispatcher.connection_setup.pools) else { return };
+        let selectable = self.membership.selectable(&self.members());
+        let routed = |(address, selectable)| RoutedMember { member: pools.member(&address), selectable };
+        open.router.update(selectable.into_iter().map(routed).collect());
+        if let Some(hello) = &*open.router.hello().borrow() {
+            open.listener_context.set_last_reply(hello.reply.clone());
         }
     }
 
@@ -360,7 +425,10 @@ impl<P: Interceptor> Listeners<P> {
 
     /// All members, also those without a listener; as last known if no server answers.
     fn members(&self) -> Vec<MemberAddress> {
-        self.membership.members().unwrap_or_else(|| self.listener_context.process.members.topology.members())
+        self.membership.members().unwrap_or_else(|| match self.router {
+            Some(_) => self.membership.by_seed(),
+            None => self.listener_context.process.members.topology.members(),
+        })
     }
 
     /// Updates the status with the members and their state.
@@ -372,7 +440,7 @@ impl<P: Interceptor> Listeners<P> {
             let (at, slot) = found.unzip();
             let advertised = slot.and_then(|slot| slot.advertise.as_ref());
             let status = MemberStatus {
-                listener: slot.map(|slot| slot.listen),
+                listener: slot.map(|slot| slot.listen).or(self.router_address()),
                 advertised: advertised.map(|advertised| advertised.host.clone()),
                 ..self.membership.status(member)
             };

@@ -9,12 +9,15 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
+use crate::document::Document;
+use crate::engine::routing::{RoutedRole, Selectable};
 use crate::proxy::members::monitor::{HEARTBEAT, HelloResult, ask_once};
 use crate::proxy::members::status::MemberStatus;
 use crate::proxy::members::topology::MemberAddress;
 use crate::proxy::server_side::hello::{Hello, Role};
 use crate::proxy::server_side::upstream::{Address, Upstream};
 use crate::service::set_name::other_set;
+use crate::wire::op_msg::Message;
 
 /// Margin by which a secondary must be fresher than required before queries are routed to it again. Servers report
 /// their last write in whole seconds, so the estimate fluctuates; without a margin connections would move each time.
@@ -137,6 +140,37 @@ impl Membership {
         }
         let others = of_role(Role::Standalone).collect::<Vec<_>>();
         dials(primary.map_or(others, |primary| vec![primary]))
+    }
+
+    /// The members that answer, as a router selects among them. Of several that call themselves primary, the newest counts.
+    pub(in crate::proxy) fn selectable(&self, members: &[MemberAddress]) -> Vec<(Address, Selectable)> {
+        let answering = |member: &MemberAddress| {
+            let hello_result = self.seen.get(&member.address)?;
+            Some((member.address.clone(), hello_result, hello_result.hello.as_ref()?))
+        };
+        let answering: Vec<_> = members.iter().filter_map(answering).collect();
+        let primaries = || answering.iter().filter(|(.., hello)| hello.role == Role::Primary);
+        let primary = primaries().max_by_key(|(.., hello)| hello.rank());
+        let newest = answering.iter().filter_map(|(.., hello)| hello.last_write).max();
+        let of = |(address, hello_result, hello): &(Address, &HelloResult, &Hello)| {
+            let role = match hello.role {
+                Role::Primary if primary.is_some_and(|(first, ..)| first == address) => RoutedRole::Primary,
+                Role::Standalone => RoutedRole::Primary,
+                Role::Secondary => RoutedRole::Secondary,
+                Role::Primary | Role::Other => return None,
+            };
+            let primary = primary.map(|(_, hello_result, hello)| (*hello_result, *hello));
+            let message = Message::parse(&hello.reply).ok();
+            let body = message.and_then(|message| Document::parse(message.body).ok());
+            let selectable = Selectable {
+                role,
+                tags: body.map(Selectable::tags_of).unwrap_or_default(),
+                staleness: staleness((hello_result, hello), primary, newest),
+                round_trip: hello_result.round_trip,
+            };
+            Some((address.clone(), selectable))
+        };
+        answering.iter().filter_map(of).collect()
     }
 
     /// Whether a server answered the last hello.

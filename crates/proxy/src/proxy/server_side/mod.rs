@@ -2,4 +2,5 @@
 
 pub(super) mod hello;
 pub(super) mod pool;
+pub(super) mod router;
 pub(super) mod upstream;

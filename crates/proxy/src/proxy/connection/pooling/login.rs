@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use crate::login::User;
 use crate::login::scram::{Mechanism, Transcript};
+use crate::proxy::server_side::pool::member::Member;
 use crate::proxy::server_side::pool::{Checkout, Pool, PooledConnection, WaitingLogin};
 use crate::proxy::transport::socket::ServerSocket;
 
@@ -52,6 +53,7 @@ impl<U: ServerSocket> std::fmt::Debug for PausedLogin<U> {
 /// A login that has begun and is not complete.
 #[derive(Debug)]
 pub(in crate::proxy) struct Conversation<U: ServerSocket> {
+    pub(in crate::proxy) member: Arc<Member<U>>,
     pub(in crate::proxy) pool: Arc<Pool<U>>,
     pub(in crate::proxy) checkout: Checkout<U>,
     pub(in crate::proxy) connection: PooledConnection<U>,

@@ -1,30 +1,35 @@
 //! A client that shares server connections with others: takes one for each request, and gives it back after the last
 //! reply.
 //!
-//! [`hello`] is a hello that waits for its reply, [`login`] a login that waits for its next message. Connections come from
-//! [`crate::proxy::server_side::pool`]; [`crate::proxy::connection::relay`] uses them.
+//! [`hello`] is a hello that waits for its reply, [`login`] a login that waits for its next message, [`routed`] finds the
+//! member of a request. Connections come from [`crate::proxy::server_side::pool`]; [`crate::proxy::connection::relay`] uses them.
 
 pub(in crate::proxy) mod hello;
 pub(in crate::proxy) mod login;
+pub(in crate::proxy) mod routed;
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use self::hello::AwaitedHello;
 use self::login::{Conversation, PausedLogin};
+use self::routed::{ClientLogin, Taken, pool_at};
 use crate::engine::RequestHead;
 use crate::engine::handshake::negotiation::Negotiation;
-use crate::engine::sharing::{self, Sharing, is_enough, opens_waiting_cursor, sharing};
+use crate::engine::routing::{Destination, destination};
+use crate::engine::sharing::{self, Sharing, is_enough, opens_cursor, opens_waiting_cursor, sharing};
 use crate::login::{User, has_one_user};
 use crate::proxy::server_side::pool::abandoned::abandon;
 use crate::proxy::server_side::pool::counters::PinGuard;
-use crate::proxy::server_side::pool::member::Member;
+use crate::proxy::server_side::pool::member::{Member, MemberHello};
 use crate::proxy::server_side::pool::queue::Lane;
 use crate::proxy::server_side::pool::{Checkout, CheckoutError, CheckoutRequest, Details, Pool, PooledConnection};
+use crate::proxy::server_side::router::Router;
 use crate::proxy::transport::socket::ServerSocket;
 
 /// The largest request that is collected before it takes a connection. A larger one streams through once its body has
@@ -36,9 +41,16 @@ pub(in crate::proxy) const BARRIER_ID: i32 = i32::MIN;
 /// A client's share in the pools of its member.
 #[derive(Debug)]
 pub(in crate::proxy) struct Pooling<U: ServerSocket> {
+    /// Set for clients of a router.
+    router: Option<Arc<Router<U>>>,
+    /// The member of the connection in use, or of the last one.
     member: Arc<Member<U>>,
-    /// The pool of the client's user.
+    /// The pool of the client's user at this member.
     pool: Arc<Pool<U>>,
+    /// `None`: the client has not logged in.
+    login: Option<ClientLogin>,
+    /// Where the last request that took a connection goes.
+    destination: Destination,
     /// When the client must log in again.
     login_ends: Option<Instant>,
     attachment: Attachment<U>,
@@ -48,8 +60,8 @@ pub(in crate::proxy) struct Pooling<U: ServerSocket> {
     pub(in crate::proxy) awaited: Option<Box<AwaitedHello>>,
     /// The last request since the connection was taken has no reply, so its end is unknown.
     unacknowledged: bool,
-    /// The next reply may contain the id of a cursor that waits for data.
-    opens_waiting_cursor: bool,
+    /// The next reply may contain the id of a cursor to remember.
+    opens_cursor: Option<OpenedCursor>,
     /// The server requires a login.
     login_required: bool,
     /// The client has a connection of its own until it closes.
@@ -76,7 +88,28 @@ struct WaitingCheckout<U: ServerSocket> {
     /// The request is given up if the client closes the connection meanwhile: it waits for others, and no server has
     /// seen it. An unacknowledged write is sent in any case, and so is a request that only waits for the handshake.
     is_revocable: bool,
-    checkout: Pin<Box<dyn Future<Output = Result<Checkout<U>, CheckoutError>> + Send>>,
+    checkout: PendingCheckout<U>,
+}
+
+type PendingCheckout<U> = Pin<Box<dyn Future<Output = Result<Taken<U, Checkout<U>>, CheckoutError>> + Send>>;
+
+/// The result of asking for a connection.
+pub(in crate::proxy) enum BegunCheckout<U: ServerSocket> {
+    Open(Checkout<U>),
+    /// `waits`: for other requests or for a member, not only for a handshake.
+    Pending {
+        checkout: PendingCheckout<U>,
+        waits: bool,
+    },
+}
+
+/// Why a cursor that a request opens is remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::proxy) enum OpenedCursor {
+    /// It waits for new documents.
+    Waiting,
+    /// It is not at the primary.
+    Elsewhere,
 }
 
 /// What happens to a request of a client that shares connections.
@@ -91,10 +124,13 @@ pub(in crate::proxy) enum Route {
 }
 
 /// What a request needs of a connection.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(in crate::proxy) struct Need {
+    /// `None`: the listener has one member.
+    destination: Option<Destination>,
     sharing: Sharing,
     opens_waiting_cursor: bool,
+    opens_cursor: bool,
 }
 
 /// A request whose first bytes have arrived.
@@ -109,48 +145,67 @@ pub(in crate::proxy) struct Arriving<'f> {
 }
 
 impl<U: ServerSocket> Pooling<U> {
-    pub(in crate::proxy) fn new(member: Arc<Member<U>>, login_required: bool) -> Self {
+    /// With a `router`, each request goes to the member that it asks for, and `member` is where the client logs in.
+    pub(in crate::proxy) fn new(router: Option<Arc<Router<U>>>, member: Arc<Member<U>>, login_required: bool) -> Self {
         let pool = member.pool(None);
         Self {
+            router,
             member,
             pool,
+            login: None,
+            destination: Destination::Primary,
             login_ends: None,
             attachment: Attachment::Detached,
             conversation: None,
             awaited: None,
             unacknowledged: false,
-            opens_waiting_cursor: false,
+            opens_cursor: None,
             login_required,
             pin: None,
             next_reply_id: 1,
         }
     }
 
-    pub(in crate::proxy) fn member(&self) -> &Arc<Member<U>> {
-        &self.member
+    /// The member that the client logs in at.
+    pub(in crate::proxy) fn login_member(&self) -> Arc<Member<U>> {
+        let routed = self.router.as_ref().and_then(|router| router.for_login());
+        routed.unwrap_or_else(|| self.member.clone())
     }
 
-    /// The pool of the client's user.
-    pub(in crate::proxy) fn pool(&self) -> &Arc<Pool<U>> {
-        &self.pool
+    /// The hello that the client sees, and changes of it.
+    pub(in crate::proxy) fn hello(&self) -> watch::Receiver<Option<MemberHello>> {
+        self.router.as_ref().map_or_else(|| self.member.hello(), |router| router.hello())
     }
 
-    /// Uses the pool of a user that the server has accepted for this client, if `ends` is set, until then.
-    pub(in crate::proxy) fn logged_in(&mut self, pool: Arc<Pool<U>>, ends: Option<Instant>) {
-        self.pool = pool;
+    /// The client's user.
+    pub(in crate::proxy) fn user(&self) -> Option<&User> {
+        self.login.as_ref().map(|login| &login.user)
+    }
+
+    /// Uses the pools of a user that a server has accepted for this client, if `ends` is set, until then.
+    pub(in crate::proxy) fn logged_in(
+        &mut self,
+        login: ClientLogin,
+        member: Arc<Member<U>>,
+        pool: Arc<Pool<U>>,
+        ends: Option<Instant>,
+    ) {
+        (self.member, self.pool) = (member, pool);
+        self.login = Some(login);
         self.login_ends = ends;
     }
 
     /// The client's user, if it keeps a login as another one out: the server gives a connection one user.
     pub(in crate::proxy) fn only_user(&self) -> Option<&User> {
         let has_one_user = || self.member.hello().borrow().as_ref().is_none_or(|hello| has_one_user(&hello.reply));
-        self.pool.user().filter(|_| has_one_user())
+        self.user().filter(|_| has_one_user())
     }
 
     /// Uses the pool of clients that are not logged in. A login that has begun goes on. Returns whether the server
     /// requires a login.
     pub(in crate::proxy) fn log_out(&mut self) -> bool {
         self.pool = self.member.pool(None);
+        self.login = None;
         self.login_ends = None;
         self.login_required
     }
@@ -196,14 +251,13 @@ impl<U: ServerSocket> Pooling<U> {
         let need = self.need(request.head);
         match &self.attachment {
             Attachment::Failed(_) => return Route::Own,
+            // The connection must be given back first.
+            Attachment::Attached(..) if self.must_move(&need) => return Route::Own,
             Attachment::Waiting(_) | Attachment::Ready(_) | Attachment::Attached(..) => {}
-            Attachment::Detached => match self.take(self.lane(need)) {
-                Ok(CheckoutRequest::Ready(checkout)) if checkout.is_open() => {
-                    self.attachment = Attachment::Ready(checkout)
-                }
-                Ok(taken) => {
-                    let is_revocable = expects_reply && matches!(taken, CheckoutRequest::Queued(_));
-                    let checkout = Box::pin(self.pool.clone().finish_checkout(taken));
+            Attachment::Detached => match self.take(self.lane(&need), need.destination.clone()) {
+                Ok(BegunCheckout::Open(checkout)) => self.attachment = Attachment::Ready(checkout),
+                Ok(BegunCheckout::Pending { checkout, waits }) => {
+                    let is_revocable = expects_reply && waits;
                     self.attachment = Attachment::Waiting(WaitingCheckout { is_revocable, checkout });
                     return Route::NotYet;
                 }
@@ -216,23 +270,70 @@ impl<U: ServerSocket> Pooling<U> {
         if let Attachment::Ready(checkout) = &self.attachment {
             negotiation.set_upstream(checkout.compressors());
         }
-        self.note_sent(need, expects_reply);
+        self.note_sent(&need, expects_reply);
         Route::Ready
     }
 
     /// Asks for a connection for a request of the client.
-    pub(in crate::proxy) fn take(&self, lane: Lane) -> Result<CheckoutRequest<U>, CheckoutError> {
+    fn take(&mut self, lane: Lane, destination: Option<Destination>) -> Result<BegunCheckout<U>, CheckoutError> {
         if self.login_ends.is_some_and(|ends| Instant::now() >= ends) {
             return Err(CheckoutError::LoginNeeded);
         }
-        self.pool.check_out(lane)
+        let (Some(router), Some(destination)) = (self.router.clone(), destination) else {
+            return Ok(match self.pool.check_out(lane)? {
+                CheckoutRequest::Ready(checkout) if checkout.is_open() => BegunCheckout::Open(checkout),
+                asked => {
+                    let waits = matches!(asked, CheckoutRequest::Queued(_));
+                    let (member, pool) = (self.member.clone(), self.pool.clone());
+                    let checkout = async move {
+                        let checkout = pool.clone().finish_checkout(asked).await?;
+                        Ok(Taken { member, pool, checkout })
+                    };
+                    BegunCheckout::Pending { checkout: Box::pin(checkout), waits }
+                }
+            });
+        };
+        self.destination = destination.clone();
+        let found = match router.find(&destination)? {
+            Some(member) => {
+                let pool = pool_at(&member, self.login.as_ref())?;
+                match pool.check_out(lane)? {
+                    CheckoutRequest::Ready(checkout) if checkout.is_open() => {
+                        (self.member, self.pool) = (member, pool);
+                        return Ok(BegunCheckout::Open(checkout));
+                    }
+                    checkout => Some(Taken { member, pool, checkout }),
+                }
+            }
+            None => None,
+        };
+        let waits = found.as_ref().is_none_or(|found| matches!(found.checkout, CheckoutRequest::Queued(_)));
+        let checkout = Box::pin(routed::check_out(router, destination, self.login.clone(), lane, found));
+        Ok(BegunCheckout::Pending { checkout, waits })
+    }
+
+    /// Asks for a connection for a message to be evaluated.
+    pub(in crate::proxy) fn take_for(&mut self, need: &Need) -> Result<BegunCheckout<U>, CheckoutError> {
+        self.take(self.lane(need), need.destination.clone())
+    }
+
+    /// Asks for a connection again, after one was lent back.
+    pub(in crate::proxy) fn take_again(&mut self, lane: Lane) -> Result<BegunCheckout<U>, CheckoutError> {
+        let destination = self.router.is_some().then(|| self.destination.clone());
+        self.take(lane, destination)
+    }
+
+    /// Whether the request must go to another member than that of the connection in use.
+    pub(in crate::proxy) fn must_move(&self, need: &Need) -> bool {
+        let (Some(router), Some(destination)) = (&self.router, &need.destination) else { return false };
+        self.is_shared() && self.is_attached() && !router.fits(destination, &self.member)
     }
 
     /// The connections that a request may use.
-    pub(in crate::proxy) fn lane(&self, need: Need) -> Lane {
+    fn lane(&self, need: &Need) -> Lane {
         match need.sharing {
             // A client that has not logged in continues nothing. It must not hold up the questions that precede logins.
-            _ if self.login_required && self.pool.user().is_none() => Lane::Ordinary,
+            _ if self.login_required && self.login.is_none() => Lane::Ordinary,
             Sharing::Ordinary | Sharing::Pinned(_) => Lane::Ordinary,
             Sharing::Continuation => Lane::Continuation,
             Sharing::Awaiting => Lane::Awaiting,
@@ -241,14 +342,26 @@ impl<U: ServerSocket> Pooling<U> {
 
     /// What a request needs of a connection.
     pub(in crate::proxy) fn need(&self, head: &RequestHead<'_>) -> Need {
-        let sharing = sharing(head, |cursor| self.member.is_waiting_cursor(cursor));
-        Need { sharing, opens_waiting_cursor: opens_waiting_cursor(head) }
+        let destination = self.router.as_ref().map(|_| destination(head));
+        let place = match (&self.router, &destination) {
+            (Some(router), Some(cursor @ Destination::Cursor(_))) => router.find(cursor).ok().flatten(),
+            _ => None,
+        };
+        let member = place.as_ref().unwrap_or(&self.member);
+        let sharing = sharing(head, |cursor| member.is_waiting_cursor(cursor));
+        let opens_cursor = destination.is_some() && opens_cursor(head);
+        Need { destination, sharing, opens_waiting_cursor: opens_waiting_cursor(head), opens_cursor }
     }
 
     /// Records a request that is sent on the client's connection.
-    pub(in crate::proxy) fn note_sent(&mut self, need: Need, expects_reply: bool) {
+    pub(in crate::proxy) fn note_sent(&mut self, need: &Need, expects_reply: bool) {
         self.unacknowledged = !expects_reply;
-        self.opens_waiting_cursor = need.opens_waiting_cursor;
+        let is_elsewhere = || self.router.as_ref().is_some_and(|router| !router.is_primary(&self.member));
+        self.opens_cursor = match need {
+            Need { opens_waiting_cursor: true, .. } => Some(OpenedCursor::Waiting),
+            Need { opens_cursor: true, .. } if is_elsewhere() => Some(OpenedCursor::Elsewhere),
+            _ => None,
+        };
         if let Sharing::Pinned(pin) = need.sharing {
             self.pin(pin);
         }
@@ -268,14 +381,19 @@ impl<U: ServerSocket> Pooling<U> {
         self.attachment = Attachment::Detached;
     }
 
-    /// Whether the reply to the request just sent opens a cursor that waits for data.
-    pub(in crate::proxy) fn takes_cursor(&mut self) -> bool {
-        std::mem::take(&mut self.opens_waiting_cursor)
+    /// Why a cursor in the reply to the request just sent is remembered; `None`: it is not.
+    pub(in crate::proxy) fn takes_cursor(&mut self) -> Option<OpenedCursor> {
+        self.opens_cursor.take()
     }
 
-    /// Records a cursor that waits for data.
-    pub(in crate::proxy) fn note_waiting_cursor(&self, cursor: i64) {
-        self.member.note_waiting_cursor(cursor);
+    /// Records a cursor of the connection in use.
+    pub(in crate::proxy) fn note_cursor(&self, cursor: i64, why: OpenedCursor) {
+        if why == OpenedCursor::Waiting {
+            self.member.note_waiting_cursor(cursor);
+        }
+        if let Some(router) = &self.router {
+            router.note_cursor(cursor, self.member.clone());
+        }
     }
 
     /// The error of the request that waited for a connection.
@@ -293,7 +411,13 @@ impl<U: ServerSocket> Pooling<U> {
     pub(in crate::proxy) fn poll_taking(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Attachment::Waiting(taking) = &mut self.attachment {
             let Poll::Ready(taken) = taking.checkout.as_mut().poll(cx) else { return Poll::Pending };
-            self.attachment = taken.map_or_else(Attachment::Failed, Attachment::Ready);
+            self.attachment = match taken {
+                Ok(Taken { member, pool, checkout }) => {
+                    (self.member, self.pool) = (member, pool);
+                    Attachment::Ready(checkout)
+                }
+                Err(error) => Attachment::Failed(error),
+            };
         }
         Poll::Ready(())
     }
@@ -317,6 +441,16 @@ impl<U: ServerSocket> Pooling<U> {
     pub(in crate::proxy) fn attach(&mut self, checkout: Checkout<U>, negotiation: &mut Negotiation) -> Option<U> {
         self.attachment = Attachment::Ready(checkout);
         self.install(negotiation)
+    }
+
+    /// The socket of a connection that the request has waited for.
+    pub(in crate::proxy) fn attach_taken(
+        &mut self,
+        taken: Taken<U, Checkout<U>>,
+        negotiation: &mut Negotiation,
+    ) -> Option<U> {
+        (self.member, self.pool) = (taken.member, taken.pool);
+        self.attach(taken.checkout, negotiation)
     }
 
     /// Whether the relay uses a connection that it must give back.

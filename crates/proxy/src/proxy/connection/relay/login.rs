@@ -4,6 +4,8 @@
 //! A connection that carries a login carries nothing else: other requests of the client meanwhile go through the pool of
 //! the user that it had before.
 
+use std::sync::Arc;
+
 use tokio::time::Instant;
 
 use super::Relay;
@@ -15,6 +17,7 @@ use crate::proxy::connection::end::End;
 use crate::proxy::connection::packing::{header_of, pack};
 use crate::proxy::connection::pending_replies::ReplyAction;
 use crate::proxy::connection::pooling::login::Conversation;
+use crate::proxy::connection::pooling::routed::ClientLogin;
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::server_side::pool::CheckoutError;
 use crate::proxy::server_side::pool::open::{ask, identify};
@@ -98,12 +101,13 @@ where
         if user.name.len().max(user.database.len()) > MAX_NAME_LENGTH {
             return Ok(None);
         }
-        let pool = pooling.member().pool(Some(&user));
+        let member = pooling.login_member();
+        let pool = member.pool(Some(&user));
         let checkout = pool.clone().finish_checkout(pool.check_out(Lane::Login)?);
         let mut checkout = self.while_connected(true, checkout).await??;
         let Some(connection) = checkout.take_out() else { return Ok(None) };
         let conversation =
-            Conversation { pool, checkout, connection, user, mechanism, transcript: Transcript::default() };
+            Conversation { member, pool, checkout, connection, user, mechanism, transcript: Transcript::default() };
         self.step_login(conversation, start.request(6), &start.payload).await.map(Some)
     }
 
@@ -158,7 +162,7 @@ where
 
     /// The server has accepted the login by `reply`: gives the client to the pool of its user. Returns the client's reply.
     async fn complete_login(&mut self, conversation: Conversation<U>, reply: Vec<u8>) -> Result<Vec<u8>, End> {
-        let Conversation { pool, mut checkout, mut connection, user, mechanism, transcript } = conversation;
+        let Conversation { member, pool, mut checkout, mut connection, user, mechanism, transcript } = conversation;
         let found = self.while_connected(true, identify(&mut connection.stream, &user)).await?;
         let Some(found) = found.map_err(End::UpstreamError)? else {
             return Err(End::Unprocessable(
@@ -170,7 +174,7 @@ where
         // Without `credentials: keep` nothing is computed that could log in.
         let stored = settings.keep_credentials.then(|| found.stored(mechanism)).flatten();
         drop(found);
-        let key = stored.as_ref().and_then(|stored| transcript.client_key(mechanism, stored));
+        let key = stored.as_ref().and_then(|stored| transcript.client_key(mechanism, stored)).map(Arc::new);
         // If the server does not identify the user, docward cannot notice that it was dropped and created again.
         let ends = identity.is_none().then(|| Instant::now() + settings.max_lifetime);
         if stored.is_some() && key.is_none() {
@@ -183,9 +187,8 @@ where
             checkout.put_back(connection);
             pool
         } else {
-            let Some(pooling) = &self.pooling else { return Ok(reply) };
-            let pool = pooling.member().replace(&pool);
-            if !pool.note_login(identity, key) {
+            let pool = member.replace(&pool);
+            if !pool.note_login(identity.clone(), key.clone()) {
                 return Err(End::LoginNeeded(CheckoutError::LoginNeeded));
             }
             connection.details.is_ready = true;
@@ -197,7 +200,7 @@ where
             return Ok(error);
         }
         if let Some(pooling) = &mut self.pooling {
-            pooling.logged_in(pool, ends);
+            pooling.logged_in(ClientLogin { user: user.clone(), identity, key }, member, pool, ends);
         }
         self.client.state.must_log_in = false;
         self.client.state.users = Some(vec![(user.database, user.name)]);
@@ -218,7 +221,7 @@ where
     /// Ends the login of a user of this database. Returns false if the client has no user.
     fn log_out(&mut self, database: &str) -> bool {
         let Some(pooling) = &mut self.pooling else { return false };
-        let Some(user) = pooling.pool().user() else { return false };
+        let Some(user) = pooling.user() else { return false };
         // Other databases have no user here; that is not an error.
         if user.database == database {
             self.client.state.must_log_in = pooling.log_out();
@@ -232,7 +235,7 @@ where
     /// [`End`] if no reply arrives.
     pub(in crate::proxy) async fn ask_without_user(&mut self, message: &[u8], lane: Lane) -> Result<Vec<u8>, End> {
         let Some(pooling) = &self.pooling else { return Err(End::UpstreamClosed) };
-        let pool = pooling.member().pool(None);
+        let pool = pooling.login_member().pool(None);
         let checkout = pool.clone().finish_checkout(pool.check_out(lane)?);
         let mut checkout = self.while_connected(true, checkout).await??;
         let Some(mut connection) = checkout.take_out() else { return Err(End::UpstreamClosed) };
@@ -246,7 +249,7 @@ where
     pub(in crate::proxy) async fn pin_client(&mut self, pin: Pin) -> Result<(), End> {
         let Some(pooling) = &mut self.pooling else { return Ok(()) };
         pooling.leave_pools(pin);
-        let member = pooling.member().clone();
+        let member = pooling.login_member();
         let stream = self.while_connected(true, member.connect()).await?.map_err(End::UpstreamError)?;
         self.server.stream = Some(stream);
         self.negotiation.set_upstream(&[]);

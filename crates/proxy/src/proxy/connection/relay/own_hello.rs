@@ -59,7 +59,7 @@ where
             return Ok(());
         }
         let Some(pooling) = &self.pooling else { return Ok(()) };
-        let members = pooling.member().hello();
+        let members = pooling.hello();
         if hello.topology_version.is_some() {
             let response_to = hello.request_id;
             self.pending.push(response_to, ReplyAction::Hello(came));
@@ -115,7 +115,7 @@ where
         if another_follows && let Some(pooling) = &mut self.pooling {
             // The client now knows the version of this reply.
             let hello = ClientHello { topology_version: version_of(&member), ..hello };
-            let members = pooling.member().hello();
+            let members = pooling.hello();
             pooling.awaited = Some(Box::new(AwaitedHello::new(hello, header.request_id, came, members)));
         }
         Poll::Ready(Ok(()))

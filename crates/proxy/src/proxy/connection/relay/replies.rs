@@ -107,10 +107,10 @@ where
                     self.client.note_login(&frame);
                     self.client.send(cx, &frame)?;
                 }
-                StreamPart::Whole(ReplyToCollect::Cursor(goes), frame) => {
+                StreamPart::Whole(ReplyToCollect::Cursor(goes, why), frame) => {
                     let (frame, _) = unpack(&frame).map_err(UpstreamFault::from)?;
                     if let (Some(pooling), Some(cursor)) = (&self.pooling, cursor_id(&frame)) {
-                        pooling.note_waiting_cursor(cursor);
+                        pooling.note_cursor(cursor, why);
                     }
                     self.client.send(cx, &pack(frame, goes))?;
                 }

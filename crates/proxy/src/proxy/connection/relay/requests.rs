@@ -253,11 +253,11 @@ where
         goes: Option<CompressionMethod>,
     ) {
         let same = goes.map(|method| method.compressor) == came;
-        let opens_cursor = self.pooling.as_mut().is_some_and(|pooling| pooling.takes_cursor());
-        let treatment = match same {
-            _ if opens_cursor => ReplyAction::Cursor(came),
-            true => ReplyAction::Forward,
-            false => ReplyAction::Convert(came),
+        let opens_cursor = self.pooling.as_mut().and_then(|pooling| pooling.takes_cursor());
+        let treatment = match (opens_cursor, same) {
+            (Some(why), _) => ReplyAction::Cursor(came, why),
+            (None, true) => ReplyAction::Forward,
+            (None, false) => ReplyAction::Convert(came),
         };
         self.pending.push(header.request_id, treatment);
     }

@@ -9,10 +9,10 @@ use crate::command::{code, error_reply, write_overload_labels};
 use crate::proxy::connection::client_half::ReadAhead;
 use crate::proxy::connection::end::End;
 use crate::proxy::connection::framing::Request;
-use crate::proxy::connection::pooling::{BARRIER_ID, Need, barrier};
+use crate::proxy::connection::pooling::{BARRIER_ID, BegunCheckout, Need, barrier};
 use crate::proxy::interceptor::Interceptor;
+use crate::proxy::server_side::pool::CheckoutError;
 use crate::proxy::server_side::pool::queue::Lane;
-use crate::proxy::server_side::pool::{Checkout, CheckoutError};
 use crate::proxy::transport::socket::{ClientSocket, ServerSocket};
 use crate::wire::Header;
 
@@ -94,32 +94,50 @@ where
         if let Some(error) = pooling.take_failure() {
             return Ok(Some(error));
         }
-        let lane = pooling.lane(need);
-        if !pooling.is_attached()
-            && let Some(error) = self.take_connection_of(lane, watched).await?
-        {
-            return Ok(Some(error));
+        if !pooling.is_attached() {
+            let asked = pooling.take_for(&need);
+            if let Some(error) = self.attach(asked, watched).await? {
+                return Ok(Some(error));
+            }
         }
         if let Some(pooling) = &mut self.pooling {
-            pooling.note_sent(need, watched);
+            pooling.note_sent(&need, watched);
         }
         Ok(None)
     }
 
-    /// Takes a connection of this lane. Returns the reason if there is none.
-    pub(in crate::proxy) async fn take_connection_of(
+    /// Takes a connection of this lane again, after one was lent back. Returns the reason if there is none.
+    pub(in crate::proxy) async fn take_connection_again(
         &mut self,
         lane: Lane,
         watched: bool,
     ) -> Result<Option<CheckoutError>, End> {
-        let Some(pooling) = &self.pooling else { return Ok(None) };
-        let (pool, taken) = match pooling.take(lane) {
-            Ok(taken) => (pooling.pool().clone(), taken),
+        let Some(pooling) = &mut self.pooling else { return Ok(None) };
+        let asked = pooling.take_again(lane);
+        self.attach(asked, watched).await
+    }
+
+    /// Uses the connection that was asked for, when it is there. Returns the reason if there is none.
+    async fn attach(
+        &mut self,
+        asked: Result<BegunCheckout<U>, CheckoutError>,
+        watched: bool,
+    ) -> Result<Option<CheckoutError>, End> {
+        let taken = match asked {
+            Ok(BegunCheckout::Open(checkout)) => {
+                if let Some(pooling) = &mut self.pooling {
+                    self.server.stream = pooling.attach(checkout, &mut self.negotiation);
+                }
+                return Ok(None);
+            }
+            Ok(BegunCheckout::Pending { checkout, .. }) => self.while_connected(watched, checkout).await?,
             Err(error) => return Ok(Some(error)),
         };
-        Ok(match self.while_connected(watched, pool.finish_checkout(taken)).await? {
-            Ok(checkout) => {
-                self.attach(checkout);
+        Ok(match taken {
+            Ok(taken) => {
+                if let Some(pooling) = &mut self.pooling {
+                    self.server.stream = pooling.attach_taken(taken, &mut self.negotiation);
+                }
                 None
             }
             Err(error) => Some(error),
@@ -130,12 +148,6 @@ where
     /// the client does not share connections.
     pub(in crate::proxy) fn lend_back(&mut self) -> Option<Lane> {
         self.pooling.as_mut()?.lend_back(&mut self.server.stream)
-    }
-
-    fn attach(&mut self, checkout: Checkout<U>) {
-        if let Some(pooling) = &mut self.pooling {
-            self.server.stream = pooling.attach(checkout, &mut self.negotiation);
-        }
     }
 
     /// Returns the reply to a message for which no server connection is available. No byte of it was sent.
@@ -151,6 +163,13 @@ where
             CheckoutError::Overloaded(_) => {
                 let text = format!("docward: {error}");
                 Ok(error_reply(header, code::INGRESS_REQUEST_RATE_LIMIT_EXCEEDED, &text, write_overload_labels))
+            }
+            CheckoutError::NoMember(_) => {
+                let text = format!("docward: {error}; it has not been sent to any");
+                Ok(error_reply(header, code::FAILED_TO_SATISFY_READ_PREFERENCE, &text, |_| {}))
+            }
+            CheckoutError::Staleness(_) => {
+                Ok(error_reply(header, code::MAX_STALENESS_OUT_OF_RANGE, &format!("docward: {error}"), |_| {}))
             }
             CheckoutError::Unreachable(_) => {
                 self.listener_context.process.members.recheck.notify_waiters();

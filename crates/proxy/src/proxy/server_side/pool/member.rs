@@ -98,6 +98,11 @@ impl<S: ServerSocket> Member<S> {
         self.server.connect().await
     }
 
+    /// The address that docward connects to.
+    pub(in crate::proxy) fn address(&self) -> &Address {
+        &self.server.address
+    }
+
     /// Whether it does not answer.
     pub(in crate::proxy) fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Acquire)

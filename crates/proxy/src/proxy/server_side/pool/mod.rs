@@ -32,6 +32,7 @@ use self::queue::{Grant, Lane, OfThread, PoolQueue};
 use self::settings::PoolSettings;
 use crate::login::scram::ClientKey;
 use crate::login::{Identity, User};
+use crate::proxy::server_side::router::ELECTION_WAIT;
 use crate::proxy::thread_number::thread_number;
 use crate::proxy::transport::socket::ServerSocket;
 use crate::wire::compressed::Compressor;
@@ -138,6 +139,10 @@ pub(in crate::proxy) enum CheckoutError {
     Unreachable(#[from] io::Error),
     #[error("the user changed, or docward cannot log in as it; the client must log in again")]
     LoginNeeded,
+    #[error("{0} for {wait:?}", wait = ELECTION_WAIT)]
+    NoMember(&'static str),
+    #[error("maxStalenessSeconds must be at least {}", .0.as_secs())]
+    Staleness(Duration),
     #[error("the client paused in its login while others waited; it must log in again")]
     LoginGivenUp,
 }
@@ -258,14 +263,14 @@ impl<S: ServerSocket> Pool<S> {
 
     /// Records a login of this user that the server has accepted. Returns false if the user is another one than
     /// before, under the same name: then this pool must be replaced.
-    pub(in crate::proxy) fn note_login(&self, identity: Option<Identity>, key: Option<ClientKey>) -> bool {
+    pub(in crate::proxy) fn note_login(&self, identity: Option<Identity>, key: Option<Arc<ClientKey>>) -> bool {
         let mut known = self.login();
         if known.identity.as_ref().zip(identity.as_ref()).is_some_and(|(known, new)| !known.fits(new)) {
             return false;
         }
         known.identity = identity.or_else(|| known.identity.take());
         if self.server.settings.keep_credentials && known.key.is_none() {
-            known.key = key.map(Arc::new);
+            known.key = key;
         }
         self.lock().set_can_open(known.key.is_some());
         true

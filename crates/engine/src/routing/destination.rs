@@ -1,0 +1,157 @@
+//! The kind of member that a request asks for.
+//!
+//! Drivers send `$readPreference` to a mongos with every command that may go elsewhere than to the primary (driver
+//! specification "Server Selection", "Passing read preference to mongos"). A request without one goes to the primary.
+
+use std::time::Duration;
+
+use crate::command::CommandClass;
+use crate::document::{Document, Value};
+use crate::request_head::RequestHead;
+
+/// The kind of member that a request asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Destination {
+    Primary,
+    Read(ReadPreference),
+    /// The member that holds this cursor.
+    Cursor(i64),
+}
+
+/// `$readPreference`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadPreference {
+    pub mode: ReadMode,
+    /// Alternatives in order; a member has all tags of one. Empty: any member.
+    pub tag_sets: Vec<Vec<(String, String)>>,
+    pub max_staleness: Option<Duration>,
+}
+
+/// The mode of a read preference that admits secondaries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadMode {
+    PrimaryPreferred,
+    Secondary,
+    SecondaryPreferred,
+    Nearest,
+}
+
+/// Returns the kind of member that the request asks for. What cannot be read goes to the primary, which reports the error.
+#[must_use]
+pub fn destination(head: &RequestHead<'_>) -> Destination {
+    let Some(first) = head.first else { return Destination::Primary };
+    // A transaction reads and writes at the primary.
+    if head.fields().has_autocommit {
+        return Destination::Primary;
+    }
+    match (first.key, first.value.as_integer()) {
+        (b"getMore", Some(cursor)) => return Destination::Cursor(cursor),
+        (b"killCursors", _) => return first_cursor(head).map_or(Destination::Primary, Destination::Cursor),
+        _ => {}
+    }
+    if !may_go_to_a_secondary(head.class()) {
+        return Destination::Primary;
+    }
+    let preference = head.fields().read_preference.and_then(Value::as_document).and_then(ReadPreference::parse);
+    preference.map_or(Destination::Primary, Destination::Read)
+}
+
+/// A mongos ignores the read preference of a command that changes data.
+fn may_go_to_a_secondary(class: Option<CommandClass>) -> bool {
+    class.is_some_and(|class| class.reads() || matches!(class, CommandClass::Harmless | CommandClass::Explain))
+}
+
+/// The first cursor of a killCursors. A driver names cursors of one server at a time.
+fn first_cursor(head: &RequestHead<'_>) -> Option<i64> {
+    head.fields().cursors?.as_array()?.values().next()?.as_integer()
+}
+
+impl ReadPreference {
+    /// Returns `None` for the mode "primary", and if it is not valid.
+    fn parse(preference: Document<'_>) -> Option<Self> {
+        let mode = match preference.get("mode")?.as_str()? {
+            "primaryPreferred" => ReadMode::PrimaryPreferred,
+            "secondary" => ReadMode::Secondary,
+            "secondaryPreferred" => ReadMode::SecondaryPreferred,
+            "nearest" => ReadMode::Nearest,
+            _ => return None,
+        };
+        let tag_sets = match preference.get("tags") {
+            Some(sets) => sets.as_array()?.values().map(|set| tags(set.as_document()?)).collect::<Option<_>>()?,
+            None => Vec::new(),
+        };
+        let max_staleness = match preference.get("maxStalenessSeconds").map(|seconds| seconds.as_integer()) {
+            // Drivers use -1 for "no maximum".
+            None | Some(Some(-1)) => None,
+            Some(seconds) => Some(Duration::from_secs(seconds?.try_into().ok()?)),
+        };
+        Some(Self { mode, tag_sets, max_staleness })
+    }
+}
+
+/// The tags of a tag set, or of a member.
+pub(super) fn tags(set: Document<'_>) -> Option<Vec<(String, String)>> {
+    set.elements()
+        .map(|tag| Some((String::from_utf8(tag.key.to_vec()).ok()?, tag.value.as_str()?.to_owned())))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{RawDocumentBuf, doc};
+
+    use super::*;
+    use crate::wire::op_msg::MessageWriter;
+
+    fn destination_of(body: bson::Document) -> Destination {
+        let mut writer = MessageWriter::new(1, 0, 0, 0);
+        writer.body(|out| out.extend_from_slice(RawDocumentBuf::try_from(&body).unwrap().as_bytes()));
+        destination(&RequestHead::new(&writer.finish()))
+    }
+
+    #[test]
+    fn only_reads_with_a_preference_leave_the_primary() {
+        let secondary = doc! { "mode": "secondary" };
+        for body in [
+            doc! { "find": "c", "$db": "d" },
+            doc! { "find": "c", "$readPreference": { "mode": "primary" } },
+            doc! { "find": "c", "$readPreference": { "mode": "any" } },
+            doc! { "find": "c", "$readPreference": { "mode": "secondary", "tags": 1 } },
+            doc! { "find": "c", "$readPreference": { "mode": "secondary", "maxStalenessSeconds": -5 } },
+            doc! { "find": "c", "$readPreference": &secondary, "txnNumber": 1_i64, "autocommit": false },
+            doc! { "insert": "c", "$readPreference": &secondary },
+            doc! { "update": "c", "$readPreference": &secondary },
+            doc! { "findAndModify": "c", "$readPreference": &secondary },
+            doc! { "createIndexes": "c", "$readPreference": &secondary },
+            doc! { "dropDatabase": 1, "$readPreference": &secondary },
+            doc! { "noSuchCommand": 1, "$readPreference": &secondary },
+            doc! { "commitTransaction": 1 },
+        ] {
+            assert_eq!(destination_of(body.clone()), Destination::Primary, "{body}");
+        }
+        let tags = doc! { "mode": "nearest", "tags": [{ "dc": "a", "rack": "1" }, {}], "maxStalenessSeconds": 120 };
+        let read = |mode| ReadPreference { mode, tag_sets: vec![], max_staleness: None };
+        for (body, expected) in [
+            (doc! { "find": "c", "$readPreference": &secondary }, read(ReadMode::Secondary)),
+            (doc! { "dbStats": 1, "$readPreference": &secondary }, read(ReadMode::Secondary)),
+            (
+                doc! { "aggregate": "c", "$readPreference": tags },
+                ReadPreference {
+                    mode: ReadMode::Nearest,
+                    tag_sets: vec![vec![("dc".into(), "a".into()), ("rack".into(), "1".into())], vec![]],
+                    max_staleness: Some(Duration::from_secs(120)),
+                },
+            ),
+        ] {
+            assert_eq!(destination_of(body.clone()), Destination::Read(expected), "{body}");
+        }
+    }
+
+    #[test]
+    fn cursors_are_followed_outside_of_transactions() {
+        assert_eq!(destination_of(doc! { "getMore": 7_i64, "collection": "c" }), Destination::Cursor(7));
+        assert_eq!(destination_of(doc! { "killCursors": "c", "cursors": [8_i64, 9_i64] }), Destination::Cursor(8));
+        assert_eq!(destination_of(doc! { "killCursors": "c", "cursors": [] }), Destination::Primary);
+        assert_eq!(destination_of(doc! { "getMore": 7_i64, "autocommit": false }), Destination::Primary);
+    }
+}

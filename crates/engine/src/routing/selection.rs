@@ -1,0 +1,183 @@
+//! The members that a read may go to, as drivers select them (driver specifications "Server Selection", "Max Staleness").
+
+use std::time::Duration;
+
+use super::destination::{ReadMode, ReadPreference, tags};
+use crate::document::{Document, Value};
+
+/// The smallest `maxStalenessSeconds` that drivers and mongos accept (driver specification "Max Staleness").
+pub const MIN_STALENESS: Duration = Duration::from_secs(90);
+/// How much slower than the nearest member another one may be. The default of drivers and mongos.
+const LATENCY_WINDOW: Duration = Duration::from_millis(15);
+
+/// A member that answers its monitor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selectable {
+    pub role: RoutedRole,
+    pub tags: Vec<(String, String)>,
+    /// Estimated staleness; `None`: unknown.
+    pub staleness: Option<Duration>,
+    /// Smoothed time from a request to its reply.
+    pub round_trip: Duration,
+}
+
+/// The roles of members that answer requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RoutedRole {
+    Primary,
+    Secondary,
+}
+
+impl Selectable {
+    /// Returns the tags of a member, from its hello reply.
+    #[must_use]
+    pub fn tags_of(hello: Document<'_>) -> Vec<(String, String)> {
+        hello.get("tags").and_then(Value::as_document).and_then(tags).unwrap_or_default()
+    }
+
+    fn fits(&self, preference: &ReadPreference) -> bool {
+        let is_fresh = |longest| self.staleness.is_some_and(|staleness| staleness <= longest);
+        self.role == RoutedRole::Primary || preference.max_staleness.is_none_or(is_fresh)
+    }
+
+    fn has(&self, set: &[(String, String)]) -> bool {
+        set.iter().all(|tag| self.tags.contains(tag))
+    }
+}
+
+/// Returns the indexes of the members that a read with this preference may go to; none if it must wait.
+#[must_use]
+pub fn eligible(members: &[Selectable], preference: &ReadPreference) -> Vec<usize> {
+    let of_role = |role| members.iter().enumerate().filter(move |(_, member)| member.role == role);
+    let primary = || of_role(RoutedRole::Primary).map(|(at, _)| at).collect::<Vec<_>>();
+    let secondaries = || near(members, with_tags(of_role(RoutedRole::Secondary), preference));
+    let or = |first: Vec<usize>, second: &dyn Fn() -> Vec<usize>| if first.is_empty() { second() } else { first };
+    match preference.mode {
+        ReadMode::Secondary => secondaries(),
+        // Tags and staleness do not matter for a primary that is preferred, or is the last resort.
+        ReadMode::PrimaryPreferred => or(primary(), &secondaries),
+        ReadMode::SecondaryPreferred => or(secondaries(), &primary),
+        ReadMode::Nearest => near(members, with_tags(members.iter().enumerate(), preference)),
+    }
+}
+
+/// The members that are fresh enough and have all tags of the first tag set that any of them has.
+fn with_tags<'m>(members: impl Iterator<Item = (usize, &'m Selectable)>, preference: &ReadPreference) -> Vec<usize> {
+    let fresh: Vec<_> = members.filter(|(_, member)| member.fits(preference)).collect();
+    let having = |set: &[(String, String)]| -> Vec<usize> {
+        fresh.iter().filter(|(_, member)| member.has(set)).map(|(at, _)| *at).collect()
+    };
+    match preference.tag_sets.as_slice() {
+        [] => having(&[]),
+        sets => sets.iter().map(|set| having(set)).find(|found| !found.is_empty()).unwrap_or_default(),
+    }
+}
+
+/// Those within the latency window.
+fn near(members: &[Selectable], chosen: Vec<usize>) -> Vec<usize> {
+    let round_trip = |at: &usize| members.get(*at).map_or(Duration::MAX, |member| member.round_trip);
+    let Some(nearest) = chosen.iter().map(round_trip).min() else { return chosen };
+    chosen.into_iter().filter(|at| round_trip(at) <= nearest.saturating_add(LATENCY_WINDOW)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn member() -> impl Strategy<Value = Selectable> {
+        let tag = ("[ab]", "[12]");
+        let role = prop_oneof![3 => Just(RoutedRole::Secondary), 1 => Just(RoutedRole::Primary)];
+        (role, prop::collection::vec(tag, 0..3), prop::option::of(0_u64..300), 0_u64..40).prop_map(
+            |(role, tags, staleness, round_trip)| Selectable {
+                role,
+                tags,
+                staleness: staleness.map(Duration::from_secs),
+                round_trip: Duration::from_millis(round_trip),
+            },
+        )
+    }
+
+    fn preference() -> impl Strategy<Value = ReadPreference> {
+        let mode = prop_oneof![
+            Just(ReadMode::PrimaryPreferred),
+            Just(ReadMode::Secondary),
+            Just(ReadMode::SecondaryPreferred),
+            Just(ReadMode::Nearest)
+        ];
+        let sets = prop::collection::vec(prop::collection::vec(("[ab]", "[12]"), 0..2), 0..3);
+        (mode, sets, prop::option::of(90_u64..300)).prop_map(|(mode, tag_sets, max_staleness)| ReadPreference {
+            mode,
+            tag_sets,
+            max_staleness: max_staleness.map(Duration::from_secs),
+        })
+    }
+
+    proptest! {
+        /// What the specification demands of one chosen member, stated without the algorithm.
+        #[test]
+        fn no_read_goes_outside_its_preference(
+            members in prop::collection::vec(member(), 0..6), preference in preference()
+        ) {
+            let chosen = eligible(&members, &preference);
+            let is_primary = |member: &Selectable| member.role == RoutedRole::Primary;
+            let fits = |member: &Selectable| {
+                let has = |set: &Vec<(String, String)>| set.iter().all(|tag| member.tags.contains(tag));
+                let is_fresh = preference.max_staleness.is_none_or(|most| {
+                    is_primary(member) || member.staleness.is_some_and(|staleness| staleness <= most)
+                });
+                is_fresh && (preference.tag_sets.is_empty() || preference.tag_sets.iter().any(has))
+            };
+            let secondary_fits = members.iter().any(|member| !is_primary(member) && fits(member));
+            let has_primary = members.iter().any(is_primary);
+            for at in &chosen {
+                let member = &members[*at];
+                match preference.mode {
+                    ReadMode::Secondary => prop_assert!(!is_primary(member) && fits(member)),
+                    ReadMode::PrimaryPreferred => prop_assert!(is_primary(member) || !has_primary && fits(member)),
+                    ReadMode::SecondaryPreferred => {
+                        prop_assert!(!is_primary(member) && fits(member) || is_primary(member) && !secondary_fits);
+                    }
+                    ReadMode::Nearest => prop_assert!(fits(member)),
+                }
+            }
+            // A read waits only if no member fits.
+            let may_read = match preference.mode {
+                ReadMode::Secondary => secondary_fits,
+                ReadMode::PrimaryPreferred | ReadMode::SecondaryPreferred => secondary_fits || has_primary,
+                ReadMode::Nearest => members.iter().any(fits),
+            };
+            prop_assert_eq!(!chosen.is_empty(), may_read);
+        }
+
+        /// Among those chosen none is much slower than another, unless it is a primary alone.
+        #[test]
+        fn reads_stay_near(members in prop::collection::vec(member(), 0..6), preference in preference()) {
+            let times: Vec<_> = eligible(&members, &preference).iter().map(|at| members[*at].round_trip).collect();
+            if preference.mode == ReadMode::Nearest || preference.mode == ReadMode::Secondary {
+                let (least, most) = (times.iter().min(), times.iter().max());
+                prop_assert!(least.zip(most).is_none_or(|(least, most)| *most <= *least + LATENCY_WINDOW));
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_tag_set_that_any_member_has_counts() {
+        let tagged = |tag: &str| Selectable {
+            role: RoutedRole::Secondary,
+            tags: vec![("dc".into(), tag.into())],
+            staleness: None,
+            round_trip: Duration::ZERO,
+        };
+        let members = [tagged("a"), tagged("b"), tagged("b")];
+        let preference = |tags: &[&str]| ReadPreference {
+            mode: ReadMode::Secondary,
+            tag_sets: tags.iter().map(|tag| vec![("dc".into(), (*tag).into())]).collect(),
+            max_staleness: None,
+        };
+        assert_eq!(eligible(&members, &preference(&["c", "b", "a"])), [1, 2]);
+        assert_eq!(eligible(&members, &preference(&["a", "b"])), [0]);
+        assert!(eligible(&members, &preference(&["c"])).is_empty());
+    }
+}

@@ -1,0 +1,85 @@
+//! A request's connection at the member that it goes to, for clients of a router.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::engine::routing::Destination;
+use crate::login::scram::ClientKey;
+use crate::login::{Identity, User};
+use crate::proxy::server_side::pool::member::Member;
+use crate::proxy::server_side::pool::queue::Lane;
+use crate::proxy::server_side::pool::{Checkout, CheckoutError, CheckoutRequest, Pool};
+use crate::proxy::server_side::router::{ELECTION_WAIT, Router};
+use crate::proxy::transport::socket::ServerSocket;
+
+/// Pause before a request looks for a member again, if the one it found could not be reached.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The client's user, and what docward needs to log in as it at other members than the one that the client's login went
+/// to.
+#[derive(Debug, Clone)]
+pub(in crate::proxy) struct ClientLogin {
+    pub(in crate::proxy) user: User,
+    pub(in crate::proxy) identity: Option<Identity>,
+    pub(in crate::proxy) key: Option<Arc<ClientKey>>,
+}
+
+/// A connection, or the right to open one, and where.
+#[derive(Debug)]
+pub(in crate::proxy) struct Taken<U: ServerSocket, C> {
+    pub(super) member: Arc<Member<U>>,
+    pub(super) pool: Arc<Pool<U>>,
+    pub(super) checkout: C,
+}
+
+/// The client's pool of a member.
+///
+/// # Errors
+/// [`CheckoutError::LoginNeeded`]: the user is another one than the client's, under the same name.
+pub(super) fn pool_at<U: ServerSocket>(
+    member: &Arc<Member<U>>,
+    login: Option<&ClientLogin>,
+) -> Result<Arc<Pool<U>>, CheckoutError> {
+    let pool = member.pool(login.map(|login| &login.user));
+    match login {
+        Some(login) if !pool.note_login(login.identity.clone(), login.key.clone()) => Err(CheckoutError::LoginNeeded),
+        _ => Ok(pool),
+    }
+}
+
+/// Takes a connection at a member that the request may go to, and opens it if that is to be done. Waits for a member, and
+/// looks for another one if it cannot be reached: nothing has been sent. `found`: the first one, if there is one.
+///
+/// # Errors
+/// [`CheckoutError`]
+pub(super) async fn check_out<U: ServerSocket>(
+    router: Arc<Router<U>>,
+    destination: Destination,
+    login: Option<ClientLogin>,
+    lane: Lane,
+    mut found: Option<Taken<U, CheckoutRequest<U>>>,
+) -> Result<Taken<U, Checkout<U>>, CheckoutError> {
+    let deadline = Instant::now() + ELECTION_WAIT;
+    loop {
+        let Taken { member, pool, checkout } = match found.take() {
+            Some(found) => found,
+            None => {
+                let member = router.wait_for(&destination, deadline).await?;
+                let pool = pool_at(&member, login.as_ref())?;
+                let checkout = pool.check_out(lane)?;
+                Taken { member, pool, checkout }
+            }
+        };
+        match pool.clone().finish_checkout(checkout).await {
+            Err(CheckoutError::Unreachable(_))
+                if !matches!(destination, Destination::Cursor(_)) && Instant::now() < deadline =>
+            {
+                router.recheck();
+                sleep(PAUSE).await;
+            }
+            checkout => return Ok(Taken { member, pool, checkout: checkout? }),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The members of a replica set as one server: which member gets a request, and the hello that clients see.
+//!
+//! Sessions, transactions and cursors are the server's, bound to a session and a user and not to a connection, so
+//! each request of a client can go to another member. What a router has to remember is where cursors are.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout_at};
+
+use crate::engine::handshake::router::{RouterVersion, max_wire_version, router_reply};
+use crate::engine::routing::{Destination, MIN_STALENESS, RoutedRole, Selectable, eligible};
+use crate::proxy::server_side::pool::CheckoutError;
+use crate::proxy::server_side::pool::member::{Member, MemberHello};
+use crate::proxy::transport::socket::ServerSocket;
+
+/// How long a request waits for a member that it may go to: longer than an election, as a mongos does.
+pub(in crate::proxy) const ELECTION_WAIT: Duration = Duration::from_secs(20);
+/// Cursors whose members are remembered. A forgotten one is looked for at the primary.
+const MAX_CURSORS: usize = 131_072;
+
+/// A member that answers.
+pub(in crate::proxy) struct RoutedMember<S: ServerSocket> {
+    pub(in crate::proxy) member: Arc<Member<S>>,
+    pub(in crate::proxy) selectable: Selectable,
+}
+
+/// See the module.
+pub(in crate::proxy) struct Router<S: ServerSocket> {
+    members: watch::Sender<Arc<[RoutedMember<S>]>>,
+    /// `None`: no member has answered yet.
+    hello: watch::Sender<Option<MemberHello>>,
+    cursors: Mutex<CursorPlaces<S>>,
+    /// Members that fit equally take turns.
+    turn: AtomicUsize,
+    /// Wakes the monitors of members that did not answer.
+    recheck: Arc<Notify>,
+    version: Mutex<RouterVersion>,
+}
+
+/// The members of the cursors that were used last, in two generations.
+struct CursorPlaces<S: ServerSocket> {
+    new: HashMap<i64, Arc<Member<S>>>,
+    old: HashMap<i64, Arc<Member<S>>>,
+}
+
+impl<S: ServerSocket> CursorPlaces<S> {
+    fn insert(&mut self, cursor: i64, member: Arc<Member<S>>) {
+        if self.new.len() >= MAX_CURSORS / 2 {
+            self.old = std::mem::take(&mut self.new);
+        }
+        self.new.insert(cursor, member);
+    }
+
+    fn find(&mut self, cursor: i64) -> Option<Arc<Member<S>>> {
+        if let Some(member) = self.new.get(&cursor) {
+            return Some(member.clone());
+        }
+        let member = self.old.remove(&cursor)?;
+        self.insert(cursor, member.clone());
+        Some(member)
+    }
+}
+
+impl<S: ServerSocket> Router<S> {
+    /// `process`: random, different for each process.
+    pub(in crate::proxy) fn new(process: [u8; 12], recheck: Arc<Notify>) -> Arc<Self> {
+        Arc::new(Self {
+            members: watch::Sender::new(Arc::from([])),
+            hello: watch::Sender::new(None),
+            cursors: Mutex::new(CursorPlaces { new: HashMap::new(), old: HashMap::new() }),
+            turn: AtomicUsize::new(0),
+            recheck,
+            version: Mutex::new(RouterVersion { process, counter: 0 }),
+        })
+    }
+
+    /// Sets the members that answer.
+    pub(in crate::proxy) fn update(&self, members: Vec<RoutedMember<S>>) {
+        let replies = members.iter().filter_map(|routed| Some(routed.member.hello().borrow().as_ref()?.reply.clone()));
+        let replies: Vec<_> = replies.collect();
+        let primary = members.iter().position(|routed| routed.selectable.role == RoutedRole::Primary);
+        let shown = primary.and_then(|at| members.get(at)).or_else(|| members.first());
+        let shown = shown.and_then(|routed| Some(routed.member.hello().borrow().as_ref()?.reply.clone()));
+        let lowest = replies.iter().filter_map(|reply| max_wire_version(reply)).min();
+        if let Some((shown, lowest)) = shown.zip(lowest) {
+            self.show(&shown, lowest);
+        }
+        self.members.send_replace(members.into());
+    }
+
+    /// Shows clients the reply of a member as the router's own. Its version changes if what drivers go by has changed.
+    fn show(&self, reply: &[u8], max_wire: i32) {
+        let mut version = self.version.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.hello.borrow().as_ref().and_then(|hello| max_wire_version(&hello.reply));
+        if before.is_some_and(|before| before != max_wire) {
+            version.counter += 1;
+        }
+        let shown = router_reply(reply, max_wire, *version);
+        // The round trip to the members is no part of the way to the router.
+        let shown = shown.map(|reply| MemberHello { reply: reply.into(), round_trip: Duration::ZERO });
+        if shown.is_some() {
+            self.hello.send_replace(shown);
+        }
+    }
+
+    /// The hello that clients see, and changes of it.
+    pub(in crate::proxy) fn hello(&self) -> watch::Receiver<Option<MemberHello>> {
+        self.hello.subscribe()
+    }
+
+    /// The member that a request may go to now; `None`: it must wait.
+    ///
+    /// # Errors
+    /// [`CheckoutError::Staleness`]
+    pub(in crate::proxy) fn find(&self, destination: &Destination) -> Result<Option<Arc<Member<S>>>, CheckoutError> {
+        let members = self.members.borrow().clone();
+        Ok(match destination {
+            Destination::Primary => primary(&members),
+            Destination::Cursor(cursor) => {
+                let place = self.cursors.lock().unwrap_or_else(PoisonError::into_inner).find(*cursor);
+                place.or_else(|| primary(&members))
+            }
+            Destination::Read(preference) => {
+                if preference.max_staleness.is_some_and(|longest| longest < MIN_STALENESS) {
+                    return Err(CheckoutError::Staleness(MIN_STALENESS));
+                }
+                let selectable: Vec<_> = members.iter().map(|routed| routed.selectable.clone()).collect();
+                let chosen = eligible(&selectable, preference);
+                let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+                let at = turn.checked_rem(chosen.len()).and_then(|at| chosen.get(at));
+                at.and_then(|at| members.get(*at)).map(|routed| routed.member.clone())
+            }
+        })
+    }
+
+    /// Whether a request may go to this member now.
+    pub(in crate::proxy) fn fits(&self, destination: &Destination, member: &Arc<Member<S>>) -> bool {
+        match destination {
+            Destination::Read(preference) => {
+                let members = self.members.borrow().clone();
+                let selectable: Vec<_> = members.iter().map(|routed| routed.selectable.clone()).collect();
+                let chosen = eligible(&selectable, preference);
+                chosen.iter().filter_map(|at| members.get(*at)).any(|routed| Arc::ptr_eq(&routed.member, member))
+            }
+            other => self.find(other).is_ok_and(|found| found.is_some_and(|found| Arc::ptr_eq(&found, member))),
+        }
+    }
+
+    /// Waits for a member that the request may go to.
+    ///
+    /// # Errors
+    /// [`CheckoutError::Staleness`], or [`CheckoutError::NoMember`] at the deadline.
+    pub(in crate::proxy) async fn wait_for(
+        &self,
+        destination: &Destination,
+        deadline: Instant,
+    ) -> Result<Arc<Member<S>>, CheckoutError> {
+        let mut changes = self.members.subscribe();
+        loop {
+            changes.mark_unchanged();
+            if let Some(member) = self.find(destination)? {
+                return Ok(member);
+            }
+            // The channel lives as long as the router.
+            let _ = timeout_at(deadline, changes.changed()).await;
+            if Instant::now() >= deadline {
+                return Err(CheckoutError::NoMember(match destination {
+                    Destination::Primary | Destination::Cursor(_) => "the replica set has had no primary",
+                    Destination::Read(_) => "no member has fitted the read preference",
+                }));
+            }
+        }
+    }
+
+    /// Has the members asked again that did not answer.
+    pub(in crate::proxy) fn recheck(&self) {
+        self.recheck.notify_waiters();
+    }
+
+    /// A member for logins: during an election a secondary.
+    pub(in crate::proxy) fn for_login(&self) -> Option<Arc<Member<S>>> {
+        let members = self.members.borrow().clone();
+        primary(&members).or_else(|| members.first().map(|routed| routed.member.clone()))
+    }
+
+    /// Whether the member is the primary.
+    pub(in crate::proxy) fn is_primary(&self, member: &Arc<Member<S>>) -> bool {
+        primary(&self.members.borrow()).is_some_and(|primary| Arc::ptr_eq(&primary, member))
+    }
+
+    /// Records where a cursor is.
+    pub(in crate::proxy) fn note_cursor(&self, cursor: i64, member: Arc<Member<S>>) {
+        self.cursors.lock().unwrap_or_else(PoisonError::into_inner).insert(cursor, member);
+    }
+}
+
+fn primary<S: ServerSocket>(members: &[RoutedMember<S>]) -> Option<Arc<Member<S>>> {
+    let primary = members.iter().find(|routed| routed.selectable.role == RoutedRole::Primary)?;
+    Some(primary.member.clone())
+}
+
+impl<S: ServerSocket> std::fmt::Debug for Router<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Router").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,211 @@
+//! `topology: router`: a replica set behind one address. Each request goes to the member that it asks for, and clients see
+//! a mongos.
+
+use std::collections::HashSet;
+use std::thread::{sleep, spawn};
+use std::time::{Duration, Instant};
+
+use bson::{Bson, Document, doc};
+use futures_util::TryStreamExt;
+use mongodb::Client as Driver;
+use mongodb::options::{ReadPreference, SelectionCriteria};
+use support::frame::{MORE_TO_COME, Message};
+use support::process::TIMEOUT;
+use support::proxy::{Builder, Docward};
+use support::raw::Client;
+use support::replica_set::ReplicaSet;
+
+fn router(set: &ReplicaSet) -> Builder {
+    Docward::before(&set.uri()).argument("--topology").argument("router").without_test_pool()
+}
+
+fn is_ok(reply: &Document) -> bool {
+    reply.get_f64("ok").unwrap() == 1.0
+}
+
+/// The member that carries out a command with this read preference.
+fn member_of(client: &mut Client, preference: Option<Document>) -> String {
+    let mut command = doc! { "serverStatus": 1, "repl": 0, "wiredTiger": 0, "metrics": 0 };
+    command.extend(preference.map(|preference| doc! { "$readPreference": preference }).unwrap_or_default());
+    let reply = client.command("admin", command);
+    assert!(is_ok(&reply), "{reply}");
+    // The name of the machine, and the port.
+    reply.get_str("host").unwrap().rsplit(':').next().unwrap().to_owned()
+}
+
+fn mode(mode: &str) -> Document {
+    doc! { "mode": mode }
+}
+
+/// The ports of members, as [`member_of`] shows them.
+fn ports(set: &ReplicaSet, members: &[usize]) -> HashSet<String> {
+    members.iter().map(|member| set.member(*member).address().rsplit(':').next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn clients_see_one_server_that_looks_like_a_mongos() {
+    let set = ReplicaSet::start(2);
+    let docward = router(&set).start();
+    assert_eq!(docward.addresses().len(), 1);
+    for hello in [doc! { "hello": 1 }, doc! { "isMaster": 1, "helloOk": true }] {
+        let reply = Client::connect(&docward.address()).command("admin", hello);
+        assert_eq!(reply.get_str("msg").unwrap(), "isdbgrid", "{reply}");
+        let accepts = reply.get_bool("isWritablePrimary").or_else(|_| reply.get_bool("ismaster"));
+        assert!(accepts.unwrap(), "{reply}");
+        for absent in ["setName", "hosts", "primary", "me", "secondary", "setVersion", "electionId", "lastWrite"] {
+            assert!(!reply.contains_key(absent), "{absent}: {reply}");
+        }
+        for present in ["maxWireVersion", "logicalSessionTimeoutMinutes", "topologyVersion", "localTime"] {
+            assert!(reply.contains_key(present), "{present}: {reply}");
+        }
+    }
+    // The hello of a member has other fields.
+    let direct = set.member(0).command("admin", doc! { "hello": 1 });
+    assert!(direct.contains_key("setName") && !direct.contains_key("msg"));
+}
+
+#[test]
+fn each_read_goes_to_a_member_of_its_preference() {
+    let set = ReplicaSet::start_with(3, |index, member| {
+        member.insert("tags", doc! { "rack": index.to_string() });
+        member.insert("priority", if index == 0 { 2 } else { 1 });
+    });
+    let docward = router(&set).start();
+    let mut client = Client::connect(&docward.address());
+    let (primary, secondaries) = (set.await_primary(), set.secondaries());
+    let at = |client: &mut Client, preference: Option<Document>| -> HashSet<String> {
+        (0..12).map(|_| member_of(client, preference.clone())).collect()
+    };
+    let (of_primary, of_secondaries) = (ports(&set, &[primary]), ports(&set, &secondaries));
+    for preference in [None, Some(mode("primary")), Some(mode("primaryPreferred"))] {
+        assert_eq!(at(&mut client, preference.clone()), of_primary, "{preference:?}");
+    }
+    for preference in ["secondary", "secondaryPreferred"] {
+        assert_eq!(at(&mut client, Some(mode(preference))), of_secondaries, "{preference}");
+    }
+    let all = of_primary.union(&of_secondaries).cloned().collect();
+    assert_eq!(at(&mut client, Some(mode("nearest"))), all);
+    let tagged = doc! { "mode": "nearest", "tags": [{ "rack": "9" }, { "rack": secondaries[0].to_string() }] };
+    assert_eq!(at(&mut client, Some(tagged)), ports(&set, &secondaries[..1]));
+    // Writes, and what a transaction reads, stay at the primary whatever they carry.
+    let insert = doc! { "insert": "c", "documents": [{ "_id": 1 }], "$readPreference": mode("secondary") };
+    assert!(is_ok(&client.command("shop", insert)));
+    let short = doc! { "mode": "secondary", "maxStalenessSeconds": 1 };
+    let reply = client.command("shop", doc! { "find": "c", "$readPreference": short });
+    assert_eq!(reply.get_i32("code").unwrap(), 160, "{reply}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cursors_stay_at_their_members() {
+    let set = ReplicaSet::start(3);
+    let docward = router(&set).start();
+    let driver = Driver::with_uri_str(format!("mongodb://{}/", docward.address())).await.unwrap();
+    let collection = driver.database("shop").collection::<Document>("items");
+    let documents: Vec<Document> = (0..300).map(|id| doc! { "_id": id, "text": "x".repeat(9000) }).collect();
+    let majority = mongodb::options::WriteConcern::builder().w(mongodb::options::Acknowledgment::Nodes(3)).build();
+    collection.insert_many(documents).write_concern(majority).await.unwrap();
+    let secondary = SelectionCriteria::ReadPreference(ReadPreference::Secondary { options: None });
+    let mut cursors = Vec::new();
+    for number in 0..8 {
+        let find = collection.find(doc! {}).batch_size(7).sort(doc! { "_id": 1 });
+        // Replies of over a megabyte, too.
+        let find = if number % 2 == 0 { find.selection_criteria(secondary.clone()) } else { find.batch_size(150) };
+        cursors.push(find.await.unwrap());
+    }
+    // In turns, so that each getMore follows a request to another member on the same connection.
+    for expected in 0..300 {
+        for cursor in &mut cursors {
+            let document = cursor.try_next().await.unwrap().unwrap();
+            assert_eq!(document.get_i32("_id").unwrap(), expected);
+        }
+    }
+    for mut cursor in cursors {
+        assert_eq!(cursor.try_next().await.unwrap(), None);
+    }
+    let mut client = Client::connect(&docward.address());
+    // One that is given up is killed where it is.
+    let preference = mode("secondary");
+    let find = doc! { "find": "items", "batchSize": 2, "$readPreference": preference };
+    let cursor = client.command("shop", find).get_document("cursor").unwrap().get_i64("id").unwrap();
+    let reply = client.command("shop", doc! { "killCursors": "items", "cursors": [cursor] });
+    assert_eq!(reply.get_array("cursorsKilled").unwrap(), &[Bson::Int64(cursor)], "{reply}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn transactions_and_rules_work_as_at_a_member() {
+    let set = ReplicaSet::start(2);
+    let rules = "version: 1\nrules:\n- { name: stock, namespace: 'shop.*', bounds: { field: n, min: 0 } }\n";
+    let docward = router(&set).rules(rules).start();
+    let driver = Driver::with_uri_str(format!("mongodb://{}/", docward.address())).await.unwrap();
+    let database = driver.database("shop");
+    let items = database.collection::<Document>("items");
+    items.insert_one(doc! { "_id": 1, "n": 2 }).await.unwrap();
+    let mut session = driver.start_session().await.unwrap();
+    for (take, commits) in [(1, true), (1, false), (1, true)] {
+        session.start_transaction().await.unwrap();
+        let update = items.update_one(doc! { "_id": 1 }, doc! { "$inc": { "n": -take } }).session(&mut session);
+        assert_eq!(update.await.unwrap().modified_count, 1);
+        match commits {
+            true => session.commit_transaction().await.unwrap(),
+            false => session.abort_transaction().await.unwrap(),
+        }
+    }
+    let rejected = items.update_one(doc! { "_id": 1 }, doc! { "$inc": { "n": -1 } }).await.unwrap();
+    assert_eq!(rejected.matched_count, 0);
+    assert_eq!(items.find_one(doc! {}).await.unwrap().unwrap().get_i32("n").unwrap(), 0);
+}
+
+/// A client that reads at a secondary after an unacknowledged write: the write ends first.
+#[test]
+fn an_unacknowledged_write_ends_before_a_request_to_another_member() {
+    let set = ReplicaSet::start(2);
+    let docward = router(&set).start();
+    let mut client = Client::connect(&docward.address());
+    let secondary = ports(&set, &set.secondaries()).into_iter().next().unwrap();
+    for id in 0..50 {
+        let insert = doc! { "insert": "c", "documents": [{ "_id": id }], "writeConcern": { "w": 0 }, "$db": "shop" };
+        client.send(&Message::new(insert).flags(MORE_TO_COME));
+        assert_eq!(member_of(&mut client, Some(mode("secondary"))), secondary);
+        // Directly at the primary, on a connection of its own.
+        let found = set.member(set.await_primary()).command("shop", doc! { "count": "c", "query": { "_id": id } });
+        assert_eq!(found.get_i32("n").unwrap(), 1, "{id}");
+    }
+}
+
+/// That the primary is gone shows as a longer wait only.
+#[test]
+fn requests_wait_for_the_next_primary() {
+    let mut set = ReplicaSet::start(3);
+    let docward = router(&set).start();
+    let mut client = Client::connect(&docward.address());
+    assert!(is_ok(
+        &client.command("shop", doc! { "insert": "c", "documents": [{ "_id": 0 }], "writeConcern": { "w": 3 } })
+    ));
+    let killed = set.await_primary();
+    set.kill(killed);
+    let began = Instant::now();
+    let address = docward.address();
+    let writers: Vec<_> = (1..20)
+        .map(|id| {
+            let address = address.clone();
+            spawn(move || {
+                sleep(Duration::from_millis(100 * id));
+                let mut client = Client::connect(&address);
+                let insert = doc! { "insert": "c", "documents": [{ "_id": id as i64 }] };
+                client.try_command("shop", insert, TIMEOUT).expect("the client is not disconnected")
+            })
+        })
+        .collect();
+    // Reads that may go to a secondary do not wait.
+    let reply = client.command("shop", doc! { "find": "c", "$readPreference": mode("secondaryPreferred") });
+    assert!(is_ok(&reply), "{reply}");
+    let waited = began.elapsed();
+    for writer in writers {
+        let reply = writer.join().unwrap();
+        assert!(is_ok(&reply), "{reply}");
+    }
+    assert!(waited < began.elapsed() / 2, "{waited:?} of {:?}", began.elapsed());
+    let primary = set.await_primary();
+    let count = set.member(primary).command("shop", doc! { "count": "c" });
+    assert_eq!(count.get_i32("n").unwrap(), 20);
+}
