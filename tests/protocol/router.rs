@@ -2,6 +2,8 @@
 //! a mongos.
 
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
@@ -10,7 +12,7 @@ use futures_util::TryStreamExt;
 use mongodb::Client as Driver;
 use mongodb::options::{ReadPreference, SelectionCriteria};
 use support::frame::{MORE_TO_COME, Message};
-use support::process::TIMEOUT;
+use support::process::{TIMEOUT, poll};
 use support::proxy::{Builder, Docward};
 use support::raw::Client;
 use support::replica_set::ReplicaSet;
@@ -208,4 +210,99 @@ fn requests_wait_for_the_next_primary() {
     let primary = set.await_primary();
     let count = set.member(primary).command("shop", doc! { "count": "c" });
     assert_eq!(count.get_i32("n").unwrap(), 20);
+}
+
+/// Clients that do not retry, while primaries step down and die: a request that was not executed is sent again by docward,
+/// no connection closes, and no acknowledged write is lost.
+#[test]
+fn what_was_not_executed_is_sent_again() {
+    let mut set = ReplicaSet::start(3);
+    let docward = router(&set).start();
+    let stopped = Arc::new(AtomicBool::new(false));
+    let writers: Vec<_> = (0..8)
+        .map(|number| {
+            let (stopped, address) = (stopped.clone(), docward.address());
+            spawn(move || {
+                let mut client = Client::connect(&address);
+                let (mut acknowledged, mut unknown) = (Vec::new(), Vec::new());
+                for id in (number..).step_by(8).take_while(|_| !stopped.load(Ordering::Relaxed)) {
+                    // Half of the clients number their writes, so that the server executes each once.
+                    let mut insert =
+                        doc! { "insert": "c", "documents": [{ "_id": id }], "writeConcern": { "w": "majority" } };
+                    if number % 2 == 0 {
+                        let session = bson::Uuid::from_bytes([number as u8; 16]);
+                        insert.extend(doc! { "lsid": { "id": session }, "txnNumber": i64::from(id) });
+                    }
+                    let reply = client.try_command("shop", insert, TIMEOUT).expect("the client is not disconnected");
+                    match is_ok(&reply)
+                        && !reply.contains_key("writeErrors")
+                        && !reply.contains_key("writeConcernError")
+                    {
+                        true => acknowledged.push(id),
+                        false => unknown.push((id, reply)),
+                    }
+                }
+                (number, acknowledged, unknown)
+            })
+        })
+        .collect();
+    for round in 0..4 {
+        sleep(Duration::from_millis(700));
+        if round % 2 == 0 {
+            set.step_down();
+        } else {
+            let killed = set.await_primary();
+            set.kill(killed);
+            set.await_primary();
+            set.restart(killed);
+        }
+    }
+    sleep(Duration::from_millis(500));
+    stopped.store(true, Ordering::Relaxed);
+    let primary = set.await_primary();
+    let find = doc! { "find": "c", "projection": { "_id": 1 }, "batchSize": 1_000_000, "readConcern": { "level": "majority" } };
+    let stored = set.member(primary).command("shop", find);
+    let batch = stored.get_document("cursor").unwrap().get_array("firstBatch").unwrap().clone();
+    let stored: HashSet<i32> = batch.iter().map(|one| one.as_document().unwrap().get_i32("_id").unwrap()).collect();
+    for writer in writers {
+        let (number, acknowledged, unknown) = writer.join().unwrap();
+        println!("client {number}: {} acknowledged; {unknown:?}", acknowledged.len());
+        assert!(!acknowledged.is_empty() && acknowledged.iter().all(|id| stored.contains(id)), "{number}");
+        // What the server was executing is unknown without a number, at most once for each event.
+        assert!(unknown.len() <= if number % 2 == 0 { 0 } else { 4 }, "{number}: {unknown:?}");
+        for (_, reply) in unknown {
+            let concern = reply.get_document("writeConcernError").and_then(|error| error.get_i32("code"));
+            let code = concern.or_else(|_| reply.get_i32("code")).unwrap_or_else(|_| panic!("{reply}"));
+            assert!([6, 11602, 91, 189].contains(&code), "{reply}");
+        }
+    }
+}
+
+#[test]
+fn clients_behind_a_load_balancer_get_a_service_and_leave_no_transaction() {
+    let set = ReplicaSet::start(2);
+    let docward = router(&set).start();
+    let hello = doc! { "hello": 1, "loadBalanced": true };
+    let mut client = Client::connect(&docward.address());
+    let reply = client.command("admin", hello.clone());
+    let service = reply.get_object_id("serviceId").unwrap_or_else(|_| panic!("{reply}"));
+    assert_eq!(reply.get_str("msg").unwrap(), "isdbgrid");
+    let other = Client::connect(&docward.address()).command("admin", hello);
+    assert_eq!(other.get_object_id("serviceId").unwrap(), service);
+    assert!(!Client::connect(&docward.address()).command("admin", doc! { "hello": 1 }).contains_key("serviceId"));
+    let session = doc! { "id": bson::Uuid::from_bytes([7; 16]) };
+    let insert = doc! {
+        "insert": "c", "documents": [{ "_id": 1 }], "lsid": session, "txnNumber": 1_i64, "autocommit": false,
+        "startTransaction": true,
+    };
+    assert!(is_ok(&client.command("shop", doc! { "create": "c" })));
+    assert!(is_ok(&client.command("shop", insert)));
+    let open = |member: usize| {
+        let status = set.member(member).command("admin", doc! { "serverStatus": 1 });
+        status.get_document("transactions").unwrap().get_i64("currentOpen").unwrap()
+    };
+    let primary = set.await_primary();
+    assert_eq!(open(primary), 1);
+    drop(client);
+    assert!(poll(TIMEOUT, || (open(primary) == 0).then_some(())).is_some(), "the transaction is still open");
 }

@@ -37,7 +37,8 @@ pub(super) struct Fields<'f> {
     pub(super) comment: Option<Value<'f>>,
     pub(super) has_autocommit: bool,
     pub(super) starts_transaction: bool,
-    pub(super) has_transaction_number: bool,
+    pub(super) session: Option<Value<'f>>,
+    pub(super) transaction_number: Option<Value<'f>>,
     pub(super) has_time_limit: bool,
     pub(super) read_preference: Option<Value<'f>>,
     /// Of a killCursors.
@@ -47,12 +48,14 @@ pub(super) struct Fields<'f> {
 impl<'f> RequestHead<'f> {
     /// Reads the first bytes of a request. `bytes` may extend beyond the frame.
     #[must_use]
+    #[inline]
     pub fn new(bytes: &'f [u8]) -> Self {
         Self::after(Header::parse(bytes).ok().flatten(), bytes)
     }
 
     /// As [`Self::new`], for bytes whose header has been parsed.
     #[must_use]
+    #[inline]
     pub fn after(header: Option<Header>, bytes: &'f [u8]) -> Self {
         let here = header.and_then(|header| bytes.get(..header.length)).unwrap_or(bytes);
         let message = header.filter(|header| header.op_code == OpCode::Msg).map_or(&[][..], |_| here);
@@ -143,7 +146,8 @@ impl<'f> Fields<'f> {
                 b"comment" => _ = fields.comment.get_or_insert(value),
                 b"autocommit" => fields.has_autocommit = true,
                 b"startTransaction" => fields.starts_transaction |= value.as_bool() == Some(true),
-                b"txnNumber" => fields.has_transaction_number = true,
+                b"lsid" => _ = fields.session.get_or_insert(value),
+                b"txnNumber" => _ = fields.transaction_number.get_or_insert(value),
                 b"maxTimeMS" => fields.has_time_limit = true,
                 b"$readPreference" => _ = fields.read_preference.get_or_insert(value),
                 b"cursors" => _ = fields.cursors.get_or_insert(value),

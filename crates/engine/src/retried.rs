@@ -23,7 +23,7 @@ pub fn retried(head: &RequestHead<'_>) -> Option<Retried> {
     match head.name()? {
         b"commitTransaction" | b"abortTransaction" => Some(Retried::Always),
         _ if head.fields().has_autocommit => None,
-        _ if head.fields().has_transaction_number => Some(Retried::Always),
+        _ if head.fields().transaction_number.is_some() => Some(Retried::Always),
         b"find" | b"aggregate" | b"count" | b"distinct" | b"listDatabases" | b"listCollections" | b"listIndexes" => {
             let reads_once = !head.has_flags(EXHAUST_ALLOWED) && !names_any(body, &[b"$out\0", b"$merge\0"]);
             reads_once.then_some(Retried::ByDefault)

@@ -2,7 +2,7 @@
 
 use super::request::unwrapped;
 use super::{HandshakeError, negotiation};
-use crate::document::{CowDocument, Document, Element, Value, Writer};
+use crate::document::{CowDocument, Document, Element, Kind, Value, Writer};
 use crate::wire::compressed::Compressor;
 use crate::wire::op_msg::{self, EXHAUST_ALLOWED, MORE_TO_COME, Message};
 use crate::wire::op_query::{Query, write_reply};
@@ -42,6 +42,8 @@ pub struct Additions<'a> {
     pub connection: u64,
     /// The compressors agreed with the client.
     pub compressors: &'a [Compressor],
+    /// `serviceId`, for a client behind a load balancer.
+    pub service: Option<[u8; 12]>,
     /// `saslSupportedMechs` of the server's reply.
     pub mechanisms: Option<Value<'a>>,
     /// The server's reply to the speculative login.
@@ -141,6 +143,9 @@ impl ClientHello {
                 b"compression" | b"speculativeAuthenticate" | b"saslSupportedMechs" => {}
                 b"ok" => {
                     negotiation::write(w, additions.compressors);
+                    if let Some(service) = &additions.service {
+                        w.value("serviceId", Value { kind: Kind::ObjectId, bytes: service });
+                    }
                     if let Some(mechanisms) = additions.mechanisms {
                         w.value("saslSupportedMechs", mechanisms);
                     }

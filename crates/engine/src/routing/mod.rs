@@ -1,8 +1,13 @@
 //! Where a router sends a request: which kind of member it asks for ([`destination`]), and which members fit
-//! ([`selection`]). Both are pure functions of the request and of what monitors have seen.
+//! ([`selection`]), and whether it is sent again when that member is lost ([`repetition`]). All are pure functions of the
+//! request and of what servers have replied.
 
 mod destination;
+mod repetition;
 mod selection;
+mod transaction;
 
 pub use destination::{Destination, ReadMode, ReadPreference, destination};
+pub use repetition::{Repetition, is_to_be_repeated, lost_reply, repetition};
 pub use selection::{MIN_STALENESS, RoutedRole, Selectable, eligible};
+pub use transaction::{OpenTransaction, TransactionStep};

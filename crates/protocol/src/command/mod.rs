@@ -85,6 +85,8 @@ pub mod code {
     pub const INGRESS_REQUEST_RATE_LIMIT_EXCEEDED: i32 = 462;
     /// Two documents with the same value in a unique index.
     pub const DUPLICATE_KEY: i32 = 11000;
+    /// The server that has a request is lost.
+    pub const HOST_UNREACHABLE: i32 = 6;
     /// No member fits a request, for as long as a router waits.
     pub const FAILED_TO_SATISFY_READ_PREFERENCE: i32 = 133;
     /// A `maxStalenessSeconds` that is too small.
@@ -111,6 +113,7 @@ pub mod code {
         Some(match code {
             BAD_VALUE => "BadValue",
             FAILED_TO_PARSE => "FailedToParse",
+            HOST_UNREACHABLE => "HostUnreachable",
             11 => "UserNotFound",
             UNAUTHORIZED => "Unauthorized",
             TYPE_MISMATCH => "TypeMismatch",

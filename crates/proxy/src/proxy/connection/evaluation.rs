@@ -70,6 +70,9 @@ where
 
     async fn carry_out(&mut self, request: Request, frame: Vec<u8>, waiting: &mut ServerWait) -> Result<(), End> {
         let watched = waiting.watched;
+        if let Some(pooling) = self.pooling.as_mut().filter(|_| request != Request::Repeat) {
+            pooling.begin_request();
+        }
         self.wait_for_room(&frame, watched).await?;
         let (frame, came) = self.decompressed(frame).await?;
         if self.is_shared() && self.reply_without_rules(request, &frame, came, waiting).await? {
@@ -202,7 +205,7 @@ where
                 self.detach(waiting).await?;
                 return self.reply_to_authentication(frame, came).await.map(|()| true);
             }
-            Request::Evaluate | Request::Convert => {}
+            Request::Evaluate | Request::Repeat | Request::Convert => {}
         }
         let need = {
             let head = RequestHead::new(frame);
@@ -244,7 +247,12 @@ where
     /// Performs the last step of a message that arrived compressed by `came`.
     async fn conclude(&mut self, last: Step, frame: Vec<u8>, came: Option<Compressor>) -> Result<(), End> {
         match last {
-            Step::ForwardOriginal { expects_reply } => self.forward(frame, came, expects_reply).await?,
+            Step::ForwardOriginal { expects_reply } => {
+                if let Some(pooling) = &mut self.pooling {
+                    pooling.remember(&RequestHead::new(&frame), expects_reply);
+                }
+                self.forward(frame, came, expects_reply).await?;
+            }
             Step::Forward { message, expects_reply } => self.forward(message, came, expects_reply).await?,
             Step::Reply(message) => {
                 let message = self.listener_context.with_times(message);

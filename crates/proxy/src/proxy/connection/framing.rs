@@ -27,6 +27,8 @@ const MAX_HELLO_LENGTH: usize = 1 << 20;
 /// The largest plain message that is compressed on its way. Larger ones stream through as they are, so that the memory
 /// per connection stays small.
 const MAX_COMPRESSED_LENGTH: usize = 128 * 1024;
+/// Bytes of a reply that is looked at for an error; longer ones stream through.
+const MAX_ERROR_LENGTH: usize = 8 * 1024;
 /// Bytes of a message before login. The newest mongod releases have the same limit; drivers stay far below.
 const MAX_LENGTH_BEFORE_LOGIN: usize = 64 * 1024;
 /// Decompressed bytes that triage sees. Commands are shorter, except for the documents they carry.
@@ -39,6 +41,8 @@ pub(in crate::proxy) enum Request {
     /// A step of the login of a client that shares connections.
     Login,
     Evaluate,
+    /// It is sent again: a member that had it was lost, or is no primary any more.
+    Repeat,
     /// It is forwarded with a different compression than it arrived in.
     Convert,
 }
@@ -51,6 +55,8 @@ pub(in crate::proxy) enum ReplyToCollect {
     Login,
     /// It may contain the id of a cursor that waits for data. It is compressed for the client as given.
     Cursor(Option<Compressor>, OpenedCursor),
+    /// It may be an error for which the request is sent again.
+    Repeatable,
     /// It does not go to the client.
     Discard,
     Convert(Option<Compressor>),
@@ -197,6 +203,9 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
                     let action = match (logs_in, opens_cursor) {
                         (true, _) => ReplyAction::Login,
                         (false, Some(why)) => ReplyAction::Cursor(came, why),
+                        (false, None) if self.pooling.as_deref().is_some_and(Pooling::may_repeat) => {
+                            ReplyAction::Repeatable
+                        }
                         (false, None) => ReplyAction::Forward,
                     };
                     self.pending.push(header.request_id, action);
@@ -259,14 +268,17 @@ pub(in crate::proxy) fn sort_reply(
         ReplyAction::Cursor(goes, why) if header.length <= MAX_HELLO_LENGTH || why == OpenedCursor::Elsewhere => {
             FrameClass::Whole(ReplyToCollect::Cursor(goes, why))
         }
+        ReplyAction::Repeatable if header.length <= MAX_ERROR_LENGTH => FrameClass::Whole(ReplyToCollect::Repeatable),
         ReplyAction::Discard => FrameClass::Whole(ReplyToCollect::Discard),
         ReplyAction::Convert(goes) | ReplyAction::Cursor(goes, _)
             if goes != came && (came.is_some() || header.length <= MAX_COMPRESSED_LENGTH) =>
         {
             FrameClass::Whole(ReplyToCollect::Convert(goes))
         }
-        ReplyAction::Convert(_) | ReplyAction::Cursor(..) | ReplyAction::Login | ReplyAction::Forward => {
-            FrameClass::Stream
-        }
+        ReplyAction::Convert(_)
+        | ReplyAction::Cursor(..)
+        | ReplyAction::Login
+        | ReplyAction::Repeatable
+        | ReplyAction::Forward => FrameClass::Stream,
     })
 }

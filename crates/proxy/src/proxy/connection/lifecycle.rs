@@ -111,6 +111,9 @@ where
         if !end.is_of_server() {
             self.relay.abandon_server(ended + max_wait);
         }
+        if let Some(pooling) = &mut self.relay.pooling {
+            pooling.end_transaction();
+        }
     }
 
     /// Relays until the connection ends; `None`: until the client's own server connection must be dialled.

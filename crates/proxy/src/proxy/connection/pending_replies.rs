@@ -29,6 +29,8 @@ pub(in crate::proxy) enum ReplyAction {
     Login,
     /// Reply that may contain the id of a cursor that waits for data: it is compressed for the client as given.
     Cursor(Option<Compressor>, OpenedCursor),
+    /// The request may have to be sent again, if the reply is an error.
+    Repeatable,
     /// Reply to docward's own message: it does not go to the client.
     Discard,
     /// The request was forwarded with a different compression: the reply is compressed for the client as given.
@@ -139,6 +141,11 @@ impl PendingReplies {
         }
         let progress = TimingProgress::Unsent;
         self.queue.push_back(PendingReply { request_id, treatment, timing, span, permits: Box::default(), progress });
+    }
+
+    /// Forgets the last request: its server was lost.
+    pub(in crate::proxy) fn forget_last(&mut self) {
+        self.queue.pop_back();
     }
 
     /// Keeps these permits until the last reply to the last request; returns them at once if none is pending.

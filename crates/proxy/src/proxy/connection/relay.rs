@@ -18,8 +18,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::engine::ClientState;
 use crate::engine::handshake::negotiation::Negotiation;
+use crate::engine::routing::{Repetition, lost_reply};
+use crate::engine::{ClientState, RequestHead};
 use crate::proxy::connection::client_half::{ClientHalf, ReadAhead};
 use crate::proxy::connection::drain_state::DrainState;
 use crate::proxy::connection::end::End;
@@ -108,7 +109,7 @@ where
     pub(in crate::proxy) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         let (mut requests, mut replies) = (StepProgress::Moved, StepProgress::Moved);
         for _ in 0..TURN_LENGTH / READ_LENGTH {
-            if let Err(end) = self.step(cx, &mut requests, &mut replies) {
+            if let Err(end) = self.step(cx, &mut requests, &mut replies).or_else(|end| self.outlive(cx, end)) {
                 return Poll::Ready(Event::End(end));
             }
             let idle = requests != StepProgress::Moved && replies != StepProgress::Moved;
@@ -172,6 +173,28 @@ where
         }
         if *replies != StepProgress::Idle {
             *replies = self.step_replies(cx)?;
+        }
+        Ok(())
+    }
+
+    /// Goes on after the member was lost that has the request of a router's client: sends it again if it may be executed
+    /// twice, or replies that its result is unknown.
+    fn outlive(&mut self, cx: &mut Context<'_>, end: End) -> Result<(), End> {
+        let is_lost = matches!(end, End::UpstreamClosed | End::UpstreamError(_));
+        let nothing_came =
+            self.pending.len() == 1 && self.server.replies.between_frames() && self.client.has_sent_all();
+        if !is_lost || !nothing_came || self.collected.is_some() {
+            return Err(end);
+        }
+        let Some(sent) = self.pooling.as_mut().and_then(|pooling| pooling.take_lost()) else { return Err(end) };
+        self.server = ServerHalf::default();
+        self.pending.forget_last();
+        match sent.repetition {
+            Repetition::Safe => self.collected = Some(Box::new((Request::Repeat, sent.frame))),
+            Repetition::IfNotExecuted | Repetition::Never => {
+                let Some(reply) = lost_reply(&RequestHead::new(&sent.frame)) else { return Err(end) };
+                self.client.send(cx, &reply)?;
+            }
         }
         Ok(())
     }

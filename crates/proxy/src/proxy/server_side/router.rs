@@ -39,6 +39,8 @@ pub(in crate::proxy) struct Router<S: ServerSocket> {
     /// Wakes the monitors of members that did not answer.
     recheck: Arc<Notify>,
     version: Mutex<RouterVersion>,
+    /// Hello replies that are outdated: their members have answered otherwise since, or were lost.
+    outdated: Mutex<Vec<Arc<[u8]>>>,
 }
 
 /// The members of the cursors that were used last, in two generations.
@@ -75,16 +77,25 @@ impl<S: ServerSocket> Router<S> {
             turn: AtomicUsize::new(0),
             recheck,
             version: Mutex::new(RouterVersion { process, counter: 0 }),
+            outdated: Mutex::default(),
         })
     }
 
     /// Sets the members that answer.
-    pub(in crate::proxy) fn update(&self, members: Vec<RoutedMember<S>>) {
-        let replies = members.iter().filter_map(|routed| Some(routed.member.hello().borrow().as_ref()?.reply.clone()));
+    pub(in crate::proxy) fn update(&self, mut members: Vec<RoutedMember<S>>) {
+        {
+            let mut outdated = self.outdated.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_of = |reply: &Arc<[u8]>, routed: &RoutedMember<S>| {
+                last_reply(&routed.member).is_some_and(|last| Arc::ptr_eq(&last, reply))
+            };
+            outdated.retain(|reply| members.iter().any(|routed| is_of(reply, routed)));
+            members.retain(|routed| !outdated.iter().any(|reply| is_of(reply, routed)));
+        }
+        let replies = members.iter().filter_map(|routed| last_reply(&routed.member));
         let replies: Vec<_> = replies.collect();
         let primary = members.iter().position(|routed| routed.selectable.role == RoutedRole::Primary);
         let shown = primary.and_then(|at| members.get(at)).or_else(|| members.first());
-        let shown = shown.and_then(|routed| Some(routed.member.hello().borrow().as_ref()?.reply.clone()));
+        let shown = shown.and_then(|routed| last_reply(&routed.member));
         let lowest = replies.iter().filter_map(|reply| max_wire_version(reply)).min();
         if let Some((shown, lowest)) = shown.zip(lowest) {
             self.show(&shown, lowest);
@@ -105,6 +116,11 @@ impl<S: ServerSocket> Router<S> {
         if shown.is_some() {
             self.hello.send_replace(shown);
         }
+    }
+
+    /// Identifies the router for clients behind a load balancer.
+    pub(in crate::proxy) fn service(&self) -> [u8; 12] {
+        self.version.lock().unwrap_or_else(PoisonError::into_inner).process
     }
 
     /// The hello that clients see, and changes of it.
@@ -176,6 +192,17 @@ impl<S: ServerSocket> Router<S> {
         }
     }
 
+    /// Sends nothing more to the member until its monitor has another reply of it.
+    pub(in crate::proxy) fn set_aside(&self, member: &Arc<Member<S>>) {
+        let Some(reply) = last_reply(member) else { return };
+        self.outdated.lock().unwrap_or_else(PoisonError::into_inner).push(reply);
+        self.members.send_modify(|members| {
+            let others = members.iter().filter(|routed| !Arc::ptr_eq(&routed.member, member));
+            *members = others.cloned().collect();
+        });
+        self.recheck();
+    }
+
     /// Has the members asked again that did not answer.
     pub(in crate::proxy) fn recheck(&self) {
         self.recheck.notify_waiters();
@@ -198,9 +225,19 @@ impl<S: ServerSocket> Router<S> {
     }
 }
 
+fn last_reply<S: ServerSocket>(member: &Member<S>) -> Option<Arc<[u8]>> {
+    Some(member.hello().borrow().as_ref()?.reply.clone())
+}
+
 fn primary<S: ServerSocket>(members: &[RoutedMember<S>]) -> Option<Arc<Member<S>>> {
     let primary = members.iter().find(|routed| routed.selectable.role == RoutedRole::Primary)?;
     Some(primary.member.clone())
+}
+
+impl<S: ServerSocket> Clone for RoutedMember<S> {
+    fn clone(&self) -> Self {
+        Self { member: self.member.clone(), selectable: self.selectable.clone() }
+    }
 }
 
 impl<S: ServerSocket> std::fmt::Debug for Router<S> {

@@ -21,7 +21,9 @@ use self::login::{Conversation, PausedLogin};
 use self::routed::{ClientLogin, Taken, pool_at};
 use crate::engine::RequestHead;
 use crate::engine::handshake::negotiation::Negotiation;
-use crate::engine::routing::{Destination, destination};
+use crate::engine::routing::{
+    Destination, OpenTransaction, Repetition, TransactionStep, destination, is_to_be_repeated, repetition,
+};
 use crate::engine::sharing::{self, Sharing, is_enough, opens_cursor, opens_waiting_cursor, sharing};
 use crate::login::{User, has_one_user};
 use crate::proxy::server_side::pool::abandoned::abandon;
@@ -35,6 +37,8 @@ use crate::proxy::transport::socket::ServerSocket;
 /// The largest request that is collected before it takes a connection. A larger one streams through once its body has
 /// arrived, and holds the connection while its documents arrive.
 const MAX_COLLECTED_LENGTH: usize = 128 * 1024;
+/// How often a request is sent again: elections can follow each other.
+const MAX_REPEATS: u8 = 3;
 /// The id of docward's own ping after an unacknowledged write.
 pub(in crate::proxy) const BARRIER_ID: i32 = i32::MIN;
 
@@ -60,6 +64,13 @@ pub(in crate::proxy) struct Pooling<U: ServerSocket> {
     pub(in crate::proxy) awaited: Option<Box<AwaitedHello>>,
     /// The last request since the connection was taken has no reply, so its end is unknown.
     unacknowledged: bool,
+    /// The client is behind a load balancer: it has no monitor, and its transaction ends with the connection.
+    is_of_service: bool,
+    transaction: Option<OpenTransaction>,
+    /// The request in progress, if it may have to be sent again.
+    sent: Option<SentRequest>,
+    /// How often it was sent again.
+    repeats: u8,
     /// The next reply may contain the id of a cursor to remember.
     opens_cursor: Option<OpenedCursor>,
     /// The server requires a login.
@@ -123,6 +134,21 @@ pub(in crate::proxy) enum Route {
     Own,
 }
 
+/// A request that a member has, as it was sent without compression.
+#[derive(Debug)]
+pub(in crate::proxy) struct SentRequest {
+    pub(in crate::proxy) frame: Vec<u8>,
+    pub(in crate::proxy) repetition: Repetition,
+}
+
+impl SentRequest {
+    /// `None`: the client expects no reply, or the request streams through.
+    fn of_request(head: &RequestHead<'_>, expects_reply: bool) -> Option<Self> {
+        let is_kept = expects_reply && head.is_whole() && head.bytes().len() <= MAX_COLLECTED_LENGTH;
+        is_kept.then(|| Self { frame: head.bytes().to_vec(), repetition: repetition(head) })
+    }
+}
+
 /// What a request needs of a connection.
 #[derive(Debug, Clone)]
 pub(in crate::proxy) struct Need {
@@ -131,6 +157,8 @@ pub(in crate::proxy) struct Need {
     sharing: Sharing,
     opens_waiting_cursor: bool,
     opens_cursor: bool,
+    /// Of a client behind a load balancer.
+    transaction: Option<TransactionStep>,
 }
 
 /// A request whose first bytes have arrived.
@@ -159,10 +187,28 @@ impl<U: ServerSocket> Pooling<U> {
             conversation: None,
             awaited: None,
             unacknowledged: false,
+            is_of_service: false,
+            transaction: None,
+            sent: None,
+            repeats: 0,
             opens_cursor: None,
             login_required,
             pin: None,
             next_reply_id: 1,
+        }
+    }
+
+    /// Serves the client as one behind a load balancer. Returns the `serviceId`; `None`: the listener is no router.
+    pub(in crate::proxy) fn serve_behind_balancer(&mut self) -> Option<[u8; 12]> {
+        let service = self.router.as_ref()?.service();
+        self.is_of_service = true;
+        Some(service)
+    }
+
+    /// Aborts the transaction of a client behind a load balancer, whose connection has ended.
+    pub(in crate::proxy) fn end_transaction(&mut self) {
+        if let (Some(transaction), Some(router)) = (self.transaction.take(), &self.router) {
+            tokio::spawn(routed::abort(router.clone(), self.login.clone(), transaction));
         }
     }
 
@@ -271,6 +317,8 @@ impl<U: ServerSocket> Pooling<U> {
             negotiation.set_upstream(checkout.compressors());
         }
         self.note_sent(&need, expects_reply);
+        self.begin_request();
+        self.remember(request.head, expects_reply);
         Route::Ready
     }
 
@@ -350,12 +398,19 @@ impl<U: ServerSocket> Pooling<U> {
         let member = place.as_ref().unwrap_or(&self.member);
         let sharing = sharing(head, |cursor| member.is_waiting_cursor(cursor));
         let opens_cursor = destination.is_some() && opens_cursor(head);
-        Need { destination, sharing, opens_waiting_cursor: opens_waiting_cursor(head), opens_cursor }
+        let transaction = if self.is_of_service { TransactionStep::of_request(head) } else { None };
+        Need { destination, sharing, opens_waiting_cursor: opens_waiting_cursor(head), opens_cursor, transaction }
     }
 
     /// Records a request that is sent on the client's connection.
     pub(in crate::proxy) fn note_sent(&mut self, need: &Need, expects_reply: bool) {
         self.unacknowledged = !expects_reply;
+        self.sent = None;
+        match &need.transaction {
+            Some(TransactionStep::Continues(transaction)) => self.transaction = Some(transaction.clone()),
+            Some(TransactionStep::Ends) => self.transaction = None,
+            None => {}
+        }
         let is_elsewhere = || self.router.as_ref().is_some_and(|router| !router.is_primary(&self.member));
         self.opens_cursor = match need {
             Need { opens_waiting_cursor: true, .. } => Some(OpenedCursor::Waiting),
@@ -379,6 +434,45 @@ impl<U: ServerSocket> Pooling<U> {
         self.pin(pin);
         self.conversation = None;
         self.attachment = Attachment::Detached;
+    }
+
+    /// Begins to count how often a request of the client is sent again.
+    pub(in crate::proxy) fn begin_request(&mut self) {
+        self.repeats = 0;
+    }
+
+    /// Keeps a request of a router's client that is sent as it came: it may have to be sent again.
+    pub(in crate::proxy) fn remember(&mut self, head: &RequestHead<'_>, expects_reply: bool) {
+        let is_kept = self.router.is_some() && self.is_shared() && self.repeats < MAX_REPEATS;
+        self.sent = if is_kept { SentRequest::of_request(head, expects_reply) } else { None };
+    }
+
+    /// Whether the request in progress may have to be sent again.
+    pub(in crate::proxy) fn may_repeat(&self) -> bool {
+        self.sent.is_some()
+    }
+
+    /// The request in progress, if it must be sent again instead of returning this reply to it. The member is used again when
+    /// its monitor has a newer reply of it.
+    pub(in crate::proxy) fn take_to_repeat(&mut self, reply: &[u8]) -> Option<Vec<u8>> {
+        let sent = self.sent.take()?;
+        if !is_to_be_repeated(reply, sent.repetition) {
+            return None;
+        }
+        if let Some(router) = &self.router {
+            router.set_aside(&self.member);
+        }
+        self.repeats += 1;
+        Some(sent.frame)
+    }
+
+    /// The request in progress, whose member was lost. The connection is gone.
+    pub(in crate::proxy) fn take_lost(&mut self) -> Option<SentRequest> {
+        let (sent, router) = (self.sent.take()?, self.router.as_ref()?);
+        router.set_aside(&self.member);
+        self.repeats += 1;
+        self.attachment = Attachment::Detached;
+        Some(sent)
     }
 
     /// Why a cursor in the reply to the request just sent is remembered; `None`: it is not.
@@ -471,6 +565,7 @@ impl<U: ServerSocket> Pooling<U> {
     /// Gives the connection back; nothing is in flight on it. A client with a connection of its own keeps it, and frees
     /// its place in the pool.
     pub(in crate::proxy) fn give_back(&mut self, stream: &mut Option<U>) {
+        self.sent = None;
         let (mut checkout, details) = match std::mem::replace(&mut self.attachment, Attachment::Detached) {
             Attachment::Attached(checkout, details) => (checkout, details),
             other => {

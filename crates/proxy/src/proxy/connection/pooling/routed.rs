@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::engine::routing::Destination;
+use crate::engine::routing::{Destination, OpenTransaction};
 use crate::login::scram::ClientKey;
 use crate::login::{Identity, User};
 use crate::proxy::server_side::pool::member::Member;
+use crate::proxy::server_side::pool::open::ask;
 use crate::proxy::server_side::pool::queue::Lane;
 use crate::proxy::server_side::pool::{Checkout, CheckoutError, CheckoutRequest, Pool};
 use crate::proxy::server_side::router::{ELECTION_WAIT, Router};
@@ -81,5 +82,19 @@ pub(super) async fn check_out<U: ServerSocket>(
             }
             checkout => return Ok(Taken { member, pool, checkout: checkout? }),
         }
+    }
+}
+
+/// Aborts a transaction. If that fails, the server does so after its time limit.
+pub(super) async fn abort<U: ServerSocket>(
+    router: Arc<Router<U>>,
+    login: Option<ClientLogin>,
+    transaction: OpenTransaction,
+) {
+    let taken = check_out(router, Destination::Primary, login, Lane::Continuation, None).await;
+    let Ok(Taken { mut checkout, .. }) = taken else { return };
+    let Some(mut connection) = checkout.take_out() else { return };
+    if ask(&mut connection.stream, &transaction.abort(1)).await.is_ok() {
+        checkout.put_back(connection);
     }
 }

@@ -50,7 +50,11 @@ where
         let hello = ClientHello::parse(frame).map_err(ClientFault::from)?;
         note_client_hello(frame, &mut self.client.state, &mut self.negotiation).map_err(ClientFault::from)?;
         self.client.handshake.note_hello(is_awaitable(frame), streams(frame));
-        if hello.load_balanced {
+        let service = match &mut self.pooling {
+            Some(pooling) if hello.load_balanced => pooling.serve_behind_balancer(),
+            _ => None,
+        };
+        if hello.load_balanced && service.is_none() {
             self.pin_client(Pin::LoadBalanced).await?;
             let rewritten = rewrite_request(frame, &mut self.client.state, &mut self.negotiation);
             let rewritten = rewritten.map_err(ClientFault::from)?;
@@ -88,6 +92,7 @@ where
         };
         let login = login.as_deref().and_then(|reply| HelloReply::parse(reply).ok());
         let additions = Additions {
+            service,
             mechanisms: mechanisms.as_ref().and_then(|reply| reply.body().get("saslSupportedMechs")),
             speculative: login.as_ref().map(HelloReply::body).filter(|body| is_ok(*body)),
             ..Additions::default()

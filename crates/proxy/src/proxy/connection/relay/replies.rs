@@ -6,7 +6,7 @@ use super::{Relay, StepProgress};
 use crate::engine::handshake::HelloReply;
 use crate::proxy::connection::conversion::Conversion;
 use crate::proxy::connection::end::{ClientFault, End, UpstreamFault};
-use crate::proxy::connection::framing::{ReplyToCollect, sort_reply};
+use crate::proxy::connection::framing::{ReplyToCollect, Request, sort_reply};
 use crate::proxy::connection::packing::{cursor_id, pack, unpack, unpacked_length};
 use crate::proxy::connection::planner::is_long;
 use crate::proxy::connection::write_buffer::with_read_buffer;
@@ -81,6 +81,14 @@ where
         conversion.kept.poll_room(cx).is_pending()
     }
 
+    /// Whether the request is sent again instead of returning this reply to it.
+    fn repeats_instead_of(&mut self, reply: &[u8]) -> bool {
+        let again = self.pooling.as_mut().and_then(|pooling| pooling.take_to_repeat(reply));
+        let Some(frame) = again.filter(|_| self.pending.is_empty()) else { return false };
+        self.collected = Some(Box::new((Request::Repeat, frame)));
+        true
+    }
+
     fn forward_replies(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Result<(), End> {
         let mut rest = bytes;
         let mut run = 0;
@@ -107,8 +115,16 @@ where
                     self.client.note_login(&frame);
                     self.client.send(cx, &frame)?;
                 }
+                StreamPart::Whole(ReplyToCollect::Repeatable, frame) => {
+                    if !self.repeats_instead_of(&unpack(&frame).map_err(UpstreamFault::from)?.0) {
+                        self.client.send(cx, &frame)?;
+                    }
+                }
                 StreamPart::Whole(ReplyToCollect::Cursor(goes, why), frame) => {
                     let (frame, _) = unpack(&frame).map_err(UpstreamFault::from)?;
+                    if self.repeats_instead_of(&frame) {
+                        continue;
+                    }
                     if let (Some(pooling), Some(cursor)) = (&self.pooling, cursor_id(&frame)) {
                         pooling.note_cursor(cursor, why);
                     }

@@ -193,7 +193,7 @@ where
                         Request::Hello => self.forward_hello(cx, &frame)?,
                         Request::Convert if is_long(unpacked_length(&frame)) => false,
                         Request::Convert => self.forward_converted(cx, &frame)?,
-                        Request::Login | Request::Evaluate => false,
+                        Request::Login | Request::Evaluate | Request::Repeat => false,
                     };
                     // The error of a message that cannot be decompressed is reported there, too.
                     if !sent {
@@ -254,8 +254,10 @@ where
     ) {
         let same = goes.map(|method| method.compressor) == came;
         let opens_cursor = self.pooling.as_mut().and_then(|pooling| pooling.takes_cursor());
+        let may_repeat = self.pooling.as_ref().is_some_and(|pooling| pooling.may_repeat());
         let treatment = match (opens_cursor, same) {
             (Some(why), _) => ReplyAction::Cursor(came, why),
+            (None, true) if may_repeat => ReplyAction::Repeatable,
             (None, true) => ReplyAction::Forward,
             (None, false) => ReplyAction::Convert(came),
         };
