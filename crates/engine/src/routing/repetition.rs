@@ -15,7 +15,7 @@ pub enum Repetition {
     Safe,
     /// If the reply shows that nothing was executed.
     IfNotExecuted,
-    /// Never: the transaction or cursor that it belongs to has ended.
+    /// Never: the transaction or cursor that it belongs to has ended, or only the driver can send it again.
     Never,
 }
 
@@ -26,6 +26,8 @@ const RESUMABLE: &str = "ResumableChangeStreamError";
 #[must_use]
 pub fn repetition(head: &RequestHead<'_>) -> Repetition {
     match head.name() {
+        // A driver sends it again with write concern "majority" (driver specification "Transactions").
+        Some(b"commitTransaction") => Repetition::Never,
         _ if retried(head).is_some() => Repetition::Safe,
         Some(b"getMore") => Repetition::Never,
         _ if head.fields().has_autocommit => Repetition::Never,
@@ -104,7 +106,8 @@ mod tests {
         for (body, expected) in [
             (doc! { "find": "c" }, Repetition::Safe),
             (doc! { "insert": "c", "txnNumber": 1_i64 }, Repetition::Safe),
-            (doc! { "commitTransaction": 1, "autocommit": false }, Repetition::Safe),
+            (doc! { "abortTransaction": 1, "autocommit": false }, Repetition::Safe),
+            (doc! { "commitTransaction": 1, "autocommit": false }, Repetition::Never),
             (doc! { "insert": "c" }, Repetition::IfNotExecuted),
             (doc! { "aggregate": "c", "pipeline": [{ "$out": "d" }] }, Repetition::IfNotExecuted),
             (doc! { "createIndexes": "c" }, Repetition::IfNotExecuted),
