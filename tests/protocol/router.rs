@@ -306,3 +306,36 @@ fn clients_behind_a_load_balancer_get_a_service_and_leave_no_transaction() {
     drop(client);
     assert!(poll(TIMEOUT, || (open(primary) == 0).then_some(())).is_some(), "the transaction is still open");
 }
+
+/// Cursors of another docward, of a primary that has stepped down, and of no member.
+#[test]
+fn cursors_are_found_where_they_are() {
+    let set = ReplicaSet::start(3);
+    let docwards = [router(&set).start(), router(&set).start()];
+    let mut clients = docwards.each_ref().map(|docward| Client::connect(&docward.address()));
+    let documents: Vec<Document> = (0..100).map(|id| doc! { "_id": id }).collect();
+    let insert = doc! { "insert": "c", "documents": documents, "writeConcern": { "w": 3 } };
+    assert!(is_ok(&clients[0].command("shop", insert)));
+    let open = |client: &mut Client, preference: Option<Document>| {
+        let mut find = doc! { "find": "c", "batchSize": 2, "sort": { "_id": 1 } };
+        find.extend(preference.map(|preference| doc! { "$readPreference": preference }).unwrap_or_default());
+        client.command("shop", find).get_document("cursor").unwrap().get_i64("id").unwrap()
+    };
+    let more = |client: &mut Client, cursor: i64| {
+        client.command("shop", doc! { "getMore": cursor, "collection": "c", "batchSize": 1 })
+    };
+    let mut cursors: Vec<i64> = (0..4).map(|_| open(&mut clients[0], Some(mode("secondary")))).collect();
+    cursors.push(open(&mut clients[0], None));
+    set.step_down();
+    for id in 2..6 {
+        for cursor in &cursors {
+            let reply = more(&mut clients[id as usize % 2], *cursor);
+            let batch =
+                reply.get_document("cursor").unwrap_or_else(|_| panic!("{reply}")).get_array("nextBatch").unwrap();
+            assert_eq!(batch, &[Bson::from(doc! { "_id": id })], "{reply}");
+        }
+    }
+    let reply = more(&mut clients[1], 12345);
+    assert_eq!(reply.get_i32("code").unwrap(), 43, "{reply}");
+    assert!(is_ok(&clients[1].command("shop", doc! { "ping": 1 })));
+}

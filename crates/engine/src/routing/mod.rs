@@ -8,6 +8,6 @@ mod selection;
 mod transaction;
 
 pub use destination::{Destination, ReadMode, ReadPreference, destination};
-pub use repetition::{Repetition, is_to_be_repeated, lost_reply, repetition};
+pub use repetition::{Repetition, is_cursor_elsewhere, is_to_be_repeated, lost_reply, repetition};
 pub use selection::{MIN_STALENESS, RoutedRole, Selectable, eligible};
 pub use transaction::{OpenTransaction, TransactionStep};

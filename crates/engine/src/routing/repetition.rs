@@ -52,6 +52,12 @@ pub fn is_to_be_repeated(reply: &[u8], repetition: Repetition) -> bool {
     }
 }
 
+/// Returns whether the member does not have the cursor of a getMore. It has executed nothing.
+#[must_use]
+pub fn is_cursor_elsewhere(reply: &[u8]) -> bool {
+    Reply::parse(reply).is_ok_and(|reply| !reply.is_ok() && reply.code() == Some(code::CURSOR_NOT_FOUND))
+}
+
 fn code_of(error: Document<'_>) -> Option<i32> {
     error.get("code")?.as_i32()
 }

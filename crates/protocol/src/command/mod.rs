@@ -85,6 +85,8 @@ pub mod code {
     pub const INGRESS_REQUEST_RATE_LIMIT_EXCEEDED: i32 = 462;
     /// Two documents with the same value in a unique index.
     pub const DUPLICATE_KEY: i32 = 11000;
+    /// A cursor that the server does not have.
+    pub const CURSOR_NOT_FOUND: i32 = 43;
     /// The server that has a request is lost.
     pub const HOST_UNREACHABLE: i32 = 6;
     /// No member fits a request, for as long as a router waits.
@@ -124,7 +126,7 @@ pub mod code {
             26 => "NamespaceNotFound",
             27 => "IndexNotFound",
             PATH_NOT_VIABLE => "PathNotViable",
-            43 => "CursorNotFound",
+            CURSOR_NOT_FOUND => "CursorNotFound",
             48 => "NamespaceExists",
             MAX_TIME_MS_EXPIRED => "MaxTimeMSExpired",
             59 => "CommandNotFound",

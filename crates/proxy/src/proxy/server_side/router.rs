@@ -219,6 +219,17 @@ impl<S: ServerSocket> Router<S> {
         primary(&self.members.borrow()).is_some_and(|primary| Arc::ptr_eq(&primary, member))
     }
 
+    /// Looks for a cursor at a member that is not among `tried`. Returns whether there is one.
+    pub(in crate::proxy) fn look_elsewhere(&self, cursor: i64, tried: &[Arc<Member<S>>]) -> bool {
+        let members = self.members.borrow().clone();
+        let is_tried = |routed: &&RoutedMember<S>| tried.iter().any(|member| Arc::ptr_eq(member, &routed.member));
+        let next = members.iter().find(|routed| !is_tried(routed));
+        if let Some(routed) = next {
+            self.note_cursor(cursor, routed.member.clone());
+        }
+        next.is_some()
+    }
+
     /// Records where a cursor is.
     pub(in crate::proxy) fn note_cursor(&self, cursor: i64, member: Arc<Member<S>>) {
         self.cursors.lock().unwrap_or_else(PoisonError::into_inner).insert(cursor, member);

@@ -22,7 +22,8 @@ use self::routed::{ClientLogin, Taken, pool_at};
 use crate::engine::RequestHead;
 use crate::engine::handshake::negotiation::Negotiation;
 use crate::engine::routing::{
-    Destination, OpenTransaction, Repetition, TransactionStep, destination, is_to_be_repeated, repetition,
+    Destination, OpenTransaction, Repetition, TransactionStep, destination, is_cursor_elsewhere, is_to_be_repeated,
+    repetition,
 };
 use crate::engine::sharing::{self, Sharing, is_enough, opens_cursor, opens_waiting_cursor, sharing};
 use crate::login::{User, has_one_user};
@@ -71,6 +72,8 @@ pub(in crate::proxy) struct Pooling<U: ServerSocket> {
     sent: Option<SentRequest>,
     /// How often it was sent again.
     repeats: u8,
+    /// The members that do not have its cursor.
+    tried: Vec<Arc<Member<U>>>,
     /// The next reply may contain the id of a cursor to remember.
     opens_cursor: Option<OpenedCursor>,
     /// The server requires a login.
@@ -139,13 +142,22 @@ pub(in crate::proxy) enum Route {
 pub(in crate::proxy) struct SentRequest {
     pub(in crate::proxy) frame: Vec<u8>,
     pub(in crate::proxy) repetition: Repetition,
+    /// Of a getMore.
+    cursor: Option<i64>,
 }
 
 impl SentRequest {
     /// `None`: the client expects no reply, or the request streams through.
     fn of_request(head: &RequestHead<'_>, expects_reply: bool) -> Option<Self> {
         let is_kept = expects_reply && head.is_whole() && head.bytes().len() <= MAX_COLLECTED_LENGTH;
-        is_kept.then(|| Self { frame: head.bytes().to_vec(), repetition: repetition(head) })
+        is_kept.then(|| Self {
+            frame: head.bytes().to_vec(),
+            repetition: repetition(head),
+            cursor: match destination(head) {
+                Destination::Cursor(cursor) if head.name() == Some(b"getMore") => Some(cursor),
+                _ => None,
+            },
+        })
     }
 }
 
@@ -191,6 +203,7 @@ impl<U: ServerSocket> Pooling<U> {
             transaction: None,
             sent: None,
             repeats: 0,
+            tried: Vec::new(),
             opens_cursor: None,
             login_required,
             pin: None,
@@ -439,6 +452,7 @@ impl<U: ServerSocket> Pooling<U> {
     /// Begins to count how often a request of the client is sent again.
     pub(in crate::proxy) fn begin_request(&mut self) {
         self.repeats = 0;
+        self.tried.clear();
     }
 
     /// Keeps a request of a router's client that is sent as it came: it may have to be sent again.
@@ -456,6 +470,11 @@ impl<U: ServerSocket> Pooling<U> {
     /// its monitor has a newer reply of it.
     pub(in crate::proxy) fn take_to_repeat(&mut self, reply: &[u8]) -> Option<Vec<u8>> {
         let sent = self.sent.take()?;
+        // Another docward has opened it, or its member was primary then.
+        if let (Some(cursor), Some(router), true) = (sent.cursor, &self.router, is_cursor_elsewhere(reply)) {
+            self.tried.push(self.member.clone());
+            return router.look_elsewhere(cursor, &self.tried).then_some(sent.frame);
+        }
         if !is_to_be_repeated(reply, sent.repetition) {
             return None;
         }
