@@ -24,9 +24,9 @@ pub(super) fn notices(settings: &ConfigFile, rules: &RuleSet, config: Option<&Pa
         found.push("every rule is disabled: docward forwards everything unchanged".to_owned());
     }
     match (max_staleness(rules), settings.query_listen) {
-        (Some(_), None) => found.push(
+        (Some(_), None) if !settings.is_router() => found.push(
             "the `reads` rules have no effect: there is no query listener (--query-listen, or query_listen: in \
-             docward.yaml)"
+             docward.yaml), and no router (topology: router)"
                 .to_owned(),
         ),
         (None, Some(_)) => found.push(
@@ -119,6 +119,7 @@ fn readable_secrets(settings: &ConfigFile, config: Option<&Path>) -> Vec<String>
 mod tests {
     use super::*;
     use crate::cli::config_file::SecretPlaces;
+    use crate::cli::config_file::ShownTopology;
     use crate::config::SourceFile;
     use crate::service::ConnectionString;
 
@@ -160,6 +161,8 @@ mod tests {
         }
         let reads = rules("version: 1\nrules: [{name: r, namespace: d.c, reads: {}}]\n");
         assert!(found(&plain, &reads, None).starts_with("the `reads` rules have no effect"));
+        let routed = ConfigFile { topology: Some(ShownTopology::Router), ..plain.clone() };
+        assert_eq!(found(&routed, &reads, None), "");
         let queried = ConfigFile { query_listen: "127.0.0.1:1".parse().ok(), ..plain.clone() };
         assert_eq!(found(&queried, &reads, None), "");
         assert!(found(&queried, &one("enforce"), None).starts_with("the query listener rejects every read"));

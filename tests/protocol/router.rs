@@ -339,3 +339,52 @@ fn cursors_are_found_where_they_are() {
     assert_eq!(reply.get_i32("code").unwrap(), 43, "{reply}");
     assert!(is_ok(&clients[1].command("shop", doc! { "ping": 1 })));
 }
+
+#[test]
+fn reads_go_to_secondaries_by_rule() {
+    let set = ReplicaSet::start(2);
+    let rules = "version: 1\nrules:\n- { name: reports, namespace: shop.orders, reads: { max_staleness: 15s }, \
+                 except: { apps: [editor] } }\n";
+    let docward = router(&set).rules(rules).start();
+    let (primary, secondary) = (set.await_primary(), set.secondaries()[0]);
+    let mut direct = Client::connect(&set.member(primary).address());
+    let insert =
+        |collection: &str| doc! { "insert": collection, "documents": [{ "_id": 1 }], "writeConcern": { "w": 2 } };
+    ["orders", "others"].iter().for_each(|collection| assert!(is_ok(&direct.command("shop", insert(collection)))));
+    let mut client = Client::connect(&docward.address());
+    // Where a command was executed, by the counters of the members.
+    let executed_at = |client: &mut Client, command: Document| {
+        let count = |member: usize| {
+            let status = set.member(member).command("admin", doc! { "serverStatus": 1 });
+            let commands = status.get_document("metrics").unwrap().get_document("commands").unwrap();
+            let name = command.keys().next().unwrap();
+            commands.get_document(name).unwrap().get_i64("total").unwrap()
+        };
+        let before = [count(primary), count(secondary)];
+        let reply = client.command("shop", command.clone());
+        assert!(is_ok(&reply), "{reply}");
+        [count(primary) - before[0], count(secondary) - before[1]]
+    };
+    let at_secondary = [
+        doc! { "distinct": "orders", "key": "a" },
+        doc! { "distinct": "orders", "key": "a", "readConcern": { "level": "majority" } },
+    ];
+    for command in at_secondary {
+        assert_eq!(executed_at(&mut client, command.clone()), [0, 1], "{command}");
+    }
+    let session = doc! { "id": bson::Uuid::from_bytes([3; 16]) };
+    let in_transaction = doc! {
+        "distinct": "orders", "key": "a", "lsid": session, "txnNumber": 1_i64, "autocommit": false, "startTransaction": true,
+    };
+    let at_primary = [
+        doc! { "distinct": "others", "key": "a" },
+        doc! { "distinct": "orders", "key": "a", "$readPreference": mode("primary") },
+        in_transaction,
+    ];
+    for command in at_primary {
+        assert_eq!(executed_at(&mut client, command.clone()), [1, 0], "{command}");
+    }
+    let mut editor = Client::connect(&docward.address());
+    editor.command("admin", doc! { "hello": 1, "client": { "application": { "name": "editor" }, "driver": { "name": "raw", "version": "1" }, "os": { "type": "Linux" } } });
+    assert_eq!(executed_at(&mut editor, doc! { "distinct": "orders", "key": "a" }), [1, 0]);
+}

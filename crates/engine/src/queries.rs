@@ -25,6 +25,8 @@ pub enum ListenerKind {
     Commands,
     /// The query listener. `commands` is the address of the first member's listener, for error messages.
     Queries { commands: Arc<str> },
+    /// A router's listener: reads can go to secondaries by `reads` rules.
+    Router,
 }
 
 /// Whether the query listener accepts a message.
@@ -97,7 +99,7 @@ pub fn admit(frame: &[u8], rules: &RuleSet, commands: &str) -> QueryAdmission {
 }
 
 /// Returns why a command is not accepted; the text follows the command's name.
-fn reason_to_reject(command: &Command<'_>, rules: &RuleSet) -> Option<String> {
+pub(super) fn reason_to_reject(command: &Command<'_>, rules: &RuleSet) -> Option<String> {
     if command.session().in_transaction || command.session().starts_transaction {
         return Some("is part of a transaction, and the query listener does not support transactions".to_owned());
     }
@@ -163,7 +165,7 @@ fn reject(command: &Command<'_>, reason: String, rules: &RuleSet, commands: &str
 }
 
 /// A driver that sees a standalone server sends no read preference, or `primary`.
-fn with_read_preference(command: &Command<'_>) -> Vec<u8> {
+pub(super) fn with_read_preference(command: &Command<'_>) -> Vec<u8> {
     const FIELD: &str = "$readPreference";
     let sent = command.body.get(FIELD).and_then(Value::as_document);
     let mode = sent.and_then(|preference| preference.get("mode")).and_then(Value::as_str);

@@ -9,6 +9,9 @@ use crate::command::CommandClass;
 use crate::document::{Document, Value};
 use crate::request_head::RequestHead;
 
+/// The smallest `maxStalenessSeconds` that drivers and mongos accept (driver specification "Max Staleness").
+pub const MIN_STALENESS: Duration = Duration::from_secs(90);
+
 /// The kind of member that a request asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Destination {
@@ -16,6 +19,8 @@ pub enum Destination {
     Read(ReadPreference),
     /// The member that holds this cursor.
     Cursor(i64),
+    /// A read of members whose staleness is less than can be estimated.
+    TooFresh,
 }
 
 /// `$readPreference`
@@ -53,7 +58,13 @@ pub fn destination(head: &RequestHead<'_>) -> Destination {
         return Destination::Primary;
     }
     let preference = head.fields().read_preference.and_then(Value::as_document).and_then(ReadPreference::parse);
-    preference.map_or(Destination::Primary, Destination::Read)
+    match preference {
+        Some(preference) if preference.max_staleness.is_some_and(|longest| longest < MIN_STALENESS) => {
+            Destination::TooFresh
+        }
+        Some(preference) => Destination::Read(preference),
+        None => Destination::Primary,
+    }
 }
 
 /// A mongos ignores the read preference of a command that changes data.

@@ -3,11 +3,13 @@
 //! request and of what servers have replied.
 
 mod destination;
+mod reads;
 mod repetition;
 mod selection;
 mod transaction;
 
-pub use destination::{Destination, ReadMode, ReadPreference, destination};
+pub use destination::{Destination, MIN_STALENESS, ReadMode, ReadPreference, destination};
+pub use reads::{PreferredRead, preferred, triage};
 pub use repetition::{Repetition, is_cursor_elsewhere, is_to_be_repeated, lost_reply, repetition};
-pub use selection::{MIN_STALENESS, RoutedRole, Selectable, eligible};
+pub use selection::{RoutedRole, Selectable, eligible};
 pub use transaction::{OpenTransaction, TransactionStep};

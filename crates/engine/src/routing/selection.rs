@@ -5,8 +5,6 @@ use std::time::Duration;
 use super::destination::{ReadMode, ReadPreference, tags};
 use crate::document::{Document, Value};
 
-/// The smallest `maxStalenessSeconds` that drivers and mongos accept (driver specification "Max Staleness").
-pub const MIN_STALENESS: Duration = Duration::from_secs(90);
 /// How much slower than the nearest member another one may be. The default of drivers and mongos.
 const LATENCY_WINDOW: Duration = Duration::from_millis(15);
 

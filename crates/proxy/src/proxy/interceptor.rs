@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::engine::routing::PreferredRead;
 use crate::engine::{
     self, ClientState, Input, ListenerKind, Now, OutcomeKind, QueryAdmission, RequestHead, RuleOutcome, Step, Triage,
 };
@@ -18,11 +19,14 @@ pub trait Interceptor: Send + Sync + 'static {
     where
         Self: 'p;
 
-    /// See [`engine::triage`] and [`engine::queries::triage`].
+    /// See [`engine::triage`], [`engine::queries::triage`] and [`engine::routing::triage`].
     fn triage(&self, head: &RequestHead<'_>, listener_kind: &ListenerKind) -> Triage;
 
     /// Whether this kind of listener accepts a message; see [`engine::queries::admit`].
     fn admit(&self, frame: &[u8], listener_kind: &ListenerKind) -> QueryAdmission;
+
+    /// See [`engine::routing::preferred`].
+    fn preferred(&self, frame: &[u8], client_state: &ClientState) -> Option<PreferredRead>;
 
     fn plan<'p>(&'p self, frame: &'p [u8], now: Now) -> Self::Plan<'p>;
 
@@ -110,13 +114,21 @@ impl Interceptor for RuleSet {
         match listener_kind {
             ListenerKind::Commands => engine::triage(head, self),
             ListenerKind::Queries { .. } => engine::queries::triage(head, self),
+            ListenerKind::Router => engine::routing::triage(head, self),
         }
     }
 
     fn admit(&self, frame: &[u8], listener_kind: &ListenerKind) -> QueryAdmission {
         match listener_kind {
-            ListenerKind::Commands => QueryAdmission::Original,
+            ListenerKind::Commands | ListenerKind::Router => QueryAdmission::Original,
             ListenerKind::Queries { commands } => engine::queries::admit(frame, self, commands),
+        }
+    }
+
+    fn preferred(&self, frame: &[u8], client_state: &ClientState) -> Option<PreferredRead> {
+        match client_state.listener_kind {
+            ListenerKind::Router => engine::routing::preferred(frame, self, client_state),
+            ListenerKind::Commands | ListenerKind::Queries { .. } => None,
         }
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::command::{Command, CommandClass, code, error_reply};
+use crate::engine::routing::{PreferredRead, ReadPreference};
 use crate::engine::{
     Input, QueryAdmission, QueryRejection, RequestHead, RuleOutcome, Step, evaluation_length, read_users,
     users_question,
@@ -75,7 +76,15 @@ where
         }
         self.wait_for_room(&frame, watched).await?;
         let (frame, came) = self.decompressed(frame).await?;
-        if self.is_shared() && self.reply_without_rules(request, &frame, came, waiting).await? {
+        let preferred = {
+            let rules = self.listener_context.process.rules.current.load();
+            rules.preferred(&frame, &self.client.state)
+        };
+        let (frame, preference) = match preferred {
+            Some(PreferredRead { message, preference }) => (message, Some(preference)),
+            None => (frame, None),
+        };
+        if self.is_shared() && self.reply_without_rules((request, preference), &frame, came, waiting).await? {
             return Ok(());
         }
         let measured = offload(frame.len(), move || (evaluation_length(&frame), frame));
@@ -191,7 +200,7 @@ where
     /// takes a connection for it.
     async fn reply_without_rules(
         &mut self,
-        request: Request,
+        (request, preference): (Request, Option<ReadPreference>),
         frame: &[u8],
         came: Option<Compressor>,
         waiting: &mut ServerWait,
@@ -213,7 +222,7 @@ where
             if head.class().or_else(|| Some(Command::parse(frame).ok()?.class)) == Some(CommandClass::Authenticate) {
                 return Ok(false);
             }
-            self.pooling.as_ref().map(|pooling| pooling.need(&head))
+            self.pooling.as_ref().map(|pooling| pooling.need(&head).with_preference(preference))
         };
         let Some(need) = need else { return Ok(false) };
         let asked = self.listener_context.process.traffic.meter.now();

@@ -91,7 +91,8 @@ impl<P> ListenerContext<P> {
 
     pub(in crate::proxy) fn listener_kind(&self, local: IpAddr) -> ListenerKind {
         match &self.backend {
-            Backend::Member { .. } | Backend::Router { .. } => ListenerKind::Commands,
+            Backend::Member { .. } => ListenerKind::Commands,
+            Backend::Router { .. } => ListenerKind::Router,
             Backend::Queries(_) => {
                 ListenerKind::Queries { commands: self.process.members.topology.first_address(local).into() }
             }

@@ -140,10 +140,8 @@ impl<S: ServerSocket> Router<S> {
                 let place = self.cursors.lock().unwrap_or_else(PoisonError::into_inner).find(*cursor);
                 place.or_else(|| primary(&members))
             }
+            Destination::TooFresh => return Err(CheckoutError::Staleness(MIN_STALENESS)),
             Destination::Read(preference) => {
-                if preference.max_staleness.is_some_and(|longest| longest < MIN_STALENESS) {
-                    return Err(CheckoutError::Staleness(MIN_STALENESS));
-                }
                 let selectable: Vec<_> = members.iter().map(|routed| routed.selectable.clone()).collect();
                 let chosen = eligible(&selectable, preference);
                 let turn = self.turn.fetch_add(1, Ordering::Relaxed);
@@ -186,7 +184,7 @@ impl<S: ServerSocket> Router<S> {
             if Instant::now() >= deadline {
                 return Err(CheckoutError::NoMember(match destination {
                     Destination::Primary | Destination::Cursor(_) => "the replica set has had no primary",
-                    Destination::Read(_) => "no member has fitted the read preference",
+                    Destination::Read(_) | Destination::TooFresh => "no member has fitted the read preference",
                 }));
             }
         }

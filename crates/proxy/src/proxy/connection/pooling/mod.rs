@@ -22,8 +22,8 @@ use self::routed::{ClientLogin, Taken, pool_at};
 use crate::engine::RequestHead;
 use crate::engine::handshake::negotiation::Negotiation;
 use crate::engine::routing::{
-    Destination, OpenTransaction, Repetition, TransactionStep, destination, is_cursor_elsewhere, is_to_be_repeated,
-    repetition,
+    Destination, OpenTransaction, ReadPreference, Repetition, TransactionStep, destination, is_cursor_elsewhere,
+    is_to_be_repeated, repetition,
 };
 use crate::engine::sharing::{self, Sharing, is_enough, opens_cursor, opens_waiting_cursor, sharing};
 use crate::login::{User, has_one_user};
@@ -171,6 +171,16 @@ pub(in crate::proxy) struct Need {
     opens_cursor: bool,
     /// Of a client behind a load balancer.
     transaction: Option<TransactionStep>,
+}
+
+impl Need {
+    /// With the read preference of a rule, if there is one.
+    pub(in crate::proxy) fn with_preference(self, preference: Option<ReadPreference>) -> Self {
+        match preference {
+            Some(preference) => Self { destination: Some(Destination::Read(preference)), ..self },
+            None => self,
+        }
+    }
 }
 
 /// A request whose first bytes have arrived.

@@ -12,7 +12,8 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::engine::lookup::{Lookup, LookupResult, Maximum};
-use crate::engine::{Input, ListenerKind, Now, QueryAdmission, RequestHead, RuleOutcome, Step, Triage};
+use crate::engine::routing::PreferredRead;
+use crate::engine::{ClientState, Input, ListenerKind, Now, QueryAdmission, RequestHead, RuleOutcome, Step, Triage};
 use crate::proxy::connection::lifecycle::Connection;
 use crate::proxy::connection::listener_context::Backend;
 use crate::proxy::connection::timeouts::IdleTimeouts;
@@ -64,6 +65,10 @@ impl Interceptor for Script {
 
     fn admit(&self, _: &[u8], _: &ListenerKind) -> QueryAdmission {
         QueryAdmission::Original
+    }
+
+    fn preferred(&self, _: &[u8], _: &ClientState) -> Option<PreferredRead> {
+        None
     }
 
     fn plan<'p>(&'p self, frame: &'p [u8], _: Now) -> ScriptedPlan<'p> {

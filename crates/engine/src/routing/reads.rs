@@ -1,0 +1,62 @@
+//! Reads that a `reads` rule sends to secondaries: on a router, if they have no read preference of their own.
+
+use super::destination::{ReadMode, ReadPreference};
+use crate::command::{Command, CommandClass, Namespace};
+use crate::queries::{reason_to_reject, with_read_preference};
+use crate::request_head::RequestHead;
+use crate::rules::{Mode, Rule, RuleSet, reads};
+use crate::{ClientState, Triage};
+
+/// A read with the read preference of a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PreferredRead {
+    /// The message with a `$readPreference`, which secondaries require.
+    pub message: Vec<u8>,
+    pub preference: ReadPreference,
+}
+
+/// [`triage`](crate::triage()) for a router: a read that a rule may send to secondaries is evaluated.
+pub fn triage(head: &RequestHead<'_>, rules: &RuleSet) -> Triage {
+    match crate::triage(head, rules) {
+        Triage::Forward { .. } if may_prefer(head, rules) => Triage::Evaluate,
+        other => other,
+    }
+}
+
+fn may_prefer(head: &RequestHead<'_>, rules: &RuleSet) -> bool {
+    head.class().is_some_and(is_read)
+        && !head.fields().has_autocommit
+        && head.fields().read_preference.is_none()
+        && head.namespace().is_some_and(|namespace| reads::reads_rule(rules, namespace).is_some())
+}
+
+fn is_read(class: CommandClass) -> bool {
+    matches!(class, CommandClass::Find | CommandClass::Count | CommandClass::Distinct | CommandClass::Aggregate)
+}
+
+/// Returns the read with the read preference of the rule that applies to it; `None`: it goes where it asks for.
+pub fn preferred(frame: &[u8], rules: &RuleSet, client_state: &ClientState) -> Option<PreferredRead> {
+    if !may_prefer(&RequestHead::new(frame), rules) {
+        return None;
+    }
+    let command = Command::parse(frame).ok()?;
+    // It may read collections without a rule, or write its result.
+    if reason_to_reject(&command, rules).is_some() {
+        return None;
+    }
+    let rule = rule_for(rules, command.collection()?, client_state)?;
+    let preference = ReadPreference {
+        mode: ReadMode::SecondaryPreferred,
+        tag_sets: Vec::new(),
+        max_staleness: rule.properties.max_staleness,
+    };
+    Some(PreferredRead { message: with_read_preference(&command), preference })
+}
+
+/// The enforced rule, unless it does not apply to the client.
+fn rule_for<'r>(rules: &'r RuleSet, namespace: Namespace<'_>, client_state: &ClientState) -> Option<&'r Rule> {
+    let (app, users) = (client_state.app_name(), client_state.users.as_deref());
+    let rule = reads::reads_rule(rules, namespace)?;
+    let is_enforced = rule.applies_to(app, users) && rule.mode_for(app, users) == Mode::Enforce;
+    (is_enforced && !rule.except.covers(app, users.unwrap_or_default())).then_some(rule)
+}
