@@ -57,7 +57,7 @@ pub(super) fn pool_at<U: ServerSocket>(
 /// [`CheckoutError`]
 pub(super) async fn check_out<U: ServerSocket>(
     router: Arc<Router<U>>,
-    destination: Destination,
+    mut destination: Destination,
     login: Option<ClientLogin>,
     lane: Lane,
     mut found: Option<Taken<U, CheckoutRequest<U>>>,
@@ -79,6 +79,10 @@ pub(super) async fn check_out<U: ServerSocket>(
             {
                 router.recheck();
                 sleep(PAUSE).await;
+            }
+            // A secondary that is behind may not know the user yet.
+            Err(CheckoutError::LoginNeeded) if destination.admits_primary() && !router.is_primary(&member) => {
+                destination = Destination::Primary;
             }
             checkout => return Ok(Taken { member, pool, checkout: checkout? }),
         }
