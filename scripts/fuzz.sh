@@ -26,7 +26,7 @@ for target in "${targets[@]}"; do
     if [ "${FUZZ_KEEP:-}" ]; then
         mkdir -p "$FOUND/kept/$target"
         cargo +nightly fuzz run --sanitizer none "$target" "$FOUND/kept/$target" \
-            "fuzz/corpus/$target" "$FOUND/found/$target" -- -merge=1 -use_counters=0 -max_len=2048
+            "fuzz/corpus/$target" "$FOUND/found/$target" -- -set_cover_merge=1 -use_counters=0 -max_len=2048
         rm -rf "fuzz/corpus/${target:?}"
         mv "$FOUND/kept/$target" "fuzz/corpus/$target"
     fi
