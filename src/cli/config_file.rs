@@ -322,7 +322,8 @@ impl ConfigFile {
             |keys| secrets.read_secret(reader, keys, folder, values::connection_string, ConnectionString::has_secret);
         let (upstream, service) = (uri(["upstream", "upstream_file"]), uri(["service", "service_file"]));
         let topology = reader.choice("topology", &TOPOLOGIES).map(|topology| topology.value);
-        check_router(reader, topology);
+        let pool = reader.map("pool").map(PoolKeys::from_reader).unwrap_or_default();
+        check_router(reader, topology, pool);
         let token = secrets.read_secret(reader, ["admin_token", "admin_token_file"], folder, values::token, |_| true);
         Self {
             listen: checked(reader, "listen", values::address),
@@ -342,7 +343,7 @@ impl ConfigFile {
             admin: AdminKeys { address: checked(reader, "admin", values::admin_address), token, token_file: None },
             tls: reader.map("tls").map(|tls| TlsKeys::from_reader(tls, folder, &mut secrets)).unwrap_or_default(),
             limits: reader.map("limits").map(LimitKeys::from_reader).unwrap_or_default(),
-            pool: reader.map("pool").map(PoolKeys::from_reader).unwrap_or_default(),
+            pool,
             rules: read_rules(reader, folder),
             secrets,
         }
@@ -481,9 +482,14 @@ impl LimitKeys {
 }
 
 /// Reports keys that mean nothing for a router.
-fn check_router(reader: &mut MapReader<'_, '_, '_>, topology: Option<ShownTopology>) {
+fn check_router(reader: &mut MapReader<'_, '_, '_>, topology: Option<ShownTopology>, pool: PoolKeys) {
     if topology != Some(ShownTopology::Router) {
         return;
+    }
+    if let Some(node) = reader.node("pool").filter(|_| !pool.keeps_credentials()) {
+        let message =
+            "`credentials: forget` cannot be used with `topology: router`: docward logs in at several members";
+        reader.context().error(Code::ConflictingSettings, node.span, message);
     }
     for key in ["members", "advertise"] {
         if let Some((name, _)) = reader.entry(key) {

@@ -388,3 +388,39 @@ fn reads_go_to_secondaries_by_rule() {
     editor.command("admin", doc! { "hello": 1, "client": { "application": { "name": "editor" }, "driver": { "name": "raw", "version": "1" }, "os": { "type": "Linux" } } });
     assert_eq!(executed_at(&mut editor, doc! { "distinct": "orders", "key": "a" }), [1, 0]);
 }
+
+#[test]
+fn no_command_holds_a_member() {
+    let set = ReplicaSet::start(2);
+    let docward = router(&set).start();
+    let mut client = Client::connect(&docward.address());
+    let secondaries = ports(&set, &set.secondaries());
+    let unknown = client.command("shop", doc! { "noSuchCommand": 1 });
+    assert_eq!(unknown.get_i32("code").unwrap(), 59, "{unknown}");
+    let member = member_of(&mut client, Some(mode("secondary")));
+    assert!(secondaries.contains(&member), "{member}");
+}
+
+/// The request of a member that hangs gets its reply from the next primary, or an error.
+#[test]
+fn a_request_does_not_wait_for_a_member_that_hangs() {
+    let set = ReplicaSet::start(3);
+    let docward = router(&set).start();
+    let insert = |id: i32| doc! { "insert": "c", "documents": [{ "_id": id }], "$db": "shop" };
+    let mut clients = [0, 1].map(|_| Client::connect(&docward.address()));
+    assert!(is_ok(&clients[0].command("shop", doc! { "insert": "c", "documents": [{ "_id": 0 }] })));
+    let hung = set.await_primary();
+    set.stop(hung);
+    let session = bson::Uuid::from_bytes([9; 16]);
+    let mut numbered = insert(1);
+    numbered.extend(doc! { "lsid": { "id": session }, "txnNumber": 1_i64 });
+    clients[0].send(&Message::new(numbered));
+    clients[1].send(&Message::new(insert(2)));
+    let [first, second] = clients.each_mut().map(|client| {
+        let reply = client.receive_within(Duration::from_secs(60)).unwrap().expect("the client is not disconnected");
+        Message::parse(&reply).body().clone()
+    });
+    set.go_on(hung);
+    assert!(is_ok(&first), "{first}");
+    assert!(is_ok(&second) || second.get_i32("code").is_ok_and(|code| code == 6), "{second}");
+}

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::command::{Command, CommandClass, code, error_reply};
-use crate::engine::routing::{PreferredRead, ReadPreference};
+use crate::engine::routing::{PreferredRead, ReadPreference, lost_reply};
 use crate::engine::{
     Input, QueryAdmission, QueryRejection, RequestHead, RuleOutcome, Step, evaluation_length, read_users,
     users_question,
@@ -22,6 +22,7 @@ use crate::proxy::connection::pooling::barrier;
 use crate::proxy::connection::relay::Relay;
 use crate::proxy::connection::waiting::ServerWait;
 use crate::proxy::interceptor::Interceptor;
+use crate::proxy::server_side::pool::CheckoutError;
 use crate::proxy::transport::socket::{ClientSocket, ServerSocket};
 use crate::rate_limit::{RateLimit, quoted};
 use crate::wire::compressed::{CompressedEnvelope, Compressor, DecompressLimit, compress, inner_op_code, peek};
@@ -234,7 +235,16 @@ where
         waiting.nanoseconds += self.listener_context.process.traffic.meter.since(asked);
         let Some(error) = failure else { return Ok(false) };
         let header = header_of(frame)?;
-        let reply = self.listener_context.with_times(self.reject_without_connection(error, header)?);
+        let is_routed = self.pooling.as_ref().is_some_and(|pooling| pooling.is_routed());
+        let lost = match &error {
+            CheckoutError::Unreachable(_) if is_routed => lost_reply(&RequestHead::new(frame)),
+            _ => None,
+        };
+        let reply = match lost {
+            Some(reply) => reply,
+            None => self.reject_without_connection(error, header)?,
+        };
+        let reply = self.listener_context.with_times(reply);
         if waiting.watched {
             self.client.out.push(pack(reply.into(), came).into_owned());
         }

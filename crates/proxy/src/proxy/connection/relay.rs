@@ -148,6 +148,12 @@ where
             if idle && self.needs_server() {
                 return Poll::Ready(Event::ServerNeeded);
             }
+            if idle && self.poll_lost(cx).is_ready() {
+                match self.outlive(cx, End::UpstreamClosed) {
+                    Ok(()) => continue,
+                    Err(end) => return Poll::Ready(Event::End(end)),
+                }
+            }
             if idle {
                 return Poll::Pending;
             }
@@ -175,6 +181,14 @@ where
             *replies = self.step_replies(cx)?;
         }
         Ok(())
+    }
+
+    /// Ready when the member that has a request does not answer its monitor any more.
+    fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.pooling {
+            Some(pooling) if !self.pending.is_empty() => pooling.poll_lost(cx),
+            _ => Poll::Pending,
+        }
     }
 
     /// Goes on after the member was lost that has the request of a router's client: sends it again if it may be executed
@@ -252,6 +266,9 @@ where
             return Err(End::ClosedByOperator);
         }
         while self.client.read_ahead(cx, &self.listener_context.process.traffic.meter)? == ReadAhead::Read {}
+        if self.pooling.as_mut().is_some_and(|pooling| pooling.poll_lost(cx).is_ready()) {
+            return Err(End::UpstreamClosed);
+        }
         Ok(())
     }
 }

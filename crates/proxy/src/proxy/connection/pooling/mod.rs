@@ -34,6 +34,7 @@ use crate::proxy::server_side::pool::queue::Lane;
 use crate::proxy::server_side::pool::{Checkout, CheckoutError, CheckoutRequest, Details, Pool, PooledConnection};
 use crate::proxy::server_side::router::Router;
 use crate::proxy::transport::socket::ServerSocket;
+use crate::wire::op_msg::EXHAUST_ALLOWED;
 
 /// The largest request that is collected before it takes a connection. A larger one streams through once its body has
 /// arrived, and holds the connection while its documents arrive.
@@ -72,6 +73,8 @@ pub(in crate::proxy) struct Pooling<U: ServerSocket> {
     sent: Option<SentRequest>,
     /// How often it was sent again.
     repeats: u8,
+    /// See [`Self::poll_lost`].
+    lost: Option<Lost>,
     /// The members that do not have its cursor.
     tried: Vec<Arc<Member<U>>>,
     /// The next reply may contain the id of a cursor to remember.
@@ -124,6 +127,15 @@ pub(in crate::proxy) enum OpenedCursor {
     Waiting,
     /// It is not at the primary.
     Elsewhere,
+}
+
+/// Ready when a member is lost.
+struct Lost(Pin<Box<dyn Future<Output = ()> + Send>>);
+
+impl std::fmt::Debug for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Lost")
+    }
 }
 
 /// What happens to a request of a client that shares connections.
@@ -213,6 +225,7 @@ impl<U: ServerSocket> Pooling<U> {
             transaction: None,
             sent: None,
             repeats: 0,
+            lost: None,
             tried: Vec::new(),
             opens_cursor: None,
             login_required,
@@ -419,7 +432,11 @@ impl<U: ServerSocket> Pooling<U> {
             _ => None,
         };
         let member = place.as_ref().unwrap_or(&self.member);
-        let sharing = sharing(head, |cursor| member.is_waiting_cursor(cursor));
+        let sharing = match sharing(head, |cursor| member.is_waiting_cursor(cursor)) {
+            // As at a mongos, no command holds a server. One with several replies keeps its connection until the last.
+            Sharing::Pinned(_) if self.router.is_some() => Sharing::Ordinary,
+            other => other,
+        };
         let opens_cursor = destination.is_some() && opens_cursor(head);
         let transaction = if self.is_of_service { TransactionStep::of_request(head) } else { None };
         Need { destination, sharing, opens_waiting_cursor: opens_waiting_cursor(head), opens_cursor, transaction }
@@ -467,7 +484,7 @@ impl<U: ServerSocket> Pooling<U> {
 
     /// Keeps a request of a router's client that is sent as it came: it may have to be sent again.
     pub(in crate::proxy) fn remember(&mut self, head: &RequestHead<'_>, expects_reply: bool) {
-        let is_kept = self.router.is_some() && self.is_shared() && self.repeats < MAX_REPEATS;
+        let is_kept = self.router.is_some() && self.is_shared() && !head.has_flags(EXHAUST_ALLOWED);
         self.sent = if is_kept { SentRequest::of_request(head, expects_reply) } else { None };
     }
 
@@ -485,11 +502,15 @@ impl<U: ServerSocket> Pooling<U> {
             self.tried.push(self.member.clone());
             return router.look_elsewhere(cursor, &self.tried).then_some(sent.frame);
         }
-        if !is_to_be_repeated(reply, sent.repetition) {
+        let router = self.router.as_ref()?;
+        if !is_to_be_repeated(reply, Repetition::Safe) {
             return None;
         }
-        if let Some(router) = &self.router {
-            router.set_aside(&self.member);
+        router.set_aside(&self.member);
+        if self.repeats >= MAX_REPEATS || !is_to_be_repeated(reply, sent.repetition) {
+            // The driver takes docward for down when it gets this reply, until it gets another hello.
+            router.renew_hello();
+            return None;
         }
         self.repeats += 1;
         Some(sent.frame)
@@ -497,11 +518,33 @@ impl<U: ServerSocket> Pooling<U> {
 
     /// The request in progress, whose member was lost. The connection is gone.
     pub(in crate::proxy) fn take_lost(&mut self) -> Option<SentRequest> {
-        let (sent, router) = (self.sent.take()?, self.router.as_ref()?);
+        let (mut sent, router) = (self.sent.take()?, self.router.as_ref()?);
         router.set_aside(&self.member);
+        if self.repeats >= MAX_REPEATS {
+            sent.repetition = Repetition::Never;
+        }
         self.repeats += 1;
         self.attachment = Attachment::Detached;
+        self.lost = None;
         Some(sent)
+    }
+
+    /// Whether the client is one of a router.
+    pub(in crate::proxy) fn is_routed(&self) -> bool {
+        self.router.is_some()
+    }
+
+    /// Ready when the member of the connection in use does not answer its monitor any more: clients of a router have no
+    /// monitor that would notice.
+    pub(in crate::proxy) fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.router.is_none() || !self.is_attached() {
+            return Poll::Pending;
+        }
+        let lost = self.lost.get_or_insert_with(|| {
+            let mut hello = self.member.hello();
+            Lost(Box::pin(async move { _ = hello.wait_for(Option::is_none).await }))
+        });
+        lost.0.as_mut().poll(cx)
     }
 
     /// Why a cursor in the reply to the request just sent is remembered; `None`: it is not.
@@ -595,6 +638,7 @@ impl<U: ServerSocket> Pooling<U> {
     /// its place in the pool.
     pub(in crate::proxy) fn give_back(&mut self, stream: &mut Option<U>) {
         self.sent = None;
+        self.lost = None;
         let (mut checkout, details) = match std::mem::replace(&mut self.attachment, Attachment::Detached) {
             Attachment::Attached(checkout, details) => (checkout, details),
             other => {

@@ -6,12 +6,11 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::engine::routing::{Destination, OpenTransaction};
-use crate::login::scram::ClientKey;
-use crate::login::{Identity, User};
+use crate::login::User;
 use crate::proxy::server_side::pool::member::Member;
 use crate::proxy::server_side::pool::open::ask;
 use crate::proxy::server_side::pool::queue::Lane;
-use crate::proxy::server_side::pool::{Checkout, CheckoutError, CheckoutRequest, Pool};
+use crate::proxy::server_side::pool::{AcceptedLogin, Checkout, CheckoutError, CheckoutRequest, Pool};
 use crate::proxy::server_side::router::{ELECTION_WAIT, Router};
 use crate::proxy::transport::socket::ServerSocket;
 
@@ -23,8 +22,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone)]
 pub(in crate::proxy) struct ClientLogin {
     pub(in crate::proxy) user: User,
-    pub(in crate::proxy) identity: Option<Identity>,
-    pub(in crate::proxy) key: Option<Arc<ClientKey>>,
+    pub(in crate::proxy) accepted: AcceptedLogin,
 }
 
 /// A connection, or the right to open one, and where.
@@ -35,19 +33,21 @@ pub(in crate::proxy) struct Taken<U: ServerSocket, C> {
     pub(super) checkout: C,
 }
 
-/// The client's pool of a member.
+/// The client's pool of a member. It is replaced if it is of an earlier user of this name, or password.
 ///
 /// # Errors
-/// [`CheckoutError::LoginNeeded`]: the user is another one than the client's, under the same name.
+/// [`CheckoutError::LoginNeeded`]: the pool is of a later one than the client's.
 pub(super) fn pool_at<U: ServerSocket>(
     member: &Arc<Member<U>>,
     login: Option<&ClientLogin>,
 ) -> Result<Arc<Pool<U>>, CheckoutError> {
     let pool = member.pool(login.map(|login| &login.user));
-    match login {
-        Some(login) if !pool.note_login(login.identity.clone(), login.key.clone()) => Err(CheckoutError::LoginNeeded),
-        _ => Ok(pool),
+    let Some(ClientLogin { accepted, .. }) = login else { return Ok(pool) };
+    if pool.note_login(accepted) {
+        return Ok(pool);
     }
+    let newer = pool.is_older_than(accepted).then(|| member.replace(&pool));
+    newer.filter(|newer| newer.note_login(accepted)).ok_or(CheckoutError::LoginNeeded)
 }
 
 /// Takes a connection at a member that the request may go to, and opens it if that is to be done. Waits for a member, and

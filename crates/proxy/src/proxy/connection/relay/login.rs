@@ -19,9 +19,9 @@ use crate::proxy::connection::pending_replies::ReplyAction;
 use crate::proxy::connection::pooling::login::Conversation;
 use crate::proxy::connection::pooling::routed::ClientLogin;
 use crate::proxy::interceptor::Interceptor;
-use crate::proxy::server_side::pool::CheckoutError;
 use crate::proxy::server_side::pool::open::{ask, identify};
 use crate::proxy::server_side::pool::queue::Lane;
+use crate::proxy::server_side::pool::{AcceptedLogin, CheckoutError};
 use crate::proxy::transport::socket::{ClientSocket, ServerSocket};
 use crate::wire::Header;
 use crate::wire::compressed::Compressor;
@@ -182,13 +182,14 @@ where
             return Err(End::LoginNeeded(CheckoutError::LoginNeeded));
         }
         pool.counters().logged_in();
-        let pool = if pool.note_login(identity.clone(), key.clone()) {
+        let accepted = AcceptedLogin { identity, key, at: Instant::now() };
+        let pool = if pool.note_login(&accepted) {
             connection.details.is_ready = true;
             checkout.put_back(connection);
             pool
         } else {
             let pool = member.replace(&pool);
-            if !pool.note_login(identity.clone(), key.clone()) {
+            if !pool.note_login(&accepted) {
                 return Err(End::LoginNeeded(CheckoutError::LoginNeeded));
             }
             connection.details.is_ready = true;
@@ -200,7 +201,7 @@ where
             return Ok(error);
         }
         if let Some(pooling) = &mut self.pooling {
-            pooling.logged_in(ClientLogin { user: user.clone(), identity, key }, member, pool, ends);
+            pooling.logged_in(ClientLogin { user: user.clone(), accepted }, member, pool, ends);
         }
         self.client.state.must_log_in = false;
         self.client.state.users = Some(vec![(user.database, user.name)]);

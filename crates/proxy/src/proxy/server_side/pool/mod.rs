@@ -112,6 +112,16 @@ const LOGIN_PAUSE: Duration = Duration::from_secs(1);
 struct KnownLogin {
     identity: Option<Identity>,
     key: Option<Arc<ClientKey>>,
+    /// When the newest login was accepted that it is known from.
+    since: Option<Instant>,
+}
+
+/// A login that a server has accepted.
+#[derive(Debug, Clone)]
+pub(in crate::proxy) struct AcceptedLogin {
+    pub(in crate::proxy) identity: Option<Identity>,
+    pub(in crate::proxy) key: Option<Arc<ClientKey>>,
+    pub(in crate::proxy) at: Instant,
 }
 
 /// The right of one request to a connection. Dropped without its connection it frees the slot of a closed one.
@@ -263,17 +273,23 @@ impl<S: ServerSocket> Pool<S> {
 
     /// Records a login of this user that the server has accepted. Returns false if the user is another one than
     /// before, under the same name: then this pool must be replaced.
-    pub(in crate::proxy) fn note_login(&self, identity: Option<Identity>, key: Option<Arc<ClientKey>>) -> bool {
+    pub(in crate::proxy) fn note_login(&self, login: &AcceptedLogin) -> bool {
         let mut known = self.login();
-        if known.identity.as_ref().zip(identity.as_ref()).is_some_and(|(known, new)| !known.fits(new)) {
+        if known.identity.as_ref().zip(login.identity.as_ref()).is_some_and(|(known, new)| !known.fits(new)) {
             return false;
         }
-        known.identity = identity.or_else(|| known.identity.take());
+        known.identity = login.identity.clone().or_else(|| known.identity.take());
         if self.server.settings.keep_credentials && known.key.is_none() {
-            known.key = key;
+            known.key.clone_from(&login.key);
         }
+        known.since = known.since.max(Some(login.at));
         self.lock().set_can_open(known.key.is_some());
         true
+    }
+
+    /// Whether what it knows of its user is older than this login.
+    pub(in crate::proxy) fn is_older_than(&self, login: &AcceptedLogin) -> bool {
+        self.login().since.is_none_or(|since| since < login.at)
     }
 
     /// Adds a connection that is logged in as this pool's user, and serves those who wait.
