@@ -9,7 +9,7 @@ use std::cell::OnceCell;
 use crate::command::{CommandClass, Namespace, classify};
 use crate::document::{Element, Value, peek};
 use crate::wire::header::{Header, OpCode};
-use crate::wire::op_msg::{SECTIONS_AT, body_of_head, flags_of_head};
+use crate::wire::op_msg::{BODY_AT, CHECKSUM_PRESENT, SECTIONS_AT, body_of_head, flags_of_head};
 
 /// The first bytes of a request, or all of it.
 #[derive(Debug)]
@@ -113,6 +113,13 @@ impl<'f> RequestHead<'f> {
     /// Returns the bytes of the body; `None` if they are not all here.
     pub(super) fn whole_body(&self) -> Option<&'f [u8]> {
         self.body.get(..self.body_length()?)
+    }
+
+    /// Returns whether the message has no section after its body.
+    pub(super) fn ends_with_body(&self) -> bool {
+        let checksum = if self.has_flags(CHECKSUM_PRESENT) { 4 } else { 0 };
+        let end = self.whole_body().map(|body| BODY_AT + body.len() + checksum);
+        end.is_some() && end == self.header.map(|header| header.length)
     }
 
     /// Returns the length that the body states.

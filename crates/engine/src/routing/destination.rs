@@ -62,7 +62,7 @@ pub fn destination(head: &RequestHead<'_>) -> Destination {
         (b"killCursors", _) => return first_cursor(head).map_or(Destination::Primary, Destination::Cursor),
         _ => {}
     }
-    if !may_go_to_a_secondary(head.class()) {
+    if !may_go_to_a_secondary(first.key, head.class()) {
         return Destination::Primary;
     }
     let preference = head.fields().read_preference.and_then(Value::as_document).and_then(ReadPreference::parse);
@@ -75,9 +75,48 @@ pub fn destination(head: &RequestHead<'_>) -> Destination {
     }
 }
 
-/// A mongos ignores the read preference of a command that changes data.
-fn may_go_to_a_secondary(class: Option<CommandClass>) -> bool {
-    class.is_some_and(|class| class.reads() || matches!(class, CommandClass::Harmless | CommandClass::Explain))
+/// Commands that change nothing, beside those that read a collection.
+const AT_SECONDARIES: [&[u8]; 25] = [
+    b"buildInfo",
+    b"buildinfo",
+    b"collStats",
+    b"collstats",
+    b"connPoolStats",
+    b"connectionStatus",
+    b"currentOp",
+    b"dataSize",
+    b"datasize",
+    b"dbHash",
+    b"dbStats",
+    b"dbhash",
+    b"dbstats",
+    b"getCmdLineOpts",
+    b"getLog",
+    b"getParameter",
+    b"hostInfo",
+    b"listCollections",
+    b"listCommands",
+    b"listDatabases",
+    b"listIndexes",
+    b"ping",
+    b"replSetGetStatus",
+    b"serverStatus",
+    b"top",
+];
+
+/// The read preference of other commands is ignored, as by a mongos if they change data.
+fn may_go_to_a_secondary(name: &[u8], class: Option<CommandClass>) -> bool {
+    let reads = |class| {
+        matches!(
+            class,
+            CommandClass::Find
+                | CommandClass::Count
+                | CommandClass::Distinct
+                | CommandClass::Aggregate
+                | CommandClass::Explain
+        )
+    };
+    class.is_some_and(reads) || AT_SECONDARIES.contains(&name)
 }
 
 /// The first cursor of a killCursors. A driver names cursors of one server at a time.
@@ -143,6 +182,10 @@ mod tests {
             doc! { "findAndModify": "c", "$readPreference": &secondary },
             doc! { "createIndexes": "c", "$readPreference": &secondary },
             doc! { "dropDatabase": 1, "$readPreference": &secondary },
+            doc! { "createUser": "u", "$readPreference": &secondary },
+            doc! { "setParameter": 1, "$readPreference": &secondary },
+            doc! { "shutdown": 1, "$readPreference": &secondary },
+            doc! { "mapReduce": "c", "out": "d", "$readPreference": &secondary },
             doc! { "noSuchCommand": 1, "$readPreference": &secondary },
             doc! { "commitTransaction": 1 },
         ] {

@@ -1,4 +1,4 @@
-//! Which requests a router sends again, once, after the member that had them stopped being primary or was lost, and what
+//! Which requests a router sends again after the member that had them stopped being primary or was lost, and what
 //! clients get for the others.
 
 use crate::command::{Reply, code, error_reply};
@@ -28,8 +28,10 @@ pub fn repetition(head: &RequestHead<'_>) -> Repetition {
     match head.name() {
         // A driver sends it again with write concern "majority" (driver specification "Transactions").
         Some(b"commitTransaction") => Repetition::Never,
+        // The pipeline may write, in the body or in a section after it, and what it wrote would be written twice.
+        Some(b"aggregate") if !head.ends_with_body() || retried(head).is_none() => Repetition::Never,
+        Some(b"getMore" | b"mapReduce" | b"mapreduce") => Repetition::Never,
         _ if retried(head).is_some() => Repetition::Safe,
-        Some(b"getMore") => Repetition::Never,
         _ if head.fields().has_autocommit => Repetition::Never,
         _ => Repetition::IfNotExecuted,
     }
@@ -115,7 +117,9 @@ mod tests {
             (doc! { "abortTransaction": 1, "autocommit": false }, Repetition::Safe),
             (doc! { "commitTransaction": 1, "autocommit": false }, Repetition::Never),
             (doc! { "insert": "c" }, Repetition::IfNotExecuted),
-            (doc! { "aggregate": "c", "pipeline": [{ "$out": "d" }] }, Repetition::IfNotExecuted),
+            (doc! { "aggregate": "c", "pipeline": [] }, Repetition::Safe),
+            (doc! { "aggregate": "c", "pipeline": [{ "$out": "d" }] }, Repetition::Never),
+            (doc! { "mapReduce": "c", "out": "d" }, Repetition::Never),
             (doc! { "createIndexes": "c" }, Repetition::IfNotExecuted),
             (doc! { "insert": "c", "txnNumber": 1_i64, "autocommit": false }, Repetition::Never),
             (doc! { "getMore": 1_i64, "collection": "c" }, Repetition::Never),

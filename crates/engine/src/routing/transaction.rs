@@ -5,6 +5,9 @@ use crate::command::own;
 use crate::document::{Kind, Value, Writer};
 use crate::request_head::RequestHead;
 
+/// A longer one is no session's, and is not kept.
+const MAX_SESSION_LENGTH: usize = 256;
+
 /// A transaction in progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenTransaction {
@@ -32,7 +35,9 @@ impl TransactionStep {
         if matches!(head.name(), Some(b"commitTransaction" | b"abortTransaction")) {
             return Some(Self::Ends);
         }
-        let session = fields.session?.as_document()?.as_bytes().to_vec();
+        let session = fields.session?.as_document()?.as_bytes();
+        // A session's id has 29 bytes, with the hash of its user 70.
+        let session = Some(session).filter(|session| session.len() <= MAX_SESSION_LENGTH)?.to_vec();
         Some(Self::Continues(OpenTransaction { session, number: fields.transaction_number?.as_integer()? }))
     }
 }

@@ -223,7 +223,7 @@ where
             if head.class().or_else(|| Some(Command::parse(frame).ok()?.class)) == Some(CommandClass::Authenticate) {
                 return Ok(false);
             }
-            self.pooling.as_ref().map(|pooling| pooling.need(&head).with_preference(preference))
+            self.pooling.as_mut().map(|pooling| pooling.need(&head).with_preference(preference))
         };
         let Some(need) = need else { return Ok(false) };
         let asked = self.listener_context.process.traffic.meter.now();
@@ -236,14 +236,18 @@ where
         let Some(error) = failure else { return Ok(false) };
         let header = header_of(frame)?;
         let is_routed = self.pooling.as_ref().is_some_and(|pooling| pooling.is_routed());
-        let lost = match &error {
-            CheckoutError::Unreachable(_) if is_routed => lost_reply(&RequestHead::new(frame)),
-            _ => None,
+        let head = RequestHead::new(frame);
+        // A request that is sent again may have been executed; a cursor is gone with its member.
+        let is_lost = request == Request::Repeat || head.name() == Some(b"getMore");
+        let reply = match error {
+            CheckoutError::LoginNeeded | CheckoutError::LoginGivenUp => return Err(error.into()),
+            _ if is_routed && is_lost => lost_reply(&head),
+            CheckoutError::Unreachable(_) if is_routed => {
+                Some(self.reject_without_connection(CheckoutError::NoMember("no member could be reached"), header)?)
+            }
+            error => Some(self.reject_without_connection(error, header)?),
         };
-        let reply = match lost {
-            Some(reply) => reply,
-            None => self.reject_without_connection(error, header)?,
-        };
+        let Some(reply) = reply else { return Err(End::UpstreamClosed) };
         let reply = self.listener_context.with_times(reply);
         if waiting.watched {
             self.client.out.push(pack(reply.into(), came).into_owned());

@@ -53,7 +53,7 @@ pub(in crate::proxy) enum ReplyToCollect {
     Hello(Option<Compressor>),
     /// The reply to a login step; it may confirm the login.
     Login,
-    /// It may contain the id of a cursor that waits for data. It is compressed for the client as given.
+    /// It may contain the id of a cursor that is remembered. It is compressed for the client as given.
     Cursor(Option<Compressor>, OpenedCursor),
     /// It may be an error for which the request is sent again.
     Repeatable,

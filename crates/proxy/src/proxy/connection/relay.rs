@@ -109,7 +109,7 @@ where
     pub(in crate::proxy) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         let (mut requests, mut replies) = (StepProgress::Moved, StepProgress::Moved);
         for _ in 0..TURN_LENGTH / READ_LENGTH {
-            if let Err(end) = self.step(cx, &mut requests, &mut replies).or_else(|end| self.outlive(cx, end)) {
+            if let Err(end) = self.step(cx, &mut requests, &mut replies) {
                 return Poll::Ready(Event::End(end));
             }
             let idle = requests != StepProgress::Moved && replies != StepProgress::Moved;
@@ -150,11 +150,11 @@ where
             }
             if idle && self.poll_lost(cx).is_ready() {
                 match self.outlive(cx, End::UpstreamClosed) {
-                    Ok(()) => continue,
+                    Ok(()) => (requests, replies) = (StepProgress::Moved, StepProgress::Moved),
                     Err(end) => return Poll::Ready(Event::End(end)),
                 }
             }
-            if idle {
+            if requests != StepProgress::Moved && replies != StepProgress::Moved {
                 return Poll::Pending;
             }
         }
@@ -178,7 +178,13 @@ where
             *replies = StepProgress::Moved;
         }
         if *replies != StepProgress::Idle {
-            *replies = self.step_replies(cx)?;
+            *replies = match self.step_replies(cx) {
+                Ok(progress) => progress,
+                Err(end) => {
+                    self.outlive(cx, end)?;
+                    StepProgress::Moved
+                }
+            };
         }
         Ok(())
     }
@@ -215,6 +221,9 @@ where
 
     /// Moves the pending replies to a client that has closed its sending half.
     pub(in crate::proxy) fn poll_last_replies(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        if let Some(pooling) = &mut self.pooling {
+            pooling.forget_sent();
+        }
         loop {
             let progress = self.step_replies(cx)?;
             if self.is_settled() {

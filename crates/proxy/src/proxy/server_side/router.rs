@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
@@ -19,7 +19,7 @@ use crate::proxy::transport::socket::ServerSocket;
 
 /// How long a request waits for a member that it may go to: longer than an election, as a mongos does.
 pub(in crate::proxy) const ELECTION_WAIT: Duration = Duration::from_secs(20);
-/// Cursors whose members are remembered. A forgotten one is looked for at the primary.
+/// Cursors whose members are remembered. A forgotten one is looked for at the primary first.
 const MAX_CURSORS: usize = 131_072;
 
 /// A member that answers.
@@ -45,12 +45,12 @@ pub(in crate::proxy) struct Router<S: ServerSocket> {
 
 /// The members of the cursors that were used last, in two generations.
 struct CursorPlaces<S: ServerSocket> {
-    new: HashMap<i64, Arc<Member<S>>>,
-    old: HashMap<i64, Arc<Member<S>>>,
+    new: HashMap<i64, Weak<Member<S>>>,
+    old: HashMap<i64, Weak<Member<S>>>,
 }
 
 impl<S: ServerSocket> CursorPlaces<S> {
-    fn insert(&mut self, cursor: i64, member: Arc<Member<S>>) {
+    fn insert(&mut self, cursor: i64, member: Weak<Member<S>>) {
         if self.new.len() >= MAX_CURSORS / 2 {
             self.old = std::mem::take(&mut self.new);
         }
@@ -59,11 +59,11 @@ impl<S: ServerSocket> CursorPlaces<S> {
 
     fn find(&mut self, cursor: i64) -> Option<Arc<Member<S>>> {
         if let Some(member) = self.new.get(&cursor) {
-            return Some(member.clone());
+            return member.upgrade();
         }
         let member = self.old.remove(&cursor)?;
         self.insert(cursor, member.clone());
-        Some(member)
+        member.upgrade()
     }
 }
 
@@ -83,14 +83,13 @@ impl<S: ServerSocket> Router<S> {
 
     /// Sets the members that answer.
     pub(in crate::proxy) fn update(&self, mut members: Vec<RoutedMember<S>>) {
-        {
-            let mut outdated = self.outdated.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_of = |reply: &Arc<[u8]>, routed: &RoutedMember<S>| {
-                last_reply(&routed.member).is_some_and(|last| Arc::ptr_eq(&last, reply))
-            };
-            outdated.retain(|reply| members.iter().any(|routed| is_of(reply, routed)));
-            members.retain(|routed| !outdated.iter().any(|reply| is_of(reply, routed)));
-        }
+        // Held until the end: no member that is set aside meanwhile comes back.
+        let mut outdated = self.outdated.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_of = |reply: &Arc<[u8]>, routed: &RoutedMember<S>| {
+            last_reply(&routed.member).is_some_and(|last| Arc::ptr_eq(&last, reply))
+        };
+        outdated.retain(|reply| members.iter().any(|routed| is_of(reply, routed)));
+        members.retain(|routed| !outdated.iter().any(|reply| is_of(reply, routed)));
         let replies = members.iter().filter_map(|routed| last_reply(&routed.member));
         let replies: Vec<_> = replies.collect();
         let primary = members.iter().position(|routed| routed.selectable.role == RoutedRole::Primary);
@@ -193,11 +192,15 @@ impl<S: ServerSocket> Router<S> {
     /// Sends nothing more to the member until its monitor has another reply of it.
     pub(in crate::proxy) fn set_aside(&self, member: &Arc<Member<S>>) {
         let Some(reply) = last_reply(member) else { return };
-        self.outdated.lock().unwrap_or_else(PoisonError::into_inner).push(reply);
+        let mut outdated = self.outdated.lock().unwrap_or_else(PoisonError::into_inner);
+        if !outdated.iter().any(|known| Arc::ptr_eq(known, &reply)) {
+            outdated.push(reply);
+        }
         self.members.send_modify(|members| {
             let others = members.iter().filter(|routed| !Arc::ptr_eq(&routed.member, member));
             *members = others.cloned().collect();
         });
+        drop(outdated);
         self.recheck();
     }
 
@@ -229,19 +232,20 @@ impl<S: ServerSocket> Router<S> {
     }
 
     /// Looks for a cursor at a member that is not among `tried`. Returns whether there is one.
-    pub(in crate::proxy) fn look_elsewhere(&self, cursor: i64, tried: &[Arc<Member<S>>]) -> bool {
+    pub(in crate::proxy) fn look_elsewhere(&self, cursor: i64, tried: &[Weak<Member<S>>]) -> bool {
         let members = self.members.borrow().clone();
-        let is_tried = |routed: &&RoutedMember<S>| tried.iter().any(|member| Arc::ptr_eq(member, &routed.member));
+        let is_tried =
+            |routed: &&RoutedMember<S>| tried.iter().any(|member| member.as_ptr() == Arc::as_ptr(&routed.member));
         let next = members.iter().find(|routed| !is_tried(routed));
         if let Some(routed) = next {
-            self.note_cursor(cursor, routed.member.clone());
+            self.note_cursor(cursor, &routed.member);
         }
         next.is_some()
     }
 
     /// Records where a cursor is.
-    pub(in crate::proxy) fn note_cursor(&self, cursor: i64, member: Arc<Member<S>>) {
-        self.cursors.lock().unwrap_or_else(PoisonError::into_inner).insert(cursor, member);
+    pub(in crate::proxy) fn note_cursor(&self, cursor: i64, member: &Arc<Member<S>>) {
+        self.cursors.lock().unwrap_or_else(PoisonError::into_inner).insert(cursor, Arc::downgrade(member));
     }
 }
 

@@ -9,12 +9,12 @@ pub(in crate::proxy) mod login;
 pub(in crate::proxy) mod routed;
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use self::hello::AwaitedHello;
 use self::login::{Conversation, PausedLogin};
@@ -39,6 +39,8 @@ use crate::wire::op_msg::EXHAUST_ALLOWED;
 /// The largest request that is collected before it takes a connection. A larger one streams through once its body has
 /// arrived, and holds the connection while its documents arrive.
 const MAX_COLLECTED_LENGTH: usize = 128 * 1024;
+/// How long a member must not answer its monitor until its requests are given up.
+const LOST_AFTER: Duration = Duration::from_secs(2);
 /// How often a request is sent again: elections can follow each other.
 const MAX_REPEATS: u8 = 3;
 /// The id of docward's own ping after an unacknowledged write.
@@ -55,8 +57,10 @@ pub(in crate::proxy) struct Pooling<U: ServerSocket> {
     pool: Arc<Pool<U>>,
     /// `None`: the client has not logged in.
     login: Option<ClientLogin>,
-    /// Where the last request that took a connection goes.
+    /// Where the last request goes.
     destination: Destination,
+    /// Where a request goes that is sent again.
+    again: Option<Destination>,
     /// When the client must log in again.
     login_ends: Option<Instant>,
     attachment: Attachment<U>,
@@ -76,7 +80,7 @@ pub(in crate::proxy) struct Pooling<U: ServerSocket> {
     /// See [`Self::poll_lost`].
     lost: Option<Lost>,
     /// The members that do not have its cursor.
-    tried: Vec<Arc<Member<U>>>,
+    tried: Vec<Weak<Member<U>>>,
     /// The next reply may contain the id of a cursor to remember.
     opens_cursor: Option<OpenedCursor>,
     /// The server requires a login.
@@ -154,21 +158,23 @@ pub(in crate::proxy) enum Route {
 pub(in crate::proxy) struct SentRequest {
     pub(in crate::proxy) frame: Vec<u8>,
     pub(in crate::proxy) repetition: Repetition,
+    destination: Destination,
     /// Of a getMore.
     cursor: Option<i64>,
 }
 
 impl SentRequest {
     /// `None`: the client expects no reply, or the request streams through.
-    fn of_request(head: &RequestHead<'_>, expects_reply: bool) -> Option<Self> {
+    fn of_request(head: &RequestHead<'_>, destination: Destination, expects_reply: bool) -> Option<Self> {
         let is_kept = expects_reply && head.is_whole() && head.bytes().len() <= MAX_COLLECTED_LENGTH;
         is_kept.then(|| Self {
             frame: head.bytes().to_vec(),
             repetition: repetition(head),
-            cursor: match destination(head) {
+            cursor: match destination {
                 Destination::Cursor(cursor) if head.name() == Some(b"getMore") => Some(cursor),
                 _ => None,
             },
+            destination,
         })
     }
 }
@@ -216,6 +222,7 @@ impl<U: ServerSocket> Pooling<U> {
             pool,
             login: None,
             destination: Destination::Primary,
+            again: None,
             login_ends: None,
             attachment: Attachment::Detached,
             conversation: None,
@@ -377,7 +384,6 @@ impl<U: ServerSocket> Pooling<U> {
                 }
             });
         };
-        self.destination = destination.clone();
         let found = match router.find(&destination)? {
             Some(member) => {
                 let pool = pool_at(&member, self.login.as_ref())?;
@@ -391,9 +397,8 @@ impl<U: ServerSocket> Pooling<U> {
             }
             None => None,
         };
-        let waits = found.as_ref().is_none_or(|found| matches!(found.checkout, CheckoutRequest::Queued(_)));
         let checkout = Box::pin(routed::check_out(router, destination, self.login.clone(), lane, found));
-        Ok(BegunCheckout::Pending { checkout, waits })
+        Ok(BegunCheckout::Pending { checkout, waits: true })
     }
 
     /// Asks for a connection for a message to be evaluated.
@@ -425,8 +430,9 @@ impl<U: ServerSocket> Pooling<U> {
     }
 
     /// What a request needs of a connection.
-    pub(in crate::proxy) fn need(&self, head: &RequestHead<'_>) -> Need {
-        let destination = self.router.as_ref().map(|_| destination(head));
+    pub(in crate::proxy) fn need(&mut self, head: &RequestHead<'_>) -> Need {
+        let again = self.again.take();
+        let destination = self.router.as_ref().map(|_| again.unwrap_or_else(|| destination(head)));
         let place = match (&self.router, &destination) {
             (Some(router), Some(cursor @ Destination::Cursor(_))) => router.find(cursor).ok().flatten(),
             _ => None,
@@ -446,6 +452,9 @@ impl<U: ServerSocket> Pooling<U> {
     pub(in crate::proxy) fn note_sent(&mut self, need: &Need, expects_reply: bool) {
         self.unacknowledged = !expects_reply;
         self.sent = None;
+        if let Some(destination) = &need.destination {
+            self.destination = destination.clone();
+        }
         match &need.transaction {
             Some(TransactionStep::Continues(transaction)) => self.transaction = Some(transaction.clone()),
             Some(TransactionStep::Ends) => self.transaction = None,
@@ -485,7 +494,12 @@ impl<U: ServerSocket> Pooling<U> {
     /// Keeps a request of a router's client that is sent as it came: it may have to be sent again.
     pub(in crate::proxy) fn remember(&mut self, head: &RequestHead<'_>, expects_reply: bool) {
         let is_kept = self.router.is_some() && self.is_shared() && !head.has_flags(EXHAUST_ALLOWED);
-        self.sent = if is_kept { SentRequest::of_request(head, expects_reply) } else { None };
+        self.sent = if is_kept { SentRequest::of_request(head, self.destination.clone(), expects_reply) } else { None };
+    }
+
+    /// Does not send the request in progress again.
+    pub(in crate::proxy) fn forget_sent(&mut self) {
+        self.sent = None;
     }
 
     /// Whether the request in progress may have to be sent again.
@@ -499,31 +513,37 @@ impl<U: ServerSocket> Pooling<U> {
         let sent = self.sent.take()?;
         // Another docward has opened it, or its member was primary then.
         if let (Some(cursor), Some(router), true) = (sent.cursor, &self.router, is_cursor_elsewhere(reply)) {
-            self.tried.push(self.member.clone());
+            self.tried.push(Arc::downgrade(&self.member));
             return router.look_elsewhere(cursor, &self.tried).then_some(sent.frame);
         }
         let router = self.router.as_ref()?;
         if !is_to_be_repeated(reply, Repetition::Safe) {
             return None;
         }
-        router.set_aside(&self.member);
+        // What another member replies contradicts nothing that is known of it.
+        if router.is_primary(&self.member) {
+            router.set_aside(&self.member);
+        }
         if self.repeats >= MAX_REPEATS || !is_to_be_repeated(reply, sent.repetition) {
             // The driver takes docward for down when it gets this reply, until it gets another hello.
             router.renew_hello();
             return None;
         }
         self.repeats += 1;
+        self.again = Some(sent.destination);
         Some(sent.frame)
     }
 
     /// The request in progress, whose member was lost. The connection is gone.
     pub(in crate::proxy) fn take_lost(&mut self) -> Option<SentRequest> {
         let (mut sent, router) = (self.sent.take()?, self.router.as_ref()?);
-        router.set_aside(&self.member);
+        // Whether the member or only the connection is lost, its monitor finds out.
+        router.recheck();
         if self.repeats >= MAX_REPEATS {
             sent.repetition = Repetition::Never;
         }
         self.repeats += 1;
+        self.again = Some(sent.destination.clone());
         self.attachment = Attachment::Detached;
         self.lost = None;
         Some(sent)
@@ -542,7 +562,15 @@ impl<U: ServerSocket> Pooling<U> {
         }
         let lost = self.lost.get_or_insert_with(|| {
             let mut hello = self.member.hello();
-            Lost(Box::pin(async move { _ = hello.wait_for(Option::is_none).await }))
+            Lost(Box::pin(async move {
+                loop {
+                    _ = hello.wait_for(Option::is_none).await;
+                    // One failure of its monitor's connection means nothing.
+                    if timeout(LOST_AFTER, hello.wait_for(Option::is_some)).await.is_err() {
+                        return;
+                    }
+                }
+            }))
         });
         lost.0.as_mut().poll(cx)
     }
@@ -558,7 +586,7 @@ impl<U: ServerSocket> Pooling<U> {
             self.member.note_waiting_cursor(cursor);
         }
         if let Some(router) = &self.router {
-            router.note_cursor(cursor, self.member.clone());
+            router.note_cursor(cursor, &self.member);
         }
     }
 
@@ -637,7 +665,7 @@ impl<U: ServerSocket> Pooling<U> {
     /// Gives the connection back; nothing is in flight on it. A client with a connection of its own keeps it, and frees
     /// its place in the pool.
     pub(in crate::proxy) fn give_back(&mut self, stream: &mut Option<U>) {
-        self.sent = None;
+        self.forget_sent();
         self.lost = None;
         let (mut checkout, details) = match std::mem::replace(&mut self.attachment, Attachment::Detached) {
             Attachment::Attached(checkout, details) => (checkout, details),

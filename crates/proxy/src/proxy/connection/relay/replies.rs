@@ -83,8 +83,11 @@ where
 
     /// Whether the request is sent again instead of returning this reply to it.
     fn repeats_instead_of(&mut self, reply: &[u8]) -> bool {
+        if self.collected.is_some() || !self.pending.is_empty() {
+            return false;
+        }
         let again = self.pooling.as_mut().and_then(|pooling| pooling.take_to_repeat(reply));
-        let Some(frame) = again.filter(|_| self.pending.is_empty()) else { return false };
+        let Some(frame) = again else { return false };
         self.collected = Some(Box::new((Request::Repeat, frame)));
         true
     }
