@@ -10,7 +10,7 @@ use crate::command::{CommandClass, classify};
 use crate::document::{Kind, Value, peek};
 use crate::rules::RuleSet;
 use crate::wire::header::{HEADER_LENGTH, OpCode};
-use crate::wire::op_msg::{BODY_AT, CHECKSUM_PRESENT, MORE_TO_COME};
+use crate::wire::op_msg::MORE_TO_COME;
 
 /// How to handle a client's frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ const QUERY_COLLECTION_AT: usize = HEADER_LENGTH + 4;
 pub fn triage(head: &RequestHead<'_>, rules: &RuleSet) -> Triage {
     let Some(header) = head.header else { return Triage::Evaluate };
     let found = match header.op_code {
-        OpCode::Msg => triage_msg(head, header.length, rules),
+        OpCode::Msg => triage_msg(head, rules),
         OpCode::Query => triage_query(head.bytes()),
         _ => Some(Triage::Evaluate),
     };
@@ -46,7 +46,7 @@ pub fn triage(head: &RequestHead<'_>, rules: &RuleSet) -> Triage {
 }
 
 /// Returns `None` when more bytes are needed to decide.
-fn triage_msg(head: &RequestHead<'_>, message_length: usize, rules: &RuleSet) -> Option<Triage> {
+fn triage_msg(head: &RequestHead<'_>, rules: &RuleSet) -> Option<Triage> {
     let flags = head.flags?;
     let expects_reply = flags & MORE_TO_COME == 0;
     let forward = Triage::Forward { expects_reply };
@@ -81,7 +81,7 @@ fn triage_msg(head: &RequestHead<'_>, message_length: usize, rules: &RuleSet) ->
         CommandClass::Aggregate => {
             match head.whole_body() {
                 // The sections after the body may hold the pipeline.
-                Some(body) if BODY_AT + body.len() + checksum_length(flags) != message_length => Triage::Evaluate,
+                Some(_) if !head.ends_with_body() => Triage::Evaluate,
                 Some(body) => {
                     let names_collection = first.value.as_name_bytes().is_some();
                     let reads_protected = names_collection && may_be_protected(head, first.value, rules);
@@ -100,11 +100,6 @@ fn triage_msg(head: &RequestHead<'_>, message_length: usize, rules: &RuleSet) ->
         | CommandClass::RenameCollection
         | CommandClass::Unknown => Triage::Evaluate,
     })
-}
-
-/// Bytes after the last section.
-fn checksum_length(flags: u32) -> usize {
-    if flags & CHECKSUM_PRESENT == 0 { 0 } else { 4 }
 }
 
 /// Whether rules apply to the collection that the first value names; true when the value does not name one.

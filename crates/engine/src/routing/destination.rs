@@ -106,17 +106,12 @@ const AT_SECONDARIES: [&[u8]; 25] = [
 
 /// The read preference of other commands is ignored, as by a mongos if they change data.
 fn may_go_to_a_secondary(name: &[u8], class: Option<CommandClass>) -> bool {
-    let reads = |class| {
-        matches!(
-            class,
-            CommandClass::Find
-                | CommandClass::Count
-                | CommandClass::Distinct
-                | CommandClass::Aggregate
-                | CommandClass::Explain
-        )
-    };
-    class.is_some_and(reads) || AT_SECONDARIES.contains(&name)
+    class.is_some_and(|class| is_read(class) || class == CommandClass::Explain) || AT_SECONDARIES.contains(&name)
+}
+
+/// Whether a command only reads collections, unless its pipeline writes.
+pub(super) fn is_read(class: CommandClass) -> bool {
+    class.reads() && class != CommandClass::MapReduce
 }
 
 /// The first cursor of a killCursors. A driver names cursors of one server at a time.

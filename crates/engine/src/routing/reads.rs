@@ -1,10 +1,11 @@
 //! Reads that a `reads` rule sends to secondaries: on a router, if they have no read preference of their own.
 
-use super::destination::{ReadMode, ReadPreference};
-use crate::command::{Command, CommandClass, Namespace};
+use super::destination::{ReadMode, ReadPreference, is_read};
+use crate::applicable_rules::{Enforcement, enforcement};
+use crate::command::Command;
 use crate::queries::{reason_to_reject, with_read_preference};
 use crate::request_head::RequestHead;
-use crate::rules::{Mode, Rule, RuleSet, reads};
+use crate::rules::{RuleSet, reads};
 use crate::{ClientState, Triage};
 
 /// A read with the read preference of a rule.
@@ -30,10 +31,6 @@ fn may_prefer(head: &RequestHead<'_>, rules: &RuleSet) -> bool {
         && head.namespace().is_some_and(|namespace| reads::reads_rule(rules, namespace).is_some())
 }
 
-fn is_read(class: CommandClass) -> bool {
-    matches!(class, CommandClass::Find | CommandClass::Count | CommandClass::Distinct | CommandClass::Aggregate)
-}
-
 /// Returns the read with the read preference of the rule that applies to it; `None`: it goes where it asks for.
 pub fn preferred(frame: &[u8], rules: &RuleSet, client_state: &ClientState) -> Option<PreferredRead> {
     if !may_prefer(&RequestHead::new(frame), rules) {
@@ -44,19 +41,14 @@ pub fn preferred(frame: &[u8], rules: &RuleSet, client_state: &ClientState) -> O
     if reason_to_reject(&command, rules).is_some() {
         return None;
     }
-    let rule = rule_for(rules, command.collection()?, client_state)?;
+    let rule = reads::reads_rule(rules, command.collection()?)?;
+    if enforcement(rule, client_state) != Some(Enforcement::Enforce) {
+        return None;
+    }
     let preference = ReadPreference {
         mode: ReadMode::SecondaryPreferred,
         tag_sets: Vec::new(),
         max_staleness: rule.properties.max_staleness,
     };
     Some(PreferredRead { message: with_read_preference(&command), preference })
-}
-
-/// The enforced rule, unless it does not apply to the client.
-fn rule_for<'r>(rules: &'r RuleSet, namespace: Namespace<'_>, client_state: &ClientState) -> Option<&'r Rule> {
-    let (app, users) = (client_state.app_name(), client_state.users.as_deref());
-    let rule = reads::reads_rule(rules, namespace)?;
-    let is_enforced = rule.applies_to(app, users) && rule.mode_for(app, users) == Mode::Enforce;
-    (is_enforced && !rule.except.covers(app, users.unwrap_or_default())).then_some(rule)
 }

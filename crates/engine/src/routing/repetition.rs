@@ -6,7 +6,6 @@ use crate::document::{Document, Value};
 use crate::request_head::RequestHead;
 use crate::retried;
 use crate::server_errors::{RETRYABLE_WRITE, TRANSIENT};
-use crate::wire::Header;
 
 /// When a request may be sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,8 +87,7 @@ pub fn lost_reply(head: &RequestHead<'_>) -> Option<Vec<u8>> {
     };
     let text = "docward: the member that had the request was lost before it replied; whether the request was executed is \
                 unknown";
-    let header: Header = head.header?;
-    Some(error_reply(header, code::HOST_UNREACHABLE, text, |w| {
+    Some(error_reply(head.header?, code::HOST_UNREACHABLE, text, |w| {
         if let Some(label) = label {
             w.array("errorLabels", |labels| labels.string(label));
         }

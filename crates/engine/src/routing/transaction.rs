@@ -5,7 +5,7 @@ use crate::command::own;
 use crate::document::{Kind, Value, Writer};
 use crate::request_head::RequestHead;
 
-/// A longer one is no session's, and is not kept.
+/// The longest `lsid` that is kept, in bytes.
 const MAX_SESSION_LENGTH: usize = 256;
 
 /// A transaction in progress.

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
 use crate::engine::handshake::router::{RouterVersion, max_wire_version, router_reply};
-use crate::engine::routing::{Destination, MIN_STALENESS, RoutedRole, Selectable, eligible};
+use crate::engine::routing::{Destination, MIN_STALENESS, ReadPreference, RoutedRole, Selectable, eligible};
 use crate::proxy::server_side::pool::CheckoutError;
 use crate::proxy::server_side::pool::member::{Member, MemberHello};
 use crate::proxy::transport::socket::ServerSocket;
@@ -141,11 +141,10 @@ impl<S: ServerSocket> Router<S> {
             }
             Destination::TooFresh => return Err(CheckoutError::Staleness(MIN_STALENESS)),
             Destination::Read(preference) => {
-                let selectable: Vec<_> = members.iter().map(|routed| routed.selectable.clone()).collect();
-                let chosen = eligible(&selectable, preference);
+                let chosen = chosen(&members, preference);
                 let turn = self.turn.fetch_add(1, Ordering::Relaxed);
                 let at = turn.checked_rem(chosen.len()).and_then(|at| chosen.get(at));
-                at.and_then(|at| members.get(*at)).map(|routed| routed.member.clone())
+                at.map(|routed| routed.member.clone())
             }
         })
     }
@@ -155,9 +154,7 @@ impl<S: ServerSocket> Router<S> {
         match destination {
             Destination::Read(preference) => {
                 let members = self.members.borrow().clone();
-                let selectable: Vec<_> = members.iter().map(|routed| routed.selectable.clone()).collect();
-                let chosen = eligible(&selectable, preference);
-                chosen.iter().filter_map(|at| members.get(*at)).any(|routed| Arc::ptr_eq(&routed.member, member))
+                chosen(&members, preference).iter().any(|routed| Arc::ptr_eq(&routed.member, member))
             }
             other => self.find(other).is_ok_and(|found| found.is_some_and(|found| Arc::ptr_eq(&found, member))),
         }
@@ -247,6 +244,15 @@ impl<S: ServerSocket> Router<S> {
     pub(in crate::proxy) fn note_cursor(&self, cursor: i64, member: &Arc<Member<S>>) {
         self.cursors.lock().unwrap_or_else(PoisonError::into_inner).insert(cursor, Arc::downgrade(member));
     }
+}
+
+/// The members that a read may go to.
+fn chosen<'m, S: ServerSocket>(
+    members: &'m [RoutedMember<S>],
+    preference: &ReadPreference,
+) -> Vec<&'m RoutedMember<S>> {
+    let selectable: Vec<_> = members.iter().map(|routed| routed.selectable.clone()).collect();
+    eligible(&selectable, preference).into_iter().filter_map(|at| members.get(at)).collect()
 }
 
 fn last_reply<S: ServerSocket>(member: &Member<S>) -> Option<Arc<[u8]>> {
