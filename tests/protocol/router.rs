@@ -259,13 +259,14 @@ fn what_was_not_executed_is_sent_again() {
     }
     sleep(Duration::from_millis(500));
     stopped.store(true, Ordering::Relaxed);
+    // Only then all acknowledged writes are stored.
+    let writers: Vec<_> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
     let primary = set.await_primary();
     let find = doc! { "find": "c", "projection": { "_id": 1 }, "batchSize": 1_000_000, "readConcern": { "level": "majority" } };
     let stored = set.member(primary).command("shop", find);
     let batch = stored.get_document("cursor").unwrap().get_array("firstBatch").unwrap().clone();
     let stored: HashSet<i32> = batch.iter().map(|one| one.as_document().unwrap().get_i32("_id").unwrap()).collect();
-    for writer in writers {
-        let (number, acknowledged, unknown) = writer.join().unwrap();
+    for (number, acknowledged, unknown) in writers {
         println!("client {number}: {} acknowledged; {unknown:?}", acknowledged.len());
         assert!(!acknowledged.is_empty() && acknowledged.iter().all(|id| stored.contains(id)), "{number}");
         // What the server was executing is unknown without a number, at most once for each event.
