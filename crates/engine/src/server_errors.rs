@@ -29,8 +29,12 @@ fn labels<'r>(reply: &Reply<'r>) -> impl Iterator<Item = &'r str> {
 /// Whether the server is no longer primary or is shutting down: another member, or the same one later, knows the
 /// transaction's outcome. The codes are from the driver specifications (SDAM, "State Change Errors").
 pub(super) fn is_state_change(reply: &Reply<'_>) -> bool {
-    const STATE_CHANGE: [i32; 8] = [91, 189, 10107, 11600, 11602, 13435, 13436, 10058];
-    reply.code().is_some_and(|code| STATE_CHANGE.contains(&code))
+    reply.code().is_some_and(is_state_change_code)
+}
+
+/// See [`is_state_change`].
+pub(super) fn is_state_change_code(code: i32) -> bool {
+    matches!(code, 91 | 189 | 10107 | 11600 | 11602 | 13435 | 13436 | 10058)
 }
 
 /// Whether a retry may succeed where the command failed.
@@ -40,6 +44,14 @@ pub(super) fn is_passing(reply: &Reply<'_>) -> bool {
     is_state_change(reply)
         || reply.code().is_some_and(|code| NETWORK.contains(&code))
         || [RETRYABLE, RETRYABLE_WRITE, TRANSIENT].into_iter().any(|label| has_label(reply, label))
+}
+
+/// Whether a member was lost behind a router, docward's or a mongos, before or after it executed the command: the next
+/// command goes to another one.
+pub(super) fn is_lost_member(reply: &Reply<'_>) -> bool {
+    let concern = reply.write_concern_error().and_then(Value::as_document);
+    let of_concern = concern.and_then(|concern| concern.get("code")?.as_i32());
+    of_concern.or_else(|| reply.code()) == Some(code::HOST_UNREACHABLE)
 }
 
 /// Returns why a command failed in a transaction, as half a sentence: where there are none.

@@ -89,10 +89,12 @@ impl<'f> TransactionAttempt<'_, 'f> {
                 AttemptResult::Continue(reply) => reply,
                 AttemptResult::Break(ending) => return ending,
             };
-            if reply.is_ok() {
+            failed += 1;
+            let is_lost = server_errors::is_lost_member(&reply);
+            // Otherwise the next member waits for the write concern, or has not got the transaction.
+            if reply.is_ok() && !(is_lost && failed <= MAX_COMMITS) {
                 return AttemptEnd::Reply(self.committed(applied, &reply));
             }
-            failed += 1;
             if is_over(&reply) {
                 return AttemptEnd::Again(RestartReason::SameWrite);
             }
@@ -101,7 +103,7 @@ impl<'f> TransactionAttempt<'_, 'f> {
             }
             let is_final = failed > MAX_COMMITS
                 || server_errors::is_state_change(&reply)
-                || !server_errors::has_label(&reply, server_errors::UNKNOWN_COMMIT);
+                || !is_lost && !server_errors::has_label(&reply, server_errors::UNKNOWN_COMMIT);
             if is_final {
                 // The server has rejected it, and its step-down has aborted the transaction, or it has not begun it.
                 let is_refused = failed == 1
@@ -127,6 +129,12 @@ impl<'f> TransactionAttempt<'_, 'f> {
                 AttemptResult::Continue(reply) => AttemptEnd::Reply(self.committed(applied, &reply)),
                 AttemptResult::Break(ending) => ending,
             },
+            // The member was lost, and another one has answered.
+            AttemptResult::Continue(Fate::Aborted | Fate::Missing)
+                if Reply::parse(&error).is_ok_and(|error| server_errors::is_lost_member(&error)) =>
+            {
+                AttemptEnd::Again(RestartReason::WriteConflict)
+            }
             AttemptResult::Continue(Fate::Aborted | Fate::Missing) => {
                 self.use_up();
                 AttemptEnd::Reply(error)

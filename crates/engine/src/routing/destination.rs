@@ -114,7 +114,7 @@ pub(super) fn is_read(class: CommandClass) -> bool {
     class.reads() && class != CommandClass::MapReduce
 }
 
-/// The first cursor of a killCursors. A driver names cursors of one server at a time.
+/// The first cursor of a killCursors. Members are asked in turn for the others.
 fn first_cursor(head: &RequestHead<'_>) -> Option<i64> {
     head.fields().cursors?.as_array()?.values().next()?.as_integer()
 }

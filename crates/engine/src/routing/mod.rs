@@ -2,14 +2,16 @@
 //! ([`selection`]), and whether it is sent again when that member is lost ([`repetition`]). All are pure functions of the
 //! request and of what servers have replied.
 
+mod cursors;
 mod destination;
 mod reads;
 mod repetition;
 mod selection;
 mod transaction;
 
+pub use cursors::KilledCursors;
 pub use destination::{Destination, MIN_STALENESS, ReadMode, ReadPreference, destination};
 pub use reads::{PreferredRead, preferred, triage};
-pub use repetition::{Repetition, is_cursor_elsewhere, is_to_be_repeated, lost_reply, repetition};
+pub use repetition::{AfterLoss, Repetition, is_to_be_repeated, without_state_change};
 pub use selection::{RoutedRole, Selectable, eligible};
 pub use transaction::{OpenTransaction, TransactionStep};

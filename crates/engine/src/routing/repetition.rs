@@ -2,10 +2,11 @@
 //! clients get for the others.
 
 use crate::command::{Reply, code, error_reply};
-use crate::document::{Document, Value};
+use crate::document::{Document, Element, Value, Writer};
 use crate::request_head::RequestHead;
 use crate::retried;
-use crate::server_errors::{RETRYABLE_WRITE, TRANSIENT};
+use crate::server_errors::{RETRYABLE_WRITE, TRANSIENT, is_state_change, is_state_change_code};
+use crate::wire::Header;
 
 /// When a request may be sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,8 +23,7 @@ pub enum Repetition {
 const RESUMABLE: &str = "ResumableChangeStreamError";
 
 /// Returns when the request may be sent again.
-#[must_use]
-pub fn repetition(head: &RequestHead<'_>) -> Repetition {
+fn repetition(head: &RequestHead<'_>) -> Repetition {
     match head.name() {
         // A driver sends it again with write concern "majority" (driver specification "Transactions").
         Some(b"commitTransaction") => Repetition::Never,
@@ -48,15 +48,9 @@ pub fn is_to_be_repeated(reply: &[u8], repetition: Repetition) -> bool {
             let of_statement = reply.write_errors().values().filter_map(Value::as_document).filter_map(code_of);
             let of_concern = reply.write_concern_error().and_then(Value::as_document).and_then(code_of);
             let of_command = reply.code().filter(|_| !reply.is_ok());
-            of_statement.chain(of_concern).chain(of_command).any(is_state_change)
+            of_statement.chain(of_concern).chain(of_command).any(is_state_change_code)
         }
     }
-}
-
-/// Returns whether the member does not have the cursor of a getMore. It has executed nothing.
-#[must_use]
-pub fn is_cursor_elsewhere(reply: &[u8]) -> bool {
-    Reply::parse(reply).is_ok_and(|reply| !reply.is_ok() && reply.code() == Some(code::CURSOR_NOT_FOUND))
 }
 
 fn code_of(error: Document<'_>) -> Option<i32> {
@@ -68,30 +62,75 @@ fn is_before_execution(error: i32) -> bool {
     matches!(error, code::NOT_WRITABLE_PRIMARY | 13435)
 }
 
-/// The codes by which a driver takes a server for no primary any more, or for one that shuts down (driver specification
-/// "Server Discovery And Monitoring", "not writable primary" and "node is recovering").
-fn is_state_change(error: i32) -> bool {
-    matches!(error, 91 | 189 | 10058 | 11600 | 11602 | 13436) || is_before_execution(error)
-}
-
-/// Returns the reply to a request whose member was lost after the request had been sent, and before it replied. Whether
-/// it was executed is unknown. Code 6 leaves the driver's other connections as they are.
+/// Returns the reply with another code, if it is one by which drivers take a server for no primary any more, or for one
+/// that shuts down: the router is neither. The labels, which tell the driver what to do, stay.
 #[must_use]
-pub fn lost_reply(head: &RequestHead<'_>) -> Option<Vec<u8>> {
-    let label = match head.name()? {
-        b"commitTransaction" | b"abortTransaction" => Some(RETRYABLE_WRITE),
-        b"getMore" => Some(RESUMABLE),
-        _ if head.fields().has_autocommit => Some(TRANSIENT),
-        _ if head.fields().transaction_number.is_some() => Some(RETRYABLE_WRITE),
-        _ => None,
+pub fn without_state_change(reply: &[u8]) -> Option<Vec<u8>> {
+    let reply = Reply::parse(reply).ok()?;
+    let concern = reply.write_concern_error().and_then(Value::as_document);
+    let is_hidden = is_state_change(&reply) && !reply.is_ok();
+    if !is_hidden && !concern.and_then(code_of).is_some_and(is_state_change_code) {
+        return None;
+    }
+    let write = |w: &mut Writer<'_>, element: Element<'_>| match element.key {
+        b"code" => w.int32("code", code::HOST_UNREACHABLE),
+        b"codeName" => w.string("codeName", code::name(code::HOST_UNREACHABLE).unwrap_or_default()),
+        b"errmsg" => {
+            let text = element.value.as_str().unwrap_or_default();
+            w.string("errmsg", format!("docward: the member stopped being primary, or shut down: {text}"));
+        }
+        _ => w.element(element),
     };
-    let text = "docward: the member that had the request was lost before it replied; whether the request was executed is \
-                unknown";
-    Some(error_reply(head.header?, code::HOST_UNREACHABLE, text, |w| {
-        if let Some(label) = label {
-            w.array("errorLabels", |labels| labels.string(label));
+    Some(reply.with_body(reply.message.header.response_to, |w| {
+        for element in reply.body.elements() {
+            match (element.key, element.value.as_document()) {
+                (b"writeConcernError", Some(concern)) if code_of(concern).is_some_and(is_state_change_code) => {
+                    w.nested("writeConcernError", |w| concern.elements().for_each(|element| write(w, element)));
+                }
+                // The member's, not the router's.
+                (b"topologyVersion", _) => {}
+                _ if is_hidden => write(w, element),
+                _ => w.element(element),
+            }
         }
     }))
+}
+
+/// What becomes of a request whose member was lost after the request had been sent, and before it replied.
+#[derive(Debug, Clone, Copy)]
+pub struct AfterLoss {
+    /// Of the request.
+    pub header: Header,
+    pub repetition: Repetition,
+    label: Option<&'static str>,
+}
+
+impl AfterLoss {
+    /// Returns `None` if the request has no header.
+    #[must_use]
+    pub fn of_request(head: &RequestHead<'_>) -> Option<Self> {
+        let label = match head.name() {
+            Some(b"commitTransaction" | b"abortTransaction") => Some(RETRYABLE_WRITE),
+            Some(b"getMore") => Some(RESUMABLE),
+            _ if head.fields().has_autocommit => Some(TRANSIENT),
+            _ if head.fields().transaction_number.is_some() => Some(RETRYABLE_WRITE),
+            _ => None,
+        };
+        Some(Self { header: head.header?, repetition: repetition(head), label })
+    }
+
+    /// Returns the reply to a request that is not sent again. Whether it was executed is unknown. Code 6 leaves the
+    /// driver's other connections as they are.
+    #[must_use]
+    pub fn reply(&self) -> Vec<u8> {
+        let text = "docward: the member that had the request was lost before it replied; whether the request was executed \
+                    is unknown";
+        error_reply(self.header, code::HOST_UNREACHABLE, text, |w| {
+            if let Some(label) = self.label {
+                w.array("errorLabels", |labels| labels.string(label));
+            }
+        })
+    }
 }
 
 #[cfg(test)]
@@ -154,6 +193,36 @@ mod tests {
     }
 
     #[test]
+    fn no_client_takes_the_router_for_a_member_that_is_gone() {
+        let of = |body: &bson::Document| {
+            let hidden = without_state_change(&message(body))?;
+            Some(bson::Document::from_reader(crate::wire::op_msg::Message::parse(&hidden).unwrap().body).unwrap())
+        };
+        for code in [91, 189, 10107, 11600, 11602, 13435, 13436, 10058] {
+            let error = doc! {
+                "ok": 0.0, "errmsg": "over", "code": code, "codeName": "X", "errorLabels": ["L"], "topologyVersion": {},
+                "operationTime": 1,
+            };
+            let expected = doc! {
+                "ok": 0.0, "errmsg": "docward: the member stopped being primary, or shut down: over", "code": 6,
+                "codeName": "HostUnreachable", "errorLabels": ["L"], "operationTime": 1,
+            };
+            assert_eq!(of(&error), Some(expected));
+            let concern = doc! { "ok": 1.0, "n": 1, "writeConcernError": { "code": code, "errmsg": "over" } };
+            let hidden = of(&concern).unwrap();
+            assert_eq!((hidden.get_i32("n").unwrap(), hidden.get_f64("ok").unwrap()), (1, 1.0));
+            assert_eq!(hidden.get_document("writeConcernError").unwrap().get_i32("code").unwrap(), 6);
+        }
+        for passed in [
+            doc! { "ok": 1.0, "n": 1 },
+            doc! { "ok": 0.0, "code": 11000 },
+            doc! { "ok": 1.0, "writeConcernError": { "code": 64 } },
+        ] {
+            assert_eq!(of(&passed), None, "{passed}");
+        }
+    }
+
+    #[test]
     fn the_reply_of_a_lost_member_has_the_label_of_its_request() {
         for (body, label) in [
             (doc! { "commitTransaction": 1, "autocommit": false }, Some("RetryableWriteError")),
@@ -162,7 +231,7 @@ mod tests {
             (doc! { "getMore": 1_i64 }, Some("ResumableChangeStreamError")),
             (doc! { "insert": "c" }, None),
         ] {
-            let reply = lost_reply(&RequestHead::new(&message(&body))).unwrap();
+            let reply = AfterLoss::of_request(&RequestHead::new(&message(&body))).unwrap().reply();
             let reply = bson::Document::from_reader(crate::wire::op_msg::Message::parse(&reply).unwrap().body).unwrap();
             assert_eq!(reply.get_i32("code").unwrap(), 6);
             let labels = reply.get_array("errorLabels").ok().map(|labels| labels[0].as_str().unwrap());

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::command::{Command, CommandClass, code, error_reply};
-use crate::engine::routing::{PreferredRead, ReadPreference, lost_reply};
+use crate::engine::routing::{AfterLoss, PreferredRead, ReadPreference};
 use crate::engine::{
     Input, QueryAdmission, QueryRejection, RequestHead, RuleOutcome, Step, evaluation_length, read_users,
     users_question,
@@ -22,7 +22,6 @@ use crate::proxy::connection::pooling::barrier;
 use crate::proxy::connection::relay::Relay;
 use crate::proxy::connection::waiting::ServerWait;
 use crate::proxy::interceptor::Interceptor;
-use crate::proxy::server_side::pool::CheckoutError;
 use crate::proxy::transport::socket::{ClientSocket, ServerSocket};
 use crate::rate_limit::{RateLimit, quoted};
 use crate::wire::compressed::{CompressedEnvelope, Compressor, DecompressLimit, compress, inner_op_code, peek};
@@ -67,6 +66,7 @@ where
     /// Forwards a message with the upstream's compression.
     async fn convert(&mut self, frame: Vec<u8>, expects_reply: bool) -> Result<(), End> {
         let (frame, came) = self.decompressed(frame).await?;
+        self.remember(&frame, &frame, expects_reply);
         self.forward(frame, came, expects_reply).await
     }
 
@@ -234,20 +234,16 @@ where
         let failure = self.take_connection(need, waiting.watched).await?;
         waiting.nanoseconds += self.listener_context.process.traffic.meter.since(asked);
         let Some(error) = failure else { return Ok(false) };
-        let header = header_of(frame)?;
-        let is_routed = self.pooling.as_ref().is_some_and(|pooling| pooling.is_routed());
         let head = RequestHead::new(frame);
         // A request that is sent again may have been executed; a cursor is gone with its member.
-        let is_lost = request == Request::Repeat || head.name() == Some(b"getMore");
-        let reply = match error {
-            CheckoutError::LoginNeeded | CheckoutError::LoginGivenUp => return Err(error.into()),
-            _ if is_routed && is_lost => lost_reply(&head),
-            CheckoutError::Unreachable(_) if is_routed => {
-                Some(self.reject_without_connection(CheckoutError::NoMember("no member could be reached"), header)?)
-            }
-            error => Some(self.reject_without_connection(error, header)?),
+        let is_lost = self.pooling.as_ref().is_some_and(|pooling| pooling.is_routed())
+            && (request == Request::Repeat || head.name() == Some(b"getMore"))
+            && !error.needs_login();
+        let reply = match AfterLoss::of_request(&head).filter(|_| is_lost) {
+            Some(after_loss) => Some(after_loss.reply()),
+            None => self.reject_without_connection(&error, header_of(frame)?),
         };
-        let Some(reply) = reply else { return Err(End::UpstreamClosed) };
+        let Some(reply) = reply else { return Err(error.into()) };
         let reply = self.listener_context.with_times(reply);
         if waiting.watched {
             self.client.out.push(pack(reply.into(), came).into_owned());
@@ -271,12 +267,13 @@ where
     async fn conclude(&mut self, last: Step, frame: Vec<u8>, came: Option<Compressor>) -> Result<(), End> {
         match last {
             Step::ForwardOriginal { expects_reply } => {
-                if let Some(pooling) = &mut self.pooling {
-                    pooling.remember(&RequestHead::new(&frame), expects_reply);
-                }
+                self.remember(&frame, &frame, expects_reply);
                 self.forward(frame, came, expects_reply).await?;
             }
-            Step::Forward { message, expects_reply } => self.forward(message, came, expects_reply).await?,
+            Step::Forward { message, expects_reply } => {
+                self.remember(&message, &frame, expects_reply);
+                self.forward(message, came, expects_reply).await?;
+            }
             Step::Reply(message) => {
                 let message = self.listener_context.with_times(message);
                 let length = came.map_or(0, |_| message.len());
@@ -293,6 +290,13 @@ where
             | Step::Yield => {}
         }
         Ok(())
+    }
+
+    /// Keeps a request of a router's client that is sent as `sent`: it may have to be sent again.
+    fn remember(&mut self, sent: &[u8], request: &[u8], expects_reply: bool) {
+        if let Some(pooling) = &mut self.pooling {
+            pooling.remember(&RequestHead::new(sent), request, expects_reply);
+        }
     }
 
     /// The message without its compression. If it cannot be decompressed, the client gets an error and the connection

@@ -53,13 +53,10 @@ pub(in crate::proxy) enum ReplyToCollect {
     Hello(Option<Compressor>),
     /// The reply to a login step; it may confirm the login.
     Login,
-    /// It may contain the id of a cursor that is remembered. It is compressed for the client as given.
-    Cursor(Option<Compressor>, OpenedCursor),
-    /// It may be an error for which the request is sent again.
-    Repeatable,
     /// It does not go to the client.
     Discard,
-    Convert(Option<Compressor>),
+    /// Any other, compressed for the client as given. It may contain the id of a cursor that is remembered.
+    Other(Option<Compressor>, Option<OpenedCursor>),
 }
 
 /// The state that sorting a client's frame reads and updates.
@@ -203,8 +200,8 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
                     let action = match (logs_in, opens_cursor) {
                         (true, _) => ReplyAction::Login,
                         (false, Some(why)) => ReplyAction::Cursor(came, why),
-                        (false, None) if self.pooling.as_deref().is_some_and(Pooling::may_repeat) => {
-                            ReplyAction::Repeatable
+                        (false, None) if self.pooling.as_deref().is_some_and(Pooling::is_routed) => {
+                            ReplyAction::Examine(came)
                         }
                         (false, None) => ReplyAction::Forward,
                     };
@@ -266,19 +263,21 @@ pub(in crate::proxy) fn sort_reply(
         ReplyAction::Hello(goes) => FrameClass::Whole(ReplyToCollect::Hello(goes)),
         ReplyAction::Login if header.length <= MAX_HELLO_LENGTH => FrameClass::Whole(ReplyToCollect::Login),
         ReplyAction::Cursor(goes, why) if header.length <= MAX_HELLO_LENGTH || why == OpenedCursor::Elsewhere => {
-            FrameClass::Whole(ReplyToCollect::Cursor(goes, why))
+            FrameClass::Whole(ReplyToCollect::Other(goes, Some(why)))
         }
-        ReplyAction::Repeatable if header.length <= MAX_ERROR_LENGTH => FrameClass::Whole(ReplyToCollect::Repeatable),
+        ReplyAction::Examine(goes) if header.length <= MAX_ERROR_LENGTH => {
+            FrameClass::Whole(ReplyToCollect::Other(goes, None))
+        }
         ReplyAction::Discard => FrameClass::Whole(ReplyToCollect::Discard),
         ReplyAction::Convert(goes) | ReplyAction::Cursor(goes, _)
             if goes != came && (came.is_some() || header.length <= MAX_COMPRESSED_LENGTH) =>
         {
-            FrameClass::Whole(ReplyToCollect::Convert(goes))
+            FrameClass::Whole(ReplyToCollect::Other(goes, None))
         }
         ReplyAction::Convert(_)
         | ReplyAction::Cursor(..)
         | ReplyAction::Login
-        | ReplyAction::Repeatable
+        | ReplyAction::Examine(_)
         | ReplyAction::Forward => FrameClass::Stream,
     })
 }

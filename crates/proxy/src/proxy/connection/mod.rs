@@ -6,6 +6,7 @@ pub(super) mod conversion;
 mod drain_state;
 pub(super) mod end;
 pub(super) mod evaluation;
+mod exchange;
 pub(super) mod framing;
 pub(super) mod lifecycle;
 pub(super) mod listener_context;

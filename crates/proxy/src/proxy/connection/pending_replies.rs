@@ -29,8 +29,8 @@ pub(in crate::proxy) enum ReplyAction {
     Login,
     /// Reply that may contain the id of a cursor that waits for data: it is compressed for the client as given.
     Cursor(Option<Compressor>, OpenedCursor),
-    /// The request may have to be sent again, if the reply is an error.
-    Repeatable,
+    /// If it is an error, the request may be sent again, or the client gets another one, compressed as given.
+    Examine(Option<Compressor>),
     /// Reply to docward's own message: it does not go to the client.
     Discard,
     /// The request was forwarded with a different compression: the reply is compressed for the client as given.

@@ -18,9 +18,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use crate::engine::ClientState;
 use crate::engine::handshake::negotiation::Negotiation;
-use crate::engine::routing::{Repetition, lost_reply};
-use crate::engine::{ClientState, RequestHead};
+use crate::engine::routing::Repetition;
 use crate::proxy::connection::client_half::{ClientHalf, ReadAhead};
 use crate::proxy::connection::drain_state::DrainState;
 use crate::proxy::connection::end::End;
@@ -209,12 +209,9 @@ where
         let Some(sent) = self.pooling.as_mut().and_then(|pooling| pooling.take_lost()) else { return Err(end) };
         self.server = ServerHalf::default();
         self.pending.forget_last();
-        match sent.repetition {
+        match sent.after_loss.repetition {
             Repetition::Safe => self.collected = Some(Box::new((Request::Repeat, sent.frame))),
-            Repetition::IfNotExecuted | Repetition::Never => {
-                let Some(reply) = lost_reply(&RequestHead::new(&sent.frame)) else { return Err(end) };
-                self.client.send(cx, &reply)?;
-            }
+            Repetition::IfNotExecuted | Repetition::Never => self.client.send(cx, &sent.after_loss.reply())?,
         }
         Ok(())
     }
@@ -275,9 +272,6 @@ where
             return Err(End::ClosedByOperator);
         }
         while self.client.read_ahead(cx, &self.listener_context.process.traffic.meter)? == ReadAhead::Read {}
-        if self.pooling.as_mut().is_some_and(|pooling| pooling.poll_lost(cx).is_ready()) {
-            return Err(End::UpstreamClosed);
-        }
         Ok(())
     }
 }

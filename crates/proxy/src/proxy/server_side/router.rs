@@ -201,17 +201,6 @@ impl<S: ServerSocket> Router<S> {
         self.recheck();
     }
 
-    /// Has the hellos answered that wait for a change.
-    pub(in crate::proxy) fn renew_hello(&self) {
-        let shown = self.hello.borrow().clone();
-        self.version.lock().unwrap_or_else(PoisonError::into_inner).counter += 1;
-        if let Some(hello) = shown
-            && let Some(max_wire) = max_wire_version(&hello.reply)
-        {
-            self.show(&hello.reply, max_wire);
-        }
-    }
-
     /// Has the members asked again that did not answer.
     pub(in crate::proxy) fn recheck(&self) {
         self.recheck.notify_waiters();

@@ -2,29 +2,28 @@
 //! reply.
 //!
 //! [`hello`] is a hello that waits for its reply, [`login`] a login that waits for its next message, [`routed`] finds the
-//! member of a request. Connections come from [`crate::proxy::server_side::pool`]; [`crate::proxy::connection::relay`] uses them.
+//! member of a request, [`resending`] has what is sent again after that was lost. Connections come from [`crate::proxy::server_side::pool`]; [`crate::proxy::connection::relay`] uses them.
 
 pub(in crate::proxy) mod hello;
 pub(in crate::proxy) mod login;
+pub(in crate::proxy) mod resending;
 pub(in crate::proxy) mod routed;
 
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use self::hello::AwaitedHello;
 use self::login::{Conversation, PausedLogin};
+use self::resending::Resending;
 use self::routed::{ClientLogin, Taken, pool_at};
 use crate::engine::RequestHead;
 use crate::engine::handshake::negotiation::Negotiation;
-use crate::engine::routing::{
-    Destination, OpenTransaction, ReadPreference, Repetition, TransactionStep, destination, is_cursor_elsewhere,
-    is_to_be_repeated, repetition,
-};
+use crate::engine::routing::{Destination, OpenTransaction, ReadPreference, TransactionStep, destination};
 use crate::engine::sharing::{self, Sharing, is_enough, opens_cursor, opens_waiting_cursor, sharing};
 use crate::login::{User, has_one_user};
 use crate::proxy::server_side::pool::abandoned::abandon;
@@ -34,15 +33,10 @@ use crate::proxy::server_side::pool::queue::Lane;
 use crate::proxy::server_side::pool::{Checkout, CheckoutError, CheckoutRequest, Details, Pool, PooledConnection};
 use crate::proxy::server_side::router::Router;
 use crate::proxy::transport::socket::ServerSocket;
-use crate::wire::op_msg::EXHAUST_ALLOWED;
 
 /// The largest request that is collected before it takes a connection. A larger one streams through once its body has
 /// arrived, and holds the connection while its documents arrive.
-const MAX_COLLECTED_LENGTH: usize = 128 * 1024;
-/// How long a member must not answer its monitor until its requests are given up.
-const LOST_AFTER: Duration = Duration::from_secs(2);
-/// How often a request is sent again: elections can follow each other.
-const MAX_REPEATS: u8 = 3;
+pub(in crate::proxy) const MAX_COLLECTED_LENGTH: usize = 128 * 1024;
 /// The id of docward's own ping after an unacknowledged write.
 pub(in crate::proxy) const BARRIER_ID: i32 = i32::MIN;
 
@@ -59,8 +53,6 @@ pub(in crate::proxy) struct Pooling<U: ServerSocket> {
     login: Option<ClientLogin>,
     /// Where the last request goes.
     destination: Destination,
-    /// Where a request goes that is sent again.
-    again: Option<Destination>,
     /// When the client must log in again.
     login_ends: Option<Instant>,
     attachment: Attachment<U>,
@@ -73,14 +65,7 @@ pub(in crate::proxy) struct Pooling<U: ServerSocket> {
     /// The client is behind a load balancer: it has no monitor, and its transaction ends with the connection.
     is_of_service: bool,
     transaction: Option<OpenTransaction>,
-    /// The request in progress, if it may have to be sent again.
-    sent: Option<SentRequest>,
-    /// How often it was sent again.
-    repeats: u8,
-    /// See [`Self::poll_lost`].
-    lost: Option<Lost>,
-    /// The members that do not have its cursor.
-    tried: Vec<Weak<Member<U>>>,
+    resending: Resending<U>,
     /// The next reply may contain the id of a cursor to remember.
     opens_cursor: Option<OpenedCursor>,
     /// The server requires a login.
@@ -133,15 +118,6 @@ pub(in crate::proxy) enum OpenedCursor {
     Elsewhere,
 }
 
-/// Ready when a member is lost.
-struct Lost(Pin<Box<dyn Future<Output = ()> + Send>>);
-
-impl std::fmt::Debug for Lost {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Lost")
-    }
-}
-
 /// What happens to a request of a client that shares connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::proxy) enum Route {
@@ -151,32 +127,6 @@ pub(in crate::proxy) enum Route {
     NotYet,
     /// docward replies to it.
     Own,
-}
-
-/// A request that a member has, as it was sent without compression.
-#[derive(Debug)]
-pub(in crate::proxy) struct SentRequest {
-    pub(in crate::proxy) frame: Vec<u8>,
-    pub(in crate::proxy) repetition: Repetition,
-    destination: Destination,
-    /// Of a getMore.
-    cursor: Option<i64>,
-}
-
-impl SentRequest {
-    /// `None`: the client expects no reply, or the request streams through.
-    fn of_request(head: &RequestHead<'_>, destination: Destination, expects_reply: bool) -> Option<Self> {
-        let is_kept = expects_reply && head.is_whole() && head.bytes().len() <= MAX_COLLECTED_LENGTH;
-        is_kept.then(|| Self {
-            frame: head.bytes().to_vec(),
-            repetition: repetition(head),
-            cursor: match destination {
-                Destination::Cursor(cursor) if head.name() == Some(b"getMore") => Some(cursor),
-                _ => None,
-            },
-            destination,
-        })
-    }
 }
 
 /// What a request needs of a connection.
@@ -222,7 +172,6 @@ impl<U: ServerSocket> Pooling<U> {
             pool,
             login: None,
             destination: Destination::Primary,
-            again: None,
             login_ends: None,
             attachment: Attachment::Detached,
             conversation: None,
@@ -230,10 +179,7 @@ impl<U: ServerSocket> Pooling<U> {
             unacknowledged: false,
             is_of_service: false,
             transaction: None,
-            sent: None,
-            repeats: 0,
-            lost: None,
-            tried: Vec::new(),
+            resending: Resending::default(),
             opens_cursor: None,
             login_required,
             pin: None,
@@ -361,7 +307,7 @@ impl<U: ServerSocket> Pooling<U> {
         }
         self.note_sent(&need, expects_reply);
         self.begin_request();
-        self.remember(request.head, expects_reply);
+        self.remember(request.head, request.head.bytes(), expects_reply);
         Route::Ready
     }
 
@@ -431,7 +377,7 @@ impl<U: ServerSocket> Pooling<U> {
 
     /// What a request needs of a connection.
     pub(in crate::proxy) fn need(&mut self, head: &RequestHead<'_>) -> Need {
-        let again = self.again.take();
+        let again = self.resending.take_destination();
         let destination = self.router.as_ref().map(|_| again.unwrap_or_else(|| destination(head)));
         let place = match (&self.router, &destination) {
             (Some(router), Some(cursor @ Destination::Cursor(_))) => router.find(cursor).ok().flatten(),
@@ -451,7 +397,7 @@ impl<U: ServerSocket> Pooling<U> {
     /// Records a request that is sent on the client's connection.
     pub(in crate::proxy) fn note_sent(&mut self, need: &Need, expects_reply: bool) {
         self.unacknowledged = !expects_reply;
-        self.sent = None;
+        self.resending.forget();
         if let Some(destination) = &need.destination {
             self.destination = destination.clone();
         }
@@ -483,96 +429,6 @@ impl<U: ServerSocket> Pooling<U> {
         self.pin(pin);
         self.conversation = None;
         self.attachment = Attachment::Detached;
-    }
-
-    /// Begins to count how often a request of the client is sent again.
-    pub(in crate::proxy) fn begin_request(&mut self) {
-        self.repeats = 0;
-        self.tried.clear();
-    }
-
-    /// Keeps a request of a router's client that is sent as it came: it may have to be sent again.
-    pub(in crate::proxy) fn remember(&mut self, head: &RequestHead<'_>, expects_reply: bool) {
-        let is_kept = self.router.is_some() && self.is_shared() && !head.has_flags(EXHAUST_ALLOWED);
-        self.sent = if is_kept { SentRequest::of_request(head, self.destination.clone(), expects_reply) } else { None };
-    }
-
-    /// Does not send the request in progress again.
-    pub(in crate::proxy) fn forget_sent(&mut self) {
-        self.sent = None;
-    }
-
-    /// Whether the request in progress may have to be sent again.
-    pub(in crate::proxy) fn may_repeat(&self) -> bool {
-        self.sent.is_some()
-    }
-
-    /// The request in progress, if it must be sent again instead of returning this reply to it. The member is used again when
-    /// its monitor has a newer reply of it.
-    pub(in crate::proxy) fn take_to_repeat(&mut self, reply: &[u8]) -> Option<Vec<u8>> {
-        let sent = self.sent.take()?;
-        // Another docward has opened it, or its member was primary then.
-        if let (Some(cursor), Some(router), true) = (sent.cursor, &self.router, is_cursor_elsewhere(reply)) {
-            self.tried.push(Arc::downgrade(&self.member));
-            return router.look_elsewhere(cursor, &self.tried).then_some(sent.frame);
-        }
-        let router = self.router.as_ref()?;
-        if !is_to_be_repeated(reply, Repetition::Safe) {
-            return None;
-        }
-        // What another member replies contradicts nothing that is known of it.
-        if router.is_primary(&self.member) {
-            router.set_aside(&self.member);
-        }
-        if self.repeats >= MAX_REPEATS || !is_to_be_repeated(reply, sent.repetition) {
-            // The driver takes docward for down when it gets this reply, until it gets another hello.
-            router.renew_hello();
-            return None;
-        }
-        self.repeats += 1;
-        self.again = Some(sent.destination);
-        Some(sent.frame)
-    }
-
-    /// The request in progress, whose member was lost. The connection is gone.
-    pub(in crate::proxy) fn take_lost(&mut self) -> Option<SentRequest> {
-        let (mut sent, router) = (self.sent.take()?, self.router.as_ref()?);
-        // Whether the member or only the connection is lost, its monitor finds out.
-        router.recheck();
-        if self.repeats >= MAX_REPEATS {
-            sent.repetition = Repetition::Never;
-        }
-        self.repeats += 1;
-        self.again = Some(sent.destination.clone());
-        self.attachment = Attachment::Detached;
-        self.lost = None;
-        Some(sent)
-    }
-
-    /// Whether the client is one of a router.
-    pub(in crate::proxy) fn is_routed(&self) -> bool {
-        self.router.is_some()
-    }
-
-    /// Ready when the member of the connection in use does not answer its monitor any more: clients of a router have no
-    /// monitor that would notice.
-    pub(in crate::proxy) fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.router.is_none() || !self.is_attached() {
-            return Poll::Pending;
-        }
-        let lost = self.lost.get_or_insert_with(|| {
-            let mut hello = self.member.hello();
-            Lost(Box::pin(async move {
-                loop {
-                    _ = hello.wait_for(Option::is_none).await;
-                    // One failure of its monitor's connection means nothing.
-                    if timeout(LOST_AFTER, hello.wait_for(Option::is_some)).await.is_err() {
-                        return;
-                    }
-                }
-            }))
-        });
-        lost.0.as_mut().poll(cx)
     }
 
     /// Why a cursor in the reply to the request just sent is remembered; `None`: it is not.
@@ -665,8 +521,7 @@ impl<U: ServerSocket> Pooling<U> {
     /// Gives the connection back; nothing is in flight on it. A client with a connection of its own keeps it, and frees
     /// its place in the pool.
     pub(in crate::proxy) fn give_back(&mut self, stream: &mut Option<U>) {
-        self.forget_sent();
-        self.lost = None;
+        self.resending.leave();
         let (mut checkout, details) = match std::mem::replace(&mut self.attachment, Attachment::Detached) {
             Attachment::Attached(checkout, details) => (checkout, details),
             other => {

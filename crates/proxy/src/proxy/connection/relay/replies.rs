@@ -1,5 +1,6 @@
 //! Moves bytes from the server to the client.
 
+use std::borrow::Cow;
 use std::task::{Context, Poll};
 
 use super::{Relay, StepProgress};
@@ -9,6 +10,7 @@ use crate::proxy::connection::end::{ClientFault, End, UpstreamFault};
 use crate::proxy::connection::framing::{ReplyToCollect, Request, sort_reply};
 use crate::proxy::connection::packing::{cursor_id, pack, unpack, unpacked_length};
 use crate::proxy::connection::planner::is_long;
+use crate::proxy::connection::pooling::resending::Examined;
 use crate::proxy::connection::write_buffer::with_read_buffer;
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::process::memory::{Stalled, share_of};
@@ -81,15 +83,10 @@ where
         conversion.kept.poll_room(cx).is_pending()
     }
 
-    /// Whether the request is sent again instead of returning this reply to it.
-    fn repeats_instead_of(&mut self, reply: &[u8]) -> bool {
-        if self.collected.is_some() || !self.pending.is_empty() {
-            return false;
-        }
-        let again = self.pooling.as_mut().and_then(|pooling| pooling.take_to_repeat(reply));
-        let Some(frame) = again else { return false };
-        self.collected = Some(Box::new((Request::Repeat, frame)));
-        true
+    /// See [`Pooling::examine`](crate::proxy::connection::pooling::Pooling::examine).
+    fn examine(&mut self, reply: &[u8]) -> Examined {
+        let is_last = self.collected.is_none() && self.pending.is_empty();
+        self.pooling.as_mut().map_or(Examined::Passes, |pooling| pooling.examine(reply, is_last))
     }
 
     fn forward_replies(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Result<(), End> {
@@ -118,31 +115,31 @@ where
                     self.client.note_login(&frame);
                     self.client.send(cx, &frame)?;
                 }
-                StreamPart::Whole(ReplyToCollect::Repeatable, frame) => {
-                    if !self.repeats_instead_of(&unpack(&frame).map_err(UpstreamFault::from)?.0) {
-                        self.client.send(cx, &frame)?;
-                    }
-                }
-                StreamPart::Whole(ReplyToCollect::Cursor(goes, why), frame) => {
-                    let (frame, _) = unpack(&frame).map_err(UpstreamFault::from)?;
-                    if self.repeats_instead_of(&frame) {
-                        continue;
-                    }
-                    if let (Some(pooling), Some(cursor)) = (&self.pooling, cursor_id(&frame)) {
-                        pooling.note_cursor(cursor, why);
-                    }
-                    self.client.send(cx, &pack(frame, goes))?;
-                }
                 StreamPart::Whole(ReplyToCollect::Discard, _) => {}
-                StreamPart::Whole(ReplyToCollect::Convert(goes), frame) if is_long(unpacked_length(&frame)) => {
+                StreamPart::Whole(ReplyToCollect::Other(goes, None), frame) if is_long(unpacked_length(&frame)) => {
                     let memory = &self.listener_context.process.traffic.memory;
                     let known = self.client.conversion.take();
                     self.client.conversion = Some(Conversion::begin(known, (frame, goes), rest, memory));
                     return Ok(());
                 }
-                StreamPart::Whole(ReplyToCollect::Convert(goes), frame) => {
-                    let (frame, _) = unpack(&frame).map_err(UpstreamFault::from)?;
-                    self.client.send(cx, &pack(frame, goes))?;
+                StreamPart::Whole(ReplyToCollect::Other(goes, cursor), frame) => {
+                    let (reply, came) = unpack(&frame).map_err(UpstreamFault::from)?;
+                    let sent = match self.examine(&reply) {
+                        Examined::Again(request) => {
+                            self.collected = Some(Box::new((Request::Repeat, request)));
+                            continue;
+                        }
+                        Examined::Instead(other) => pack(other.into(), goes),
+                        Examined::Passes => {
+                            if let (Some(why), Some(pooling)) = (cursor, &self.pooling)
+                                && let Some(id) = cursor_id(&reply)
+                            {
+                                pooling.note_cursor(id, why);
+                            }
+                            if came == goes { Cow::Borrowed(&*frame) } else { pack(reply, goes) }
+                        }
+                    };
+                    self.client.send(cx, &sent)?;
                 }
                 StreamPart::Starved | StreamPart::Stream => return Ok(()),
             }

@@ -254,10 +254,10 @@ where
     ) {
         let same = goes.map(|method| method.compressor) == came;
         let opens_cursor = self.pooling.as_mut().and_then(|pooling| pooling.takes_cursor());
-        let may_repeat = self.pooling.as_ref().is_some_and(|pooling| pooling.may_repeat());
+        let is_routed = self.pooling.as_ref().is_some_and(|pooling| pooling.is_routed());
         let treatment = match (opens_cursor, same) {
             (Some(why), _) => ReplyAction::Cursor(came, why),
-            (None, true) if may_repeat => ReplyAction::Repeatable,
+            (None, true) if is_routed => ReplyAction::Examine(came),
             (None, true) => ReplyAction::Forward,
             (None, false) => ReplyAction::Convert(came),
         };

@@ -150,32 +150,30 @@ where
         self.pooling.as_mut()?.lend_back(&mut self.server.stream)
     }
 
-    /// Returns the reply to a message for which no server connection is available. No byte of it was sent.
-    ///
-    /// # Errors
-    /// [`End`] if the client must connect again.
-    pub(in crate::proxy) fn reject_without_connection(
-        &self,
-        error: CheckoutError,
-        header: Header,
-    ) -> Result<Vec<u8>, End> {
+    /// Returns the reply to a message for which no server connection is available. No byte of it was sent. `None`: the client
+    /// must connect again.
+    pub(in crate::proxy) fn reject_without_connection(&self, error: &CheckoutError, header: Header) -> Option<Vec<u8>> {
+        let is_routed = || self.pooling.as_ref().is_some_and(|pooling| pooling.is_routed());
         match error {
             CheckoutError::Overloaded(_) => {
                 let text = format!("docward: {error}");
-                Ok(error_reply(header, code::INGRESS_REQUEST_RATE_LIMIT_EXCEEDED, &text, write_overload_labels))
+                Some(error_reply(header, code::INGRESS_REQUEST_RATE_LIMIT_EXCEEDED, &text, write_overload_labels))
             }
             CheckoutError::NoMember(_) => {
                 let text = format!("docward: {error}; it has not been sent to any");
-                Ok(error_reply(header, code::FAILED_TO_SATISFY_READ_PREFERENCE, &text, |_| {}))
+                Some(error_reply(header, code::FAILED_TO_SATISFY_READ_PREFERENCE, &text, |_| {}))
             }
             CheckoutError::Staleness(_) => {
-                Ok(error_reply(header, code::MAX_STALENESS_OUT_OF_RANGE, &format!("docward: {error}"), |_| {}))
+                Some(error_reply(header, code::MAX_STALENESS_OUT_OF_RANGE, &format!("docward: {error}"), |_| {}))
+            }
+            CheckoutError::Unreachable(_) if is_routed() => {
+                self.reject_without_connection(&CheckoutError::NoMember("no member could be reached"), header)
             }
             CheckoutError::Unreachable(_) => {
                 self.listener_context.process.members.recheck.notify_waiters();
-                Err(error.into())
+                None
             }
-            CheckoutError::LoginNeeded | CheckoutError::LoginGivenUp => Err(error.into()),
+            CheckoutError::LoginNeeded | CheckoutError::LoginGivenUp => None,
         }
     }
 }

@@ -1,0 +1,198 @@
+//! Sends the messages of an evaluated one to the server, and waits for its replies.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+
+use smallvec::{SmallVec, smallvec};
+
+use crate::engine::RequestHead;
+use crate::engine::routing::{AfterLoss, Repetition};
+use crate::proxy::connection::end::{End, UpstreamFault};
+use crate::proxy::connection::pending_replies::more_to_come;
+use crate::proxy::connection::pooling::MAX_COLLECTED_LENGTH;
+use crate::proxy::connection::relay::Relay;
+use crate::proxy::connection::server_half::ServerHalf;
+use crate::proxy::connection::waiting::ServerWait;
+use crate::proxy::connection::write_buffer::{READ_LENGTH, TURN_LENGTH, with_read_buffer, yield_now};
+use crate::proxy::interceptor::Interceptor;
+use crate::proxy::process::memory::SMALL;
+use crate::proxy::server_side::pool::CheckoutError;
+use crate::proxy::telemetry::meter::Side;
+use crate::proxy::transport::socket::{ClientSocket, ServerSocket};
+use crate::wire::splitter::{FrameClass, Splitter, StreamPart};
+use crate::wire::{Header, OpCode};
+
+/// Messages, or their replies; mostly one.
+pub(super) type Frames = SmallVec<[Vec<u8>; 1]>;
+
+/// The replies to messages that were sent together.
+struct ReplyReader {
+    splitter: Splitter<()>,
+    whole: Frames,
+    expected: usize,
+}
+
+impl ReplyReader {
+    fn new(expected: usize) -> Self {
+        Self { splitter: Splitter::default(), whole: Frames::new(), expected }
+    }
+
+    /// Takes what the server has sent. Returns whether all replies are there.
+    fn take(&mut self, mut read: &[u8]) -> Result<bool, UpstreamFault> {
+        loop {
+            match self.splitter.next(&mut read, |_, _| Ok::<_, UpstreamFault>(FrameClass::Whole(())))? {
+                StreamPart::Whole((), reply) => self.whole.push(reply),
+                StreamPart::Starved => return Ok(false),
+                _ => return Err(UpstreamFault::NotOneReply),
+            }
+            match (self.whole.len() >= self.expected, read.is_empty()) {
+                (true, true) => return Ok(true),
+                (true, false) => return Err(UpstreamFault::NotOneReply),
+                (false, _) => {}
+            }
+        }
+    }
+}
+
+impl<C, U, P> Relay<C, U, P>
+where
+    C: ClientSocket,
+    U: ServerSocket,
+    P: Interceptor,
+{
+    /// Sends a message to the server, and returns its reply.
+    pub(super) async fn exchange(&mut self, message: Vec<u8>, waiting: &mut ServerWait) -> Result<Vec<u8>, End> {
+        let mut replies = self.exchange_all(smallvec![message], waiting).await?;
+        replies.pop().ok_or_else(|| UpstreamFault::NotOneReply.into())
+    }
+
+    /// Sends messages to the server without waiting between them, and returns a reply to each.
+    pub(super) async fn exchange_all(&mut self, messages: Frames, waiting: &mut ServerWait) -> Result<Frames, End> {
+        let asked = self.listener_context.process.traffic.meter.now();
+        let replies = match self.pooling.as_ref().is_some_and(|pooling| pooling.is_routed()) {
+            true => self.exchange_at_set(messages, waiting).await,
+            false => {
+                let mut replies = ReplyReader::new(messages.len());
+                self.send(messages, &mut replies, waiting).await.map(|()| replies.whole)
+            }
+        };
+        waiting.nanoseconds += self.listener_context.process.traffic.meter.since(asked);
+        replies
+    }
+
+    /// As [`Self::exchange_all`] for a client of a router. Messages go to the primary of the moment; a single one is sent again
+    /// if its member was lost, or is primary no more, and the server executes it once. What is not sent again gets a reply
+    /// with the labels that let its sender do the right thing.
+    async fn exchange_at_set(&mut self, mut messages: Frames, waiting: &mut ServerWait) -> Result<Frames, End> {
+        let sent: SmallVec<[AfterLoss; 1]> =
+            messages.iter().filter_map(|message| AfterLoss::of_request(&RequestHead::new(message))).collect();
+        let (repetition, copy) = match (messages.as_slice(), sent.as_slice()) {
+            ([message], [sent]) if sent.repetition != Repetition::Never && message.len() <= MAX_COLLECTED_LENGTH => {
+                (sent.repetition, Some(message.clone()))
+            }
+            _ => (Repetition::Never, None),
+        };
+        loop {
+            if let Some(error) = self.follow_primary(waiting).await? {
+                let rejections = sent.iter().map(|sent| self.reject_without_connection(&error, sent.header));
+                return rejections.collect::<Option<Frames>>().ok_or_else(|| error.into());
+            }
+            let mut replies = ReplyReader::new(messages.len());
+            let is_lost = match self.send(std::mem::take(&mut messages), &mut replies, waiting).await {
+                Ok(()) => false,
+                Err(End::UpstreamClosed | End::UpstreamError(_)) => true,
+                Err(end) => return Err(end),
+            };
+            let mut replies = replies.whole;
+            let Some(pooling) = &mut self.pooling else { return Ok(replies) };
+            let repeats = match is_lost {
+                true => {
+                    self.server = ServerHalf::default();
+                    pooling.outlives(repetition)
+                }
+                false => pooling.examine_own(&mut replies, repetition),
+            };
+            match &copy {
+                Some(copy) if repeats => messages = smallvec![copy.clone()],
+                _ => {
+                    replies.extend(sent.iter().skip(replies.len()).map(AfterLoss::reply));
+                    return Ok(replies);
+                }
+            }
+        }
+    }
+
+    /// Takes a connection to the primary if the message in progress has none, or one to a member that is primary no more.
+    /// Returns the reason if there is none.
+    async fn follow_primary(&mut self, waiting: &ServerWait) -> Result<Option<CheckoutError>, End> {
+        let lane = match &self.pooling {
+            Some(pooling) if pooling.is_displaced() => self.lend_back(),
+            Some(pooling) => pooling.lost_lane(),
+            None => None,
+        };
+        match lane {
+            Some(lane) => self.take_connection_again(lane, waiting.watched).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Sends messages, and reads the replies into `replies`.
+    async fn send(&mut self, messages: Frames, replies: &mut ReplyReader, waiting: &mut ServerWait) -> Result<(), End> {
+        let mut request_ids: SmallVec<[Option<i32>; 1]> = SmallVec::new();
+        for message in messages {
+            request_ids.push(Header::parse(&message).ok().flatten().map(|header| header.request_id));
+            self.server.out.push(message);
+        }
+        let mut room_for = usize::MAX;
+        while let Err(length) = poll_fn(|cx| self.poll_exchange(cx, replies, waiting.watched, room_for)).await? {
+            // The reply to the client is built from it.
+            self.keep(2 * length, waiting.watched).await?;
+            replies.splitter.reserve();
+            room_for = replies.whole.len();
+        }
+        for (reply, request_id) in replies.whole.iter().zip(request_ids) {
+            let header = Header::of_frame(reply).map_err(UpstreamFault::from)?;
+            if header.op_code != OpCode::Msg || Some(header.response_to) != request_id || more_to_come(&header, reply) {
+                return Err(UpstreamFault::NotOneReply.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// The server's replies; or the length of a large one, unless it is the one with this number, for which room is reserved.
+    fn poll_exchange(
+        &mut self,
+        cx: &mut Context<'_>,
+        replies: &mut ReplyReader,
+        watched: bool,
+        room_for: usize,
+    ) -> Poll<Result<Result<(), usize>, End>> {
+        if watched {
+            self.watch_client(cx)?;
+        }
+        if self.pooling.as_mut().is_some_and(|pooling| pooling.poll_lost(cx).is_ready()) {
+            return Poll::Ready(Err(End::UpstreamClosed));
+        }
+        // Pending or not: the reply may arrive before the server has read the whole request.
+        let _ = self.server.poll_flush(cx)?;
+        with_read_buffer(|buffer| {
+            for _ in 0..TURN_LENGTH / READ_LENGTH {
+                let read = match self.server.poll_read(cx, buffer).map_err(End::UpstreamError)? {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready([]) => return Poll::Ready(Err(End::UpstreamClosed)),
+                    Poll::Ready(read) => read,
+                };
+                self.listener_context.process.traffic.meter.count_read(Side::Upstream, read.len());
+                self.client.count_read(Side::Upstream, read.len());
+                if replies.take(read)? {
+                    return Poll::Ready(Ok(Ok(())));
+                }
+                let header = Header::parse(replies.splitter.held()).map_err(UpstreamFault::from)?;
+                if let Some(header) = header.filter(|header| replies.whole.len() != room_for && header.length > SMALL) {
+                    return Poll::Ready(Ok(Err(header.length)));
+                }
+            }
+            yield_now(cx)
+        })
+    }
+}

@@ -1,0 +1,262 @@
+//! What a router sends again after the member that had a request was lost, or stopped being primary.
+
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::{Attachment, MAX_COLLECTED_LENGTH, Pooling};
+use crate::engine::RequestHead;
+use crate::engine::routing::{
+    AfterLoss, Destination, KilledCursors, Repetition, is_to_be_repeated, without_state_change,
+};
+use crate::proxy::server_side::pool::member::Member;
+use crate::proxy::server_side::pool::queue::Lane;
+use crate::proxy::transport::socket::ServerSocket;
+use crate::wire::op_msg::EXHAUST_ALLOWED;
+
+/// How long a member must not answer its monitor until its requests are given up.
+const LOST_AFTER: Duration = Duration::from_secs(2);
+/// How often a request is sent again: elections can follow each other.
+const MAX_REPEATS: u8 = 3;
+
+/// The request in progress, as far as it matters after its member was lost.
+#[derive(Debug)]
+pub(super) struct Resending<U: ServerSocket> {
+    /// `None`: it is not sent again as a whole.
+    sent: Option<SentRequest>,
+    /// Where it goes when it is sent again.
+    again: Option<Destination>,
+    repeats: u8,
+    /// The members that do not have its cursors.
+    tried: Vec<Weak<Member<U>>>,
+    /// Those of its cursors that members have killed.
+    killed: KilledCursors,
+    /// See [`Pooling::poll_lost`].
+    lost: Option<Lost>,
+    /// The lane of the connection that was lost.
+    lane: Option<Lane>,
+}
+
+impl<U: ServerSocket> Default for Resending<U> {
+    fn default() -> Self {
+        Self {
+            sent: None,
+            again: None,
+            repeats: 0,
+            tried: Vec::new(),
+            killed: KilledCursors::default(),
+            lost: None,
+            lane: None,
+        }
+    }
+}
+
+impl<U: ServerSocket> Resending<U> {
+    /// Where the request goes that is sent again.
+    pub(super) fn take_destination(&mut self) -> Option<Destination> {
+        self.again.take()
+    }
+
+    /// Does not send the request again.
+    pub(super) fn forget(&mut self) {
+        self.sent = None;
+    }
+
+    /// The connection was given back.
+    pub(super) fn leave(&mut self) {
+        (self.sent, self.lost) = (None, None);
+    }
+
+    /// Counts that it is sent again, if it may be.
+    fn repeats(&mut self) -> bool {
+        let is_possible = self.repeats < MAX_REPEATS;
+        self.repeats += u8::from(is_possible);
+        is_possible
+    }
+}
+
+/// Ready when a member is lost.
+struct Lost(Pin<Box<dyn Future<Output = ()> + Send>>);
+
+impl std::fmt::Debug for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Lost")
+    }
+}
+
+/// A request that a member has.
+#[derive(Debug)]
+pub(in crate::proxy) struct SentRequest {
+    /// As it came, without compression.
+    pub(in crate::proxy) frame: Vec<u8>,
+    pub(in crate::proxy) after_loss: AfterLoss,
+    destination: Destination,
+    /// Of a getMore, or the first of a killCursors.
+    cursor: Option<i64>,
+}
+
+/// What happens with a reply to a router's client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::proxy) enum Examined {
+    Passes,
+    /// The client gets this one.
+    Instead(Vec<u8>),
+    /// This request is sent again.
+    Again(Vec<u8>),
+}
+
+impl<U: ServerSocket> Pooling<U> {
+    /// Whether the client is one of a router, and its requests go to the members that they ask for.
+    pub(in crate::proxy) fn is_routed(&self) -> bool {
+        self.router.is_some() && self.is_shared()
+    }
+
+    /// Begins to count how often a request of the client is sent again.
+    pub(in crate::proxy) fn begin_request(&mut self) {
+        self.resending.repeats = 0;
+        self.resending.tried.clear();
+        self.resending.killed.clear();
+    }
+
+    /// Keeps a request of a router's client: it may have to be sent again. `sent` is its head, or that of the message that
+    /// rules have made of it.
+    pub(in crate::proxy) fn remember(&mut self, sent: &RequestHead<'_>, frame: &[u8], expects_reply: bool) {
+        let is_kept = self.is_routed()
+            && expects_reply
+            && sent.is_whole()
+            && !sent.has_flags(EXHAUST_ALLOWED)
+            && sent.bytes().len().max(frame.len()) <= MAX_COLLECTED_LENGTH;
+        let after_loss = is_kept.then(|| AfterLoss::of_request(sent)).flatten();
+        self.resending.sent = after_loss.map(|after_loss| SentRequest {
+            frame: frame.to_vec(),
+            after_loss,
+            cursor: match self.destination {
+                Destination::Cursor(cursor) => Some(cursor),
+                _ => None,
+            },
+            destination: self.destination.clone(),
+        });
+    }
+
+    /// Does not send the request in progress again.
+    pub(in crate::proxy) fn forget_sent(&mut self) {
+        self.resending.forget();
+    }
+
+    /// Examines a reply to the request in progress. A member that stopped being primary is used again when its monitor has a
+    /// newer reply of it. `is_last`: the request may be sent again, because no other is in flight.
+    pub(in crate::proxy) fn examine(&mut self, reply: &[u8], is_last: bool) -> Examined {
+        let sent = if is_last { self.resending.sent.take() } else { None };
+        let Some(router) = self.router.as_ref().filter(|_| self.is_shared()) else { return Examined::Passes };
+        if let Some(SentRequest { frame, cursor: Some(cursor), .. }) = &sent
+            && self.resending.killed.is_elsewhere(reply)
+        {
+            // Another docward has opened it, or its member was primary then.
+            self.resending.tried.push(Arc::downgrade(&self.member));
+            if router.look_elsewhere(*cursor, &self.resending.tried) {
+                return Examined::Again(frame.clone());
+            }
+        }
+        if let Some(merged) = self.resending.killed.merged(reply) {
+            return Examined::Instead(merged);
+        }
+        let Some(hidden) = self.without_state_change(reply) else { return Examined::Passes };
+        match sent {
+            Some(sent) if is_to_be_repeated(reply, sent.after_loss.repetition) && self.resending.repeats() => {
+                self.resending.again = Some(sent.destination);
+                Examined::Again(sent.frame)
+            }
+            _ => Examined::Instead(hidden),
+        }
+    }
+
+    /// The reply with another code, if the client would take the router for a member that is no primary any more. The
+    /// member is not used until its monitor has a newer reply of it.
+    fn without_state_change(&self, reply: &[u8]) -> Option<Vec<u8>> {
+        let router = self.router.as_ref()?;
+        let is_changed = is_to_be_repeated(reply, Repetition::Safe);
+        // What another member replies contradicts nothing that is known of it.
+        if is_changed && router.is_primary(&self.member) {
+            router.set_aside(&self.member);
+        }
+        is_changed.then(|| without_state_change(reply).unwrap_or_else(|| reply.to_vec()))
+    }
+
+    /// The request in progress, whose member was lost. The connection is gone.
+    pub(in crate::proxy) fn take_lost(&mut self) -> Option<SentRequest> {
+        let mut sent = self.resending.sent.take()?;
+        self.leave_lost();
+        if sent.after_loss.repetition != Repetition::Safe || !self.resending.repeats() {
+            sent.after_loss.repetition = Repetition::Never;
+        }
+        self.resending.again = Some(sent.destination.clone());
+        Some(sent)
+    }
+
+    /// Leaves a connection that is gone.
+    fn leave_lost(&mut self) {
+        // Whether the member or only the connection is lost, its monitor finds out.
+        if let Some(router) = &self.router {
+            router.recheck();
+        }
+        if let Attachment::Attached(checkout, _) = std::mem::replace(&mut self.attachment, Attachment::Detached) {
+            self.resending.lane = Some(checkout.lane());
+        }
+        self.resending.lost = None;
+    }
+
+    /// Leaves the connection of a message in progress that is gone. Returns whether a message with this repetition is sent
+    /// again.
+    pub(in crate::proxy) fn outlives(&mut self, repetition: Repetition) -> bool {
+        self.leave_lost();
+        repetition == Repetition::Safe && self.resending.repeats()
+    }
+
+    /// Replaces replies by which the client would take the router for a member that is no primary any more. Returns whether
+    /// a message with this repetition is sent again instead.
+    pub(in crate::proxy) fn examine_own(&mut self, replies: &mut [Vec<u8>], repetition: Repetition) -> bool {
+        let mut repeats = false;
+        for reply in replies {
+            if let Some(hidden) = self.without_state_change(reply) {
+                repeats |= is_to_be_repeated(reply, repetition);
+                *reply = hidden;
+            }
+        }
+        repeats && self.resending.repeats()
+    }
+
+    /// The lane of the connection that the message in progress needs, if it has none: it was lost. `None`: it has one.
+    pub(in crate::proxy) fn lost_lane(&self) -> Option<Lane> {
+        (!self.is_attached()).then(|| self.resending.lane.unwrap_or(Lane::Ordinary))
+    }
+
+    /// Whether the connection in use is one to a member that is no primary any more, and the request goes to the primary.
+    pub(in crate::proxy) fn is_displaced(&self) -> bool {
+        let is_elsewhere = || self.router.as_ref().is_some_and(|router| !router.is_primary(&self.member));
+        self.destination == Destination::Primary && self.is_attached() && is_elsewhere()
+    }
+
+    /// Ready when the member of the connection in use does not answer its monitor any more: clients of a router have no
+    /// monitor that would notice.
+    pub(in crate::proxy) fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.router.is_none() || !self.is_attached() {
+            return Poll::Pending;
+        }
+        let lost = self.resending.lost.get_or_insert_with(|| {
+            let mut hello = self.member.hello();
+            Lost(Box::pin(async move {
+                loop {
+                    _ = hello.wait_for(Option::is_none).await;
+                    // One failure of its monitor's connection means nothing.
+                    if timeout(LOST_AFTER, hello.wait_for(Option::is_some)).await.is_err() {
+                        return;
+                    }
+                }
+            }))
+        });
+        lost.0.as_mut().poll(cx)
+    }
+}
