@@ -9,11 +9,11 @@ introduce() {
     cat <<TEXT
 
   docward is listening on $1, in front of a MongoDB replica set of one member.
-  Rules: rules/*.yaml      Connection string: mongodb://$1/?replicaSet=rs0
+  Rules: rules/*.yaml      Connection string: mongodb://$1/shop
 
   Open a shell in another terminal:
 
-    npx mongosh "mongodb://$1/shop?replicaSet=rs0"
+    npx mongosh mongodb://$1/shop
 
   and paste, one at a time:
 
@@ -123,7 +123,7 @@ then
 fi
 
 report "starting docward on 127.0.0.1:$docward_port"
-setsid "$docward" serve --listen "127.0.0.1:$docward_port" \
+setsid "$docward" serve --listen "127.0.0.1:$docward_port" --topology router \
     --upstream "mongodb://127.0.0.1:$mongod_port/?replicaSet=rs0" --rules rules/ \
     </dev/null >"$scratch/docward.out" &
 docward_pid=$!

@@ -13,6 +13,7 @@ use clap::{ArgGroup, Args};
 use serde_json::Value;
 use tokio::runtime::Builder;
 
+use super::application_string::ApplicationString;
 use super::config_file::ConfigFile;
 use super::notices::{notices, skipped_rules};
 use super::output::{PrintResult, print, print_line};
@@ -75,6 +76,7 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
             logging::print_progress(&format!("warning: {notice}"));
         }
     }
+    let applications = config.map(|_| ApplicationString::at_settings(&settings));
     let upstream = arguments.upstream.clone().flatten();
     let is_known = upstream.is_some() || !findings.config_failed;
     let is_asked = arguments.upstream.is_some() || arguments.data;
@@ -90,7 +92,7 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
     }
     match arguments.format {
         Format::Json => print_line(&findings.to_json(rules.as_ref().filter(|_| arguments.coverage))),
-        Format::Text => findings.show(rules.as_ref(), arguments.coverage),
+        Format::Text => findings.show(rules.as_ref(), arguments.coverage, applications),
     }
     .unless(findings.failed)
 }
@@ -142,7 +144,7 @@ impl Findings {
         }
     }
 
-    fn show(&self, rules: Option<&RuleSet>, with_coverage: bool) -> PrintResult {
+    fn show(&self, rules: Option<&RuleSet>, with_coverage: bool, applications: Option<String>) -> PrintResult {
         self.reports.iter().filter(|report| !report.is_empty()).for_each(logging::show);
         let Some(rules) = rules else { return PrintResult::default() };
         let mut text = if with_coverage { coverage::text(rules) } else { String::new() };
@@ -152,6 +154,9 @@ impl Findings {
                 count => format!("{count} rules are fine"),
             };
             text += &format!("{counted} (set {})\n", rules.hash());
+            if let Some(applications) = applications {
+                text += &format!("applications connect to {applications}\n");
+            }
         }
         print(&text)
     }

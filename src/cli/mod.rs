@@ -5,6 +5,7 @@
 
 mod active_rules;
 mod admin_client;
+mod application_string;
 mod audit;
 mod backfill;
 mod check;

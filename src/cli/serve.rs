@@ -19,6 +19,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
 use super::active_rules::ActiveRules;
+use super::application_string::ApplicationString;
 use super::config_file::{AdminKeys, ConfigFile, LimitKeys, ShownTopology};
 use super::connection::{ConnectionOptions, exit_code, start};
 use super::explain::milliseconds_now;
@@ -177,6 +178,7 @@ async fn check_and_serve(
         return fail(&reason, EXIT_USAGE);
     }
     config.limits.send_replace(limits(&started));
+    let applications = ApplicationString::of_settings(&started);
     active.start().await;
     // The driver reads the files itself, once. This only detects that they changed and are valid.
     let service_tls = match service.tls_files().map(UpstreamTls::load).transpose().context("--service") {
@@ -200,7 +202,7 @@ async fn check_and_serve(
     let (certificates, expiry) = certificates(&config, &service, service_tls);
     parts.extend(certificates);
     telemetry.expiry = expiry;
-    match serve(config, telemetry, active, service, Reload::new(parts)).await {
+    match serve(config, applications, telemetry, active, service, Reload::new(parts)).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&format!("{error:#}"), 1),
     }
@@ -333,6 +335,7 @@ fn certificates(
 
 async fn serve(
     mut config: ProxyConfig,
+    applications: ApplicationString,
     telemetry: TelemetryConfig,
     active: Arc<ActiveRules>,
     service: Arc<MongoService>,
@@ -354,6 +357,9 @@ async fn serve(
     let observer = proxy.observer();
     let telemetry = telemetry.start(&observer, reload.reload_status(), &active)?;
     announce(&proxy, telemetry.address())?;
+    if let Some(first) = proxy.addresses().first() {
+        tracing::info!("applications connect to {}", applications.at(*first));
+    }
     notify_manager(&[NotifyState::Ready]);
     let reports = async {
         while report_requests.recv().await.is_some() {

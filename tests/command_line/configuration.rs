@@ -92,6 +92,16 @@ fn check_reads_the_files_that_the_configuration_names() {
         ("admin: 127.0.0.1:7\nlimits: {connections: 1e3, connections: .inf}\nlistn: x\n", 1, "4 errors"),
         ("rules: [~/rules]\n", 1, "`~` is not your home folder"),
         ("listen: 127.0.0.1:7\nadmin: 127.0.0.1:8\nrules: good.yaml\n", 0, "fine"),
+        (
+            "upstream: mongodb://a/?replicaSet=s\nrules: good.yaml\n",
+            0,
+            "connect to mongodb://127.0.0.1:27018/?replicaSet=s",
+        ),
+        (
+            "upstream: mongodb://a/?replicaSet=s\nrules: good.yaml\ntopology: router\n",
+            0,
+            "to mongodb://127.0.0.1:27018/\n",
+        ),
         ("listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nrules: good.yaml\n", 0, "fine"),
         ("hand_over: /no/such/folder/a.sock\nrules: good.yaml\n", 0, "/no/such/folder, does not exist"),
         ("upstream: mongodb://u:${NO_SUCH_VARIABLE}@h/\n", 1, "docward.yaml:1:23"),

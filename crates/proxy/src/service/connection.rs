@@ -95,6 +95,11 @@ impl ConnectionString {
         servers.into_iter().filter_map(address).collect()
     }
 
+    /// Returns the replica set that it names.
+    pub fn replica_set(&self) -> Option<String> {
+        self.parsed()?.replica_set
+    }
+
     /// The options that docward accepts and that have no effect, each with the reason.
     pub fn without_effect(&self) -> &[(&'static str, &'static str)] {
         &self.without_effect
