@@ -58,7 +58,19 @@ fn scrape() -> String {
     let wanted = r#"{"rule": "whole", "mode": "shadow", "for": "1h", "reason": "r"}"#;
     let admin = docward.admin_address();
     assert_eq!(request(&admin, "POST", "/api/modes", &headers, wanted).status, 200);
-    request(&admin, "GET", "/metrics", &headers, "").body + &certificate_series()
+    request(&admin, "GET", "/metrics", &headers, "").body + &certificate_series() + &router_series()
+}
+
+/// The families of a router.
+fn router_series() -> String {
+    let docward = Docward::before(&Mongod::shared().uri()).argument("--topology").argument("router");
+    let docward = docward.without_test_pool().admin().start();
+    assert_eq!(Client::connect(&docward.address()).command("named", doc! { "ping": 1 }).get_f64("ok").unwrap(), 1.0);
+    let body = get(&docward.admin_address(), "/metrics").body;
+    let series = body.lines().filter(|line| line.contains("docward_router_"));
+    let series: Vec<_> = series.map(|line| format!("{line}\n")).collect();
+    assert!(series.iter().any(|line| line.ends_with("role=\"primary\"} 1\n")), "{body}");
+    series.concat()
 }
 
 /// The series of a docward with a certificate.

@@ -18,7 +18,7 @@ use prometheus_client::registry::{Registry, Unit};
 use super::openmetrics::{MetricsWriter, write_count};
 use super::process::Process;
 use super::{ReloadStatus, ResponseData, SpanCounts, error, health};
-use crate::proxy::{LiveRule, MemoryUse, PermitStatus, PoolStatus, ProcessPhase};
+use crate::proxy::{LiveRule, MemoryUse, PermitStatus, PoolStatus, ProcessPhase, RouterStatus};
 use crate::service::{WorkerState, WorkerStatus};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -63,6 +63,7 @@ impl Collector for ResponseData {
         self.members(&mut metrics)?;
         self.connections(&mut metrics)?;
         self.pools(&mut metrics)?;
+        self.router(&mut metrics)?;
         self.permits(&mut metrics)?;
         self.messages(&mut metrics)?;
         self.lookups(&mut metrics)?;
@@ -148,13 +149,6 @@ impl ResponseData {
             .filter(|_| is_set)
             .map(|member| ([("member", member.name.as_str())], u64::from(member.role == Some("primary"))));
         metrics.gauges("member_primary", "1 for a member that reports itself as primary", primary)?;
-        let seen =
-            members.iter().map(|member| ([("member", member.name.as_str())], u64::from(member.listener.is_some())));
-        metrics.gauges(
-            "member_listener",
-            "0 for a member that clients do not see, because `members` does not name it",
-            seen,
-        )?;
         let lag = members
             .iter()
             .filter_map(|member| Some(([("member", member.name.as_str())], member.lag? as f64 / MILLISECONDS)));
@@ -162,6 +156,17 @@ impl ResponseData {
             "member_lag",
             "How far a secondary was behind the primary at most ten seconds ago; without writes inexact by as much",
             lag,
+        )?;
+        // Clients of a router see no members.
+        if self.observer.router().is_some() {
+            return Ok(());
+        }
+        let seen =
+            members.iter().map(|member| ([("member", member.name.as_str())], u64::from(member.listener.is_some())));
+        metrics.gauges(
+            "member_listener",
+            "0 for a member that clients do not see, because `members` does not name it",
+            seen,
         )?;
         let open = members.iter().map(|member| ([("member", member.name.as_str())], member.connections as u64));
         metrics.gauges(
@@ -237,6 +242,24 @@ impl ResponseData {
             by_result.map(|(result, count)| ([("member", pool.member.as_str()), ("result", *result)], *count))
         });
         metrics.counters("pool_logins", "Logins: `relayed` for clients, `by_key` by docward itself, `failed`", logins)
+    }
+
+    fn router(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
+        let Some(RouterStatus { waiting, waited, sent_again }) = self.observer.router() else { return Ok(()) };
+        let pools = self.observer.pools();
+        let routed = pools.iter().flat_map(|pool| {
+            pool.routed.iter().map(|(role, count)| ([("member", pool.member.as_str()), ("role", *role)], *count))
+        });
+        metrics.counters(
+            "router_requests",
+            "Requests that the router has sent to a member, by its role then",
+            routed,
+        )?;
+        let help = "Requests that wait for a member, for instance during an election";
+        metrics.gauge("router_waiting_requests", help, waiting as f64)?;
+        metrics.counter("router_waited_requests", "Requests that have waited for a member", waited)?;
+        let help = "Requests sent again after their member was lost or stopped being primary, each time";
+        metrics.counter("router_repeated_requests", help, sent_again)
     }
 
     fn permits(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {

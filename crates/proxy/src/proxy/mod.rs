@@ -38,6 +38,7 @@ pub use server::{Proxy, StartError};
 pub use server_side::hello::{CONNECT_TIMEOUT, exchange_up_to};
 pub use server_side::pool::counters::PoolStatus;
 pub use server_side::pool::settings::PoolSettings;
+pub use server_side::router_counters::RouterStatus;
 pub use server_side::upstream::{Address, Upstream, UpstreamError};
 pub use telemetry::decisions::Decision;
 pub use telemetry::history::{MINUTES, MinuteCounts, MinuteOutcomes};

@@ -19,6 +19,7 @@ use crate::proxy::process::permits::PermitStatus;
 use crate::proxy::recording::Sink;
 use crate::proxy::server_side::pool::counters::PoolStatus;
 use crate::proxy::server_side::pool::registry::Pools;
+use crate::proxy::server_side::router_counters::RouterStatus;
 use crate::proxy::telemetry::decisions::Decision;
 use crate::proxy::telemetry::meter::Measures;
 use crate::proxy::telemetry::outcome_counters::LiveRule;
@@ -115,6 +116,12 @@ impl<P: Interceptor> Observer<P> {
     #[must_use]
     pub fn pools(&self) -> Vec<PoolStatus> {
         self.pools.as_ref().map(|pools| pools.status()).unwrap_or_default()
+    }
+
+    /// Returns the numbers of the router, if there is one.
+    #[must_use]
+    pub fn router(&self) -> Option<RouterStatus> {
+        Some(self.process.traffic.router_counters.as_ref()?.status())
     }
 
     /// Starts to record the commands of clients; returns false if a capture runs already.

@@ -105,6 +105,7 @@ impl<P: Interceptor> Proxy<P> {
                 open_connections: Arc::default(),
                 memory: Memory::new(limit_settings.memory),
                 captures: Captures::default(),
+                router_counters: config.router.map(|_| Arc::default()),
                 compressors: config.upstream.compressors.clone().map(Arc::from),
             },
             members: MemberContext { topology: Topology::new(Vec::new()), recheck: Arc::default() },

@@ -277,7 +277,8 @@ impl<P: Interceptor> Listeners<P> {
         let socket = Arc::new(socket);
         self.listening.add(ROUTER, socket.clone());
         let process = self.listener_context.process.clone();
-        let router = Router::new(bson::oid::ObjectId::new().bytes(), process.members.recheck.clone());
+        let counters = process.traffic.router_counters.clone().unwrap_or_default();
+        let router = Router::new(bson::oid::ObjectId::new().bytes(), process.members.recheck.clone(), counters);
         let closing = Arc::<watch::Sender<Closing>>::default();
         let backend = Backend::Router { router: router.clone(), closing: closing.clone() };
         let listener_context = Arc::new(ListenerContext::new(backend, process));

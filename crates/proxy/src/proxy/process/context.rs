@@ -12,6 +12,7 @@ use crate::proxy::process::connection_table::ConnectionTable;
 use crate::proxy::process::memory::Memory;
 use crate::proxy::process::permits::Permits;
 use crate::proxy::recording::Captures;
+use crate::proxy::server_side::router_counters::RouterCounters;
 use crate::proxy::shutdown::activity::ActivityCounters;
 use crate::proxy::telemetry::meter::Meter;
 use crate::proxy::telemetry::outcome_counters::OutcomeCounters;
@@ -46,6 +47,8 @@ pub(in crate::proxy) struct TrafficContext {
     pub(in crate::proxy) open_connections: Arc<ConnectionTable>,
     pub(in crate::proxy) memory: Arc<Memory>,
     pub(in crate::proxy) captures: Captures,
+    /// `None`: there is no router.
+    pub(in crate::proxy) router_counters: Option<Arc<RouterCounters>>,
     /// Compressors docward offers to the upstream independently of its clients, in order of preference.
     pub(in crate::proxy) compressors: Option<Arc<[CompressionMethod]>>,
 }

@@ -3,4 +3,5 @@
 pub(super) mod hello;
 pub(super) mod pool;
 pub(super) mod router;
+pub(super) mod router_counters;
 pub(super) mod upstream;

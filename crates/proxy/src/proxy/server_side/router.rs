@@ -15,6 +15,7 @@ use crate::engine::handshake::router::{RouterVersion, max_wire_version, router_r
 use crate::engine::routing::{Destination, MIN_STALENESS, ReadPreference, RoutedRole, Selectable, eligible};
 use crate::proxy::server_side::pool::CheckoutError;
 use crate::proxy::server_side::pool::member::{Member, MemberHello};
+use crate::proxy::server_side::router_counters::RouterCounters;
 use crate::proxy::transport::socket::ServerSocket;
 
 /// How long a request waits for a member that it may go to: longer than an election, as a mongos does.
@@ -38,6 +39,7 @@ pub(in crate::proxy) struct Router<S: ServerSocket> {
     turn: AtomicUsize,
     /// Wakes the monitors of members that did not answer.
     recheck: Arc<Notify>,
+    pub(in crate::proxy) counters: Arc<RouterCounters>,
     version: Mutex<RouterVersion>,
     /// Hello replies that are outdated: their members have answered otherwise since, or were lost.
     outdated: Mutex<Vec<Arc<[u8]>>>,
@@ -69,13 +71,14 @@ impl<S: ServerSocket> CursorPlaces<S> {
 
 impl<S: ServerSocket> Router<S> {
     /// `process`: random, different for each process.
-    pub(in crate::proxy) fn new(process: [u8; 12], recheck: Arc<Notify>) -> Arc<Self> {
+    pub(in crate::proxy) fn new(process: [u8; 12], recheck: Arc<Notify>, counters: Arc<RouterCounters>) -> Arc<Self> {
         Arc::new(Self {
             members: watch::Sender::new(Arc::from([])),
             hello: watch::Sender::new(None),
             cursors: Mutex::new(CursorPlaces { new: HashMap::new(), old: HashMap::new() }),
             turn: AtomicUsize::new(0),
             recheck,
+            counters,
             version: Mutex::new(RouterVersion { process, counter: 0 }),
             outdated: Mutex::default(),
         })
@@ -170,11 +173,13 @@ impl<S: ServerSocket> Router<S> {
         deadline: Instant,
     ) -> Result<Arc<Member<S>>, CheckoutError> {
         let mut changes = self.members.subscribe();
+        let mut waits = None;
         loop {
             changes.mark_unchanged();
             if let Some(member) = self.find(destination)? {
                 return Ok(member);
             }
+            waits.get_or_insert_with(|| self.counters.wait());
             // The channel lives as long as the router.
             let _ = timeout_at(deadline, changes.changed()).await;
             if Instant::now() >= deadline {

@@ -406,10 +406,13 @@ impl<U: ServerSocket> Pooling<U> {
             Some(TransactionStep::Ends) => self.transaction = None,
             None => {}
         }
-        let is_elsewhere = || self.router.as_ref().is_some_and(|router| !router.is_primary(&self.member));
+        let at_primary = self.router.as_ref().map(|router| router.is_primary(&self.member));
+        if let Some(at_primary) = at_primary {
+            self.member.counters().routed(at_primary);
+        }
         self.opens_cursor = match need {
             Need { opens_waiting_cursor: true, .. } => Some(OpenedCursor::Waiting),
-            Need { opens_cursor: true, .. } if is_elsewhere() => Some(OpenedCursor::Elsewhere),
+            Need { opens_cursor: true, .. } if at_primary == Some(false) => Some(OpenedCursor::Elsewhere),
             _ => None,
         };
         if let Sharing::Pinned(pin) = need.sharing {

@@ -69,13 +69,6 @@ impl<U: ServerSocket> Resending<U> {
     pub(super) fn leave(&mut self) {
         (self.sent, self.lost) = (None, None);
     }
-
-    /// Counts that it is sent again, if it may be.
-    fn repeats(&mut self) -> bool {
-        let is_possible = self.repeats < MAX_REPEATS;
-        self.repeats += u8::from(is_possible);
-        is_possible
-    }
 }
 
 /// Ready when a member is lost.
@@ -109,6 +102,14 @@ pub(in crate::proxy) enum Examined {
 }
 
 impl<U: ServerSocket> Pooling<U> {
+    /// Counts that the request is sent again, if it may be.
+    fn repeats(&mut self) -> bool {
+        let Some(router) = self.router.as_ref().filter(|_| self.resending.repeats < MAX_REPEATS) else { return false };
+        router.counters.sent_again();
+        self.resending.repeats += 1;
+        true
+    }
+
     /// Whether the client is one of a router, and its requests go to the members that they ask for.
     pub(in crate::proxy) fn is_routed(&self) -> bool {
         self.router.is_some() && self.is_shared()
@@ -165,7 +166,7 @@ impl<U: ServerSocket> Pooling<U> {
         }
         let Some(hidden) = self.without_state_change(reply) else { return Examined::Passes };
         match sent {
-            Some(sent) if is_to_be_repeated(reply, sent.after_loss.repetition) && self.resending.repeats() => {
+            Some(sent) if is_to_be_repeated(reply, sent.after_loss.repetition) && self.repeats() => {
                 self.resending.again = Some(sent.destination);
                 Examined::Again(sent.frame)
             }
@@ -189,7 +190,7 @@ impl<U: ServerSocket> Pooling<U> {
     pub(in crate::proxy) fn take_lost(&mut self) -> Option<SentRequest> {
         let mut sent = self.resending.sent.take()?;
         self.leave_lost();
-        if sent.after_loss.repetition != Repetition::Safe || !self.resending.repeats() {
+        if sent.after_loss.repetition != Repetition::Safe || !self.repeats() {
             sent.after_loss.repetition = Repetition::Never;
         }
         self.resending.again = Some(sent.destination.clone());
@@ -212,7 +213,7 @@ impl<U: ServerSocket> Pooling<U> {
     /// again.
     pub(in crate::proxy) fn outlives(&mut self, repetition: Repetition) -> bool {
         self.leave_lost();
-        repetition == Repetition::Safe && self.resending.repeats()
+        repetition == Repetition::Safe && self.repeats()
     }
 
     /// Replaces replies by which the client would take the router for a member that is no primary any more. Returns whether
@@ -225,7 +226,7 @@ impl<U: ServerSocket> Pooling<U> {
                 *reply = hidden;
             }
         }
-        repeats && self.resending.repeats()
+        repeats && self.repeats()
     }
 
     /// The lane of the connection that the message in progress needs, if it has none: it was lost. `None`: it has one.

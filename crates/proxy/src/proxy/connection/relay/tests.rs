@@ -164,6 +164,7 @@ fn listener_context<P: Interceptor>(
             open_connections: Arc::default(),
             memory: Memory::new(1 << 30),
             captures: crate::proxy::recording::Captures::default(),
+            router_counters: None,
             compressors,
         },
         members: MemberContext { topology: Topology::new(vec![slot]), recheck: Arc::default() },

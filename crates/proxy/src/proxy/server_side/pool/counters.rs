@@ -12,6 +12,8 @@ pub(in crate::proxy) struct PoolCounters {
     opened: AtomicU64,
     closed: AtomicU64,
     overloaded: AtomicU64,
+    routed_to_primary: AtomicU64,
+    routed_to_others: AtomicU64,
     logins_relayed: AtomicU64,
     logins_by_key: AtomicU64,
     logins_failed: AtomicU64,
@@ -48,6 +50,8 @@ pub struct PoolStatus {
     pub closed: u64,
     /// Requests that were rejected because they waited too long.
     pub overloaded: u64,
+    /// Requests that a router has sent to it, by its role then.
+    pub routed: [(&'static str, u64); 2],
     /// Logins by result.
     pub logins: [(&'static str, u64); 3],
 }
@@ -61,6 +65,12 @@ impl PoolCounters {
 
     pub(super) fn overloaded(&self) {
         self.overloaded.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a request of a router's client.
+    pub(in crate::proxy) fn routed(&self, to_primary: bool) {
+        let count = if to_primary { &self.routed_to_primary } else { &self.routed_to_others };
+        count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a client's login that the server accepted.
@@ -94,6 +104,7 @@ impl PoolCounters {
             opened: read(&self.opened),
             closed: read(&self.closed),
             overloaded: read(&self.overloaded),
+            routed: [("primary", read(&self.routed_to_primary)), ("secondary", read(&self.routed_to_others))],
             logins: [
                 ("relayed", read(&self.logins_relayed)),
                 ("by_key", read(&self.logins_by_key)),
