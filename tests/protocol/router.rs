@@ -491,6 +491,40 @@ fn no_command_holds_a_member() {
     assert!(secondaries.contains(&member), "{member}");
 }
 
+/// mongod closes the connection of a client that violates the protocol. That is no sign that the member is gone.
+#[test]
+fn a_client_whose_requests_end_connections_does_not_hold_up_others() {
+    let set = ReplicaSet::start(2);
+    let docward = router(&set).start();
+    let stopped = Arc::new(AtomicBool::new(false));
+    let attackers: Vec<_> = (0..4)
+        .map(|_| {
+            let (stopped, address) = (stopped.clone(), docward.address());
+            spawn(move || {
+                let mut sent = 0;
+                while !stopped.load(Ordering::Relaxed) {
+                    let mut client = Client::connect(&address);
+                    // A required flag that no server knows.
+                    client.send(&Message::new(doc! { "ping": 1, "$db": "shop" }).flags(1 << 3));
+                    _ = client.receive_within(Duration::from_secs(1));
+                    sent += 1;
+                }
+                sent
+            })
+        })
+        .collect();
+    let mut client = Client::connect(&docward.address());
+    let began = Instant::now();
+    for id in 0..200 {
+        assert!(is_ok(&client.command("shop", doc! { "insert": "c", "documents": [{ "_id": id }] })));
+    }
+    // Each time that the primary is taken for lost, its clients wait for the next answer to its monitor.
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    stopped.store(true, Ordering::Relaxed);
+    let sent: usize = attackers.into_iter().map(|attacker| attacker.join().unwrap()).sum();
+    assert!(sent > 20, "{sent}");
+}
+
 /// The request of a member that hangs gets its reply from the next primary, or an error.
 #[test]
 fn a_request_does_not_wait_for_a_member_that_hangs() {

@@ -45,8 +45,9 @@ impl Selectable {
 
 /// Returns the indexes of the members that a read with this preference may go to; none if it must wait.
 #[must_use]
-pub fn eligible(members: &[Selectable], preference: &ReadPreference) -> Vec<usize> {
-    let of_role = |role| members.iter().enumerate().filter(move |(_, member)| member.role == role);
+pub fn eligible(members: &[&Selectable], preference: &ReadPreference) -> Vec<usize> {
+    let all = || members.iter().copied().enumerate();
+    let of_role = |role| all().filter(move |(_, member)| member.role == role);
     let primary = || of_role(RoutedRole::Primary).map(|(at, _)| at).collect::<Vec<_>>();
     let secondaries = || near(members, with_tags(of_role(RoutedRole::Secondary), preference));
     let or = |first: Vec<usize>, second: &dyn Fn() -> Vec<usize>| if first.is_empty() { second() } else { first };
@@ -55,7 +56,7 @@ pub fn eligible(members: &[Selectable], preference: &ReadPreference) -> Vec<usiz
         // Tags and staleness do not matter for a primary that is preferred, or is the last resort.
         ReadMode::PrimaryPreferred => or(primary(), &secondaries),
         ReadMode::SecondaryPreferred => or(secondaries(), &primary),
-        ReadMode::Nearest => near(members, with_tags(members.iter().enumerate(), preference)),
+        ReadMode::Nearest => near(members, with_tags(all(), preference)),
     }
 }
 
@@ -72,7 +73,7 @@ fn with_tags<'m>(members: impl Iterator<Item = (usize, &'m Selectable)>, prefere
 }
 
 /// Those within the latency window.
-fn near(members: &[Selectable], chosen: Vec<usize>) -> Vec<usize> {
+fn near(members: &[&Selectable], chosen: Vec<usize>) -> Vec<usize> {
     let round_trip = |at: &usize| members.get(*at).map_or(Duration::MAX, |member| member.round_trip);
     let Some(nearest) = chosen.iter().map(round_trip).min() else { return chosen };
     chosen.into_iter().filter(|at| round_trip(at) <= nearest.saturating_add(LATENCY_WINDOW)).collect()
@@ -112,13 +113,17 @@ mod tests {
         })
     }
 
+    fn eligible_of(members: &[Selectable], preference: &ReadPreference) -> Vec<usize> {
+        eligible(&members.iter().collect::<Vec<_>>(), preference)
+    }
+
     proptest! {
         /// What the specification demands of one chosen member, stated without the algorithm.
         #[test]
         fn no_read_goes_outside_its_preference(
             members in prop::collection::vec(member(), 0..6), preference in preference()
         ) {
-            let chosen = eligible(&members, &preference);
+            let chosen = eligible_of(&members, &preference);
             let is_primary = |member: &Selectable| member.role == RoutedRole::Primary;
             let fits = |member: &Selectable| {
                 let has = |set: &Vec<(String, String)>| set.iter().all(|tag| member.tags.contains(tag));
@@ -152,7 +157,7 @@ mod tests {
         /// Among those chosen none is much slower than another, unless it is a primary alone.
         #[test]
         fn reads_stay_near(members in prop::collection::vec(member(), 0..6), preference in preference()) {
-            let times: Vec<_> = eligible(&members, &preference).iter().map(|at| members[*at].round_trip).collect();
+            let times: Vec<_> = eligible_of(&members, &preference).iter().map(|at| members[*at].round_trip).collect();
             if preference.mode == ReadMode::Nearest || preference.mode == ReadMode::Secondary {
                 let (least, most) = (times.iter().min(), times.iter().max());
                 prop_assert!(least.zip(most).is_none_or(|(least, most)| *most <= *least + LATENCY_WINDOW));
@@ -174,8 +179,8 @@ mod tests {
             tag_sets: tags.iter().map(|tag| vec![("dc".into(), (*tag).into())]).collect(),
             max_staleness: None,
         };
-        assert_eq!(eligible(&members, &preference(&["c", "b", "a"])), [1, 2]);
-        assert_eq!(eligible(&members, &preference(&["a", "b"])), [0]);
-        assert!(eligible(&members, &preference(&["c"])).is_empty());
+        assert_eq!(eligible_of(&members, &preference(&["c", "b", "a"])), [1, 2]);
+        assert_eq!(eligible_of(&members, &preference(&["a", "b"])), [0]);
+        assert!(eligible_of(&members, &preference(&["c"])).is_empty());
     }
 }

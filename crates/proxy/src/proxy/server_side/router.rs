@@ -245,7 +245,7 @@ fn chosen<'m, S: ServerSocket>(
     members: &'m [RoutedMember<S>],
     preference: &ReadPreference,
 ) -> Vec<&'m RoutedMember<S>> {
-    let selectable: Vec<_> = members.iter().map(|routed| routed.selectable.clone()).collect();
+    let selectable: Vec<_> = members.iter().map(|routed| &routed.selectable).collect();
     eligible(&selectable, preference).into_iter().filter_map(|at| members.get(at)).collect()
 }
 

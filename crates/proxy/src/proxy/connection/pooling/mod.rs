@@ -332,8 +332,8 @@ impl<U: ServerSocket> Pooling<U> {
         };
         let found = match router.find(&destination)? {
             Some(member) => {
-                let pool = pool_at(&member, self.login.as_ref())?;
-                match pool.check_out(lane)? {
+                let (pool, asked) = self.check_out_at(&member, lane)?;
+                match asked {
                     CheckoutRequest::Ready(checkout) if checkout.is_open() => {
                         (self.member, self.pool) = (member, pool);
                         return Ok(BegunCheckout::Open(checkout));
@@ -345,6 +345,23 @@ impl<U: ServerSocket> Pooling<U> {
         };
         let checkout = Box::pin(routed::check_out(router, destination, self.login.clone(), lane, found));
         Ok(BegunCheckout::Pending { checkout, waits: true })
+    }
+
+    /// Asks for a connection to a member.
+    fn check_out_at(
+        &self,
+        member: &Arc<Member<U>>,
+        lane: Lane,
+    ) -> Result<(Arc<Pool<U>>, CheckoutRequest<U>), CheckoutError> {
+        // Mostly that of the last request. It may have been replaced since.
+        if Arc::ptr_eq(member, &self.member)
+            && let Ok(asked) = self.pool.check_out(lane)
+        {
+            return Ok((self.pool.clone(), asked));
+        }
+        let pool = pool_at(member, self.login.as_ref())?;
+        let asked = pool.check_out(lane)?;
+        Ok((pool, asked))
     }
 
     /// Asks for a connection for a message to be evaluated.
@@ -524,7 +541,7 @@ impl<U: ServerSocket> Pooling<U> {
     /// Gives the connection back; nothing is in flight on it. A client with a connection of its own keeps it, and frees
     /// its place in the pool.
     pub(in crate::proxy) fn give_back(&mut self, stream: &mut Option<U>) {
-        self.resending.leave();
+        self.resending.forget();
         let (mut checkout, details) = match std::mem::replace(&mut self.attachment, Attachment::Detached) {
             Attachment::Attached(checkout, details) => (checkout, details),
             other => {

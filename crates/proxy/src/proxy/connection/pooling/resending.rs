@@ -34,8 +34,8 @@ pub(super) struct Resending<U: ServerSocket> {
     tried: Vec<Weak<Member<U>>>,
     /// Those of its cursors that members have killed.
     killed: KilledCursors,
-    /// See [`Pooling::poll_lost`].
-    lost: Option<Lost>,
+    /// The member that [`Pooling::poll_lost`] has watched last, and the watch.
+    lost: Option<(Weak<Member<U>>, Lost)>,
     /// The lane of the connection that was lost.
     lane: Option<Lane>,
 }
@@ -63,11 +63,6 @@ impl<U: ServerSocket> Resending<U> {
     /// Does not send the request again.
     pub(super) fn forget(&mut self) {
         self.sent = None;
-    }
-
-    /// The connection was given back.
-    pub(super) fn leave(&mut self) {
-        (self.sent, self.lost) = (None, None);
     }
 }
 
@@ -246,9 +241,10 @@ impl<U: ServerSocket> Pooling<U> {
         if self.router.is_none() || !self.is_attached() {
             return Poll::Pending;
         }
-        let lost = self.resending.lost.get_or_insert_with(|| {
+        let known = self.resending.lost.take().filter(|(member, _)| member.as_ptr() == Arc::as_ptr(&self.member));
+        let (_, lost) = self.resending.lost.insert(known.unwrap_or_else(|| {
             let mut hello = self.member.hello();
-            Lost(Box::pin(async move {
+            let lost = async move {
                 loop {
                     _ = hello.wait_for(Option::is_none).await;
                     // One failure of its monitor's connection means nothing.
@@ -256,8 +252,9 @@ impl<U: ServerSocket> Pooling<U> {
                         return;
                     }
                 }
-            }))
-        });
+            };
+            (Arc::downgrade(&self.member), Lost(Box::pin(lost)))
+        }));
         lost.0.as_mut().poll(cx)
     }
 }
