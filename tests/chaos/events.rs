@@ -58,14 +58,30 @@ pub(crate) struct Stage {
     members: Vec<usize>,
     random: Random,
     round: Vec<Event>,
+    topology: Topology,
+}
+
+/// What clients see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Topology {
+    Members,
+    Router,
+}
+
+impl Topology {
+    /// The connection string for the first listeners of docward.
+    pub(crate) fn uri(self, docward: &Docward, options: &str) -> String {
+        let set = if self == Topology::Members { "replicaSet=rs0&" } else { "" };
+        format!("mongodb://{}/?{set}{options}", docward.addresses().join(","))
+    }
 }
 
 impl Stage {
-    pub(crate) fn set(seed: u64) -> Stage {
+    pub(crate) fn set(seed: u64, topology: Topology) -> Stage {
         let set = ReplicaSet::start(3);
         let folder = tempfile::tempdir().unwrap();
         let listen = format!("127.0.0.1:{}", lasting_port());
-        let docward = start(&set, &listen, &hand_over_path(&folder), 1);
+        let docward = start(&set, topology, &listen, &hand_over_path(&folder), 1);
         Stage {
             before: Vec::new(),
             happened: BTreeMap::new(),
@@ -76,6 +92,7 @@ impl Stage {
             docward,
             listen,
             folder,
+            topology,
         }
     }
 
@@ -163,7 +180,7 @@ impl Stage {
     /// Starts a docward that replaces the running or the last one.
     fn start(&mut self) -> Docward {
         let block = 1 + self.random.below(7);
-        start(&self.set, &self.listen, &hand_over_path(&self.folder), block)
+        start(&self.set, self.topology, &self.listen, &hand_over_path(&self.folder), block)
     }
 
     /// Stores the new docward, and returns the previous one.
@@ -206,13 +223,22 @@ fn hand_over_path(folder: &TempDir) -> PathBuf {
     folder.path().join("docward.sock")
 }
 
-fn start(set: &ReplicaSet, listen: &str, hand_over: &std::path::Path, block: usize) -> Docward {
-    docward(set, &rules(block))
+fn start(set: &ReplicaSet, topology: Topology, listen: &str, hand_over: &std::path::Path, block: usize) -> Docward {
+    let docward = match topology {
+        Topology::Members => docward(set, &rules(block)),
+        Topology::Router => router(set, &rules(block)),
+    };
+    docward
         .listen(listen)
         .argument("--hand-over")
         .argument(hand_over.to_str().unwrap())
         .environment("RUST_LOG", "info,docward_proxy::proxy::listening::admission=debug")
         .start()
+}
+
+/// Builds a docward that shows the set as one server.
+pub(crate) fn router(set: &ReplicaSet, rules: &str) -> Builder {
+    Docward::before(&set.uri()).rules(rules).argument("--topology").argument("router").without_test_pool()
 }
 
 /// Builds a docward in front of three or more members; the caller sets its address.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use mongodb::Client;
 
+use crate::events::router;
 use crate::pymongo::Pymongo;
 use crate::workload::{self, Workload};
 use crate::{recovery_time, verify};
@@ -13,6 +14,8 @@ use support::balancer::balance;
 use support::process::free_port;
 use support::proxy::Docward;
 use support::replica_set::ReplicaSet;
+
+const OPTIONS: &str = "w=majority&serverSelectionTimeoutMS=60000";
 
 /// The `members:` map of a docward that advertises the balancers' ports.
 fn configuration(set: &ReplicaSet, ports: &[u16], advertised: &[u16]) -> String {
@@ -41,14 +44,31 @@ fn two_processes_behind_a_balancer_survive_the_death_of_one() {
     for (listener, ports) in listeners.into_iter().zip(first.into_iter().zip(second)) {
         balance(listener, [ports.0, ports.1].map(|port| SocketAddr::from(([127, 0, 0, 1], port))).into());
     }
-    let uri =
-        format!("mongodb://localhost:{}/?replicaSet=rs0&w=majority&serverSelectionTimeoutMS=60000", advertised[0]);
+    outlive(&set, &mut killed, &format!("mongodb://localhost:{}/?replicaSet=rs0&{OPTIONS}", advertised[0]));
+}
+
+#[test]
+#[ignore = "for make chaos"]
+fn two_routers_behind_a_balancer_survive_the_death_of_one() {
+    for service in ["", "loadBalanced=true&"] {
+        let set = ReplicaSet::start(3);
+        let rules = workload::rules(5);
+        let (mut killed, staying) = (router(&set, &rules).start(), router(&set, &rules).start());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        balance(listener, [&killed, &staying].map(|docward| docward.address().parse().unwrap()).into());
+        outlive(&set, &mut killed, &format!("mongodb://localhost:{port}/?{service}{OPTIONS}"));
+    }
+}
+
+/// Works through the balancer while one docward is killed.
+fn outlive(set: &ReplicaSet, killed: &mut Docward, uri: &str) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        workload::prepare(&Client::with_uri_str(&uri).await.unwrap().database("chaos")).await.unwrap();
+        workload::prepare(&Client::with_uri_str(uri).await.unwrap().database("chaos")).await.unwrap();
     });
     let pause = Duration::from_millis(30);
-    let (workload, mut pymongo) = (Workload::start(&uri, pause), Pymongo::start(&uri, pause));
+    let (workload, mut pymongo) = (Workload::start(uri, pause), Pymongo::start(uri, pause));
     let journals = [&workload.journal.clone(), &pymongo.journal.clone()];
     recovery_time(journals);
     killed.kill();
