@@ -25,6 +25,7 @@ mod replica_sets;
 mod replies;
 mod retries;
 mod router;
+mod router_errors;
 mod srv;
 mod tls;
 mod upstream_failures;

@@ -368,6 +368,67 @@ fn statements_with_rules_outlive_their_primary() {
     }
 }
 
+/// The same write sent twice at once, as a driver does that has lost patience, while primaries step down and die: it is
+/// executed once.
+#[test]
+fn a_write_that_is_sent_twice_is_executed_once_across_elections() {
+    let mut set = ReplicaSet::start(3);
+    let rules = "version: 1\nrules:\n- { name: stock, namespace: 'shop.*', bounds: { field: n, min: 0 } }\n";
+    let docwards = [router(&set).rules(rules).start(), router(&set).rules(rules).start()];
+    let insert = doc! { "insert": "c", "documents": [{ "_id": 0, "n": 0 }, { "_id": 1, "n": 0 }] };
+    assert!(is_ok(&Client::connect(&docwards[0].address()).command("shop", insert)));
+    let stopped = Arc::new(AtomicBool::new(false));
+    let senders: Vec<_> = (0..2)
+        .map(|number| {
+            let stopped = stopped.clone();
+            // At one docward, and at two.
+            let addresses = [docwards[0].address(), docwards[number].address()];
+            spawn(move || {
+                let mut clients = addresses.map(|address| Client::connect(&address));
+                let session = doc! { "id": bson::Uuid::from_bytes([number as u8; 16]) };
+                let change = doc! { "$replaceWith": { "$mergeObjects": ["$$ROOT", { "n": { "$add": ["$n", 1] } }] } };
+                let (mut acknowledged, mut unknown) = (0, Vec::new());
+                for round in 1_i64.. {
+                    if stopped.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let update = doc! {
+                        "update": "c", "updates": [{ "q": { "_id": number as i32 }, "u": [&change] }], "lsid": &session,
+                        "txnNumber": round, "writeConcern": { "w": "majority" },
+                    };
+                    let replies = std::thread::scope(|scope| {
+                        let sent = clients.each_mut().map(|client| {
+                            let update = update.clone();
+                            scope.spawn(move || client.try_command("shop", update, TIMEOUT).expect("no disconnection"))
+                        });
+                        sent.map(|sent| sent.join().unwrap())
+                    });
+                    let is_acknowledged = |reply: &Document| {
+                        is_ok(reply) && !reply.contains_key("writeErrors") && !reply.contains_key("writeConcernError")
+                    };
+                    match replies.iter().any(is_acknowledged) {
+                        true => acknowledged += 1,
+                        false => unknown.push(replies),
+                    }
+                }
+                (number, acknowledged, unknown)
+            })
+        })
+        .collect();
+    disturb(&mut set);
+    sleep(Duration::from_millis(500));
+    stopped.store(true, Ordering::Relaxed);
+    let senders: Vec<_> = senders.into_iter().map(|sender| sender.join().unwrap()).collect();
+    for (number, acknowledged, unknown) in senders {
+        let find = doc! { "find": "c", "filter": { "_id": number as i32 }, "readConcern": { "level": "majority" } };
+        let found = set.member(set.await_primary()).command("shop", find);
+        let batch = found.get_document("cursor").unwrap().get_array("firstBatch").unwrap();
+        let stored = batch[0].as_document().unwrap().get("n").unwrap().as_i32().unwrap();
+        println!("{number}: {acknowledged} acknowledged, {stored} stored; {unknown:?}");
+        assert!(acknowledged > 0 && (acknowledged..=acknowledged + unknown.len() as i32).contains(&stored), "{number}");
+    }
+}
+
 #[test]
 fn clients_behind_a_load_balancer_get_a_service_and_leave_no_transaction() {
     let set = ReplicaSet::start(2);
@@ -523,6 +584,29 @@ fn a_client_whose_requests_end_connections_does_not_hold_up_others() {
     stopped.store(true, Ordering::Relaxed);
     let sent: usize = attackers.into_iter().map(|attacker| attacker.join().unwrap()).sum();
     assert!(sent > 20, "{sent}");
+}
+
+/// What was decided for a request whose member was lost is not used for the next one.
+#[test]
+fn a_connection_goes_on_after_a_cursor_was_lost() {
+    let mut set = ReplicaSet::start(3);
+    let docward = router(&set).start();
+    let mut client = Client::connect(&docward.address());
+    let documents: Vec<Document> = (0..9).map(|id| doc! { "_id": id }).collect();
+    let insert = doc! { "insert": "c", "documents": documents, "writeConcern": { "w": 3 } };
+    assert!(is_ok(&client.command("shop", insert)));
+    let watch = doc! { "aggregate": "c", "pipeline": [{ "$changeStream": {} }], "cursor": {} };
+    let cursor = client.command("shop", watch).get_document("cursor").unwrap().get_i64("id").unwrap();
+    client.send(&Message::new(doc! { "getMore": cursor, "collection": "c", "maxTimeMS": 60_000, "$db": "shop" }));
+    sleep(Duration::from_millis(300));
+    let killed = set.await_primary();
+    set.kill(killed);
+    let reply = client.receive_within(TIMEOUT).unwrap().expect("the client is not disconnected");
+    let reply = Message::parse(&reply).body().clone();
+    assert_eq!(reply.get_i32("code").unwrap(), 6, "{reply}");
+    assert_eq!(reply.get_array("errorLabels").unwrap(), &[Bson::from("ResumableChangeStreamError")], "{reply}");
+    let reply = client.command("shop", doc! { "insert": "c", "documents": [{ "_id": 10 }] });
+    assert!(is_ok(&reply), "{reply}");
 }
 
 /// The request of a member that hangs gets its reply from the next primary, or an error.

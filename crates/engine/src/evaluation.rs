@@ -51,6 +51,8 @@ pub(super) struct Evaluated<'r, 'a> {
     pub(super) attempts: u32,
     /// How often another sender of the same write ended its transaction.
     pub(super) contention_aborts: u32,
+    /// How often its transaction ended because its member was lost.
+    pub(super) losses: u32,
     /// An earlier send of it was committed in docward's transaction with the number of these `attempts`.
     pub(super) committed: bool,
 }
@@ -92,6 +94,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
             must_hold: SmallVec::new(),
             attempts: 0,
             contention_aborts: 0,
+            losses: 0,
             committed: false,
         }
     }

@@ -54,6 +54,11 @@ pub(super) fn is_lost_member(reply: &Reply<'_>) -> bool {
     of_concern.or_else(|| reply.code()) == Some(code::HOST_UNREACHABLE)
 }
 
+/// Whether a cursor is gone because its member is.
+pub(super) fn is_lost_cursor(reply: &Reply<'_>) -> bool {
+    !reply.is_ok() && (reply.code() == Some(code::CURSOR_NOT_FOUND) || is_lost_member(reply))
+}
+
 /// Returns why a command failed in a transaction, as half a sentence: where there are none.
 pub(super) fn without_transactions(code: i32) -> Option<&'static str> {
     match code {

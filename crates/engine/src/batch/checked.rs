@@ -16,7 +16,9 @@ use super::super::port::{CommandPurpose, Flow, Port};
 use super::super::rejection_text::RejectedBy;
 use super::super::server_errors;
 use super::checked_reply::{WrittenDocument, as_client_form, differ, with_modified};
-use super::selected::{MAX_SELECTED_LENGTH, SelectedDocuments, by_id, divided, document_with, settled_of, sized_ids};
+use super::selected::{
+    MAX_LOST_CURSORS, MAX_SELECTED_LENGTH, SelectedDocuments, by_id, divided, document_with, settled_of, sized_ids,
+};
 use super::transaction::{AttemptEnd, AttemptResult, RestartReason, SentCommands, TransactionAttempt, end, last};
 use super::{BatchJob, Evaluated, Group, conflicts};
 use crate::command::{EncodeOptions, Operation, OwnTransaction, Reply, Statement, StatementPart, WriteForm, code};
@@ -141,7 +143,7 @@ impl<'f> BatchJob<'f> {
         statement: &Statement<'f>,
         port: &Port,
     ) -> Result<Vec<(OwnedValue, i64)>, AttemptEnd> {
-        let (mut selected, mut length) = (Vec::new(), 0);
+        let (mut selected, mut length, mut lost) = (Vec::new(), 0, 0);
         let mut message = self.commands(None).select_ids(statement);
         loop {
             let frame = self.exchange_part(CommandPurpose::Command, message.clone(), || message.clone(), port).await;
@@ -157,6 +159,12 @@ impl<'f> BatchJob<'f> {
                 }
                 // The server reports the statement's own error when it is executed.
                 true if !self.in_transaction() => return Ok(Vec::new()),
+                // Its cursor is gone with the member.
+                _ if server_errors::is_lost_cursor(&reply) && !self.in_transaction() && lost < MAX_LOST_CURSORS => {
+                    (selected, length, lost) = (Vec::new(), 0, lost + 1);
+                    message = self.commands(None).select_ids(statement);
+                    continue;
+                }
                 _ if !reply.is_ok() => {
                     drop(reply);
                     return Err(AttemptEnd::Reply(frame));
@@ -422,12 +430,14 @@ impl<'f> TransactionAttempt<'_, 'f> {
                 (Some(_), ReadIn::Committed) => self.port.exchange(message).await,
                 _ => self.exchange(message).await,
             };
-            let (cursor, code) = {
+            let (cursor, is_repeated) = {
                 let reply = super::transaction::parse(&frame)?;
-                (reply.is_ok().then(|| reply.cursor_id().filter(|cursor| *cursor != 0)), reply.code())
+                let is_late = reply.code() == Some(code::MAX_TIME_MS_EXPIRED) && self.is_held_for(read_in);
+                let is_repeated = is_late || self.own.is_some() && reply.code() == Some(code::CURSOR_NOT_FOUND);
+                (reply.is_ok().then(|| reply.cursor_id().filter(|cursor| *cursor != 0)), is_repeated)
             };
             let Some(cursor) = cursor else {
-                if code == Some(code::MAX_TIME_MS_EXPIRED) && self.is_held_for(read_in) {
+                if is_repeated {
                     return self.again().await;
                 }
                 return self.take_failure(SentCommands::Find, frame).await;

@@ -181,6 +181,9 @@ impl<'f> BatchJob<'f> {
         let attempt = self.evaluated.get(index).map_or(0, |evaluated| evaluated.attempts);
         let own = self.attempt_at(index, attempt, routed);
         let frame = port.exchange(self.commands(own).commit()).await;
+        if let Some(reply) = Reply::parse(&frame).ok().filter(server_errors::is_lost_member) {
+            return Flow::Break(self.pass_on_error(&reply, self.merged.has_effect()));
+        }
         let Some(reply) = Reply::parse(&frame).ok().filter(Reply::is_ok) else {
             return close(
                 "the server did not confirm the commit of docward's transaction; the driver retries the write",

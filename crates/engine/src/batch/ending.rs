@@ -15,6 +15,8 @@ use crate::patterns::Rejection;
 
 /// Maximum repetitions of a transaction for one statement: some seconds of conflicting writes on one node.
 const MAX_CONFLICTS: u32 = 300;
+/// Maximum repetitions because members were lost.
+const MAX_LOSSES: u32 = 16;
 /// Maximum repetitions of a commit with unknown outcome.
 const MAX_COMMITS: u32 = 3;
 /// The longest pause before a repetition is two to this power, in milliseconds.
@@ -79,7 +81,7 @@ impl<'f> BatchJob<'f> {
 impl<'f> TransactionAttempt<'_, 'f> {
     /// Commits, and returns the reply to the statement.
     pub(super) async fn commit(&mut self, applied: Vec<u8>) -> AttemptEnd {
-        let mut failed = 0;
+        let (mut failed, mut was_lost) = (0, false);
         loop {
             let (job, own) = (&*self.job, self.own);
             let commit = || job.commands(own).commit();
@@ -91,19 +93,23 @@ impl<'f> TransactionAttempt<'_, 'f> {
             };
             failed += 1;
             let is_lost = server_errors::is_lost_member(&reply);
+            was_lost |= is_lost;
             // Otherwise the next member waits for the write concern, or has not got the transaction.
-            if reply.is_ok() && !(is_lost && failed <= MAX_COMMITS) {
+            if reply.is_ok() && !(is_lost && failed <= MAX_LOSSES) {
                 return AttemptEnd::Reply(self.committed(applied, &reply));
             }
             if is_over(&reply) {
-                return AttemptEnd::Again(RestartReason::SameWrite);
+                let reason = if was_lost { RestartReason::MemberLost } else { RestartReason::SameWrite };
+                return AttemptEnd::Again(reason);
             }
             if server_errors::has_label(&reply, server_errors::TRANSIENT) {
                 return AttemptEnd::Again(RestartReason::WriteConflict);
             }
-            let is_final = failed > MAX_COMMITS
-                || server_errors::is_state_change(&reply)
-                || !is_lost && !server_errors::has_label(&reply, server_errors::UNKNOWN_COMMIT);
+            let is_repeated = match is_lost {
+                true => failed <= MAX_LOSSES,
+                false => failed <= MAX_COMMITS && server_errors::has_label(&reply, server_errors::UNKNOWN_COMMIT),
+            };
+            let is_final = server_errors::is_state_change(&reply) || !is_repeated;
             if is_final {
                 // The server has rejected it, and its step-down has aborted the transaction, or it has not begun it.
                 let is_refused = failed == 1
@@ -124,23 +130,28 @@ impl<'f> TransactionAttempt<'_, 'f> {
     /// Ends a transaction whose commit has failed with an error, `is_refused`: without effect. Otherwise the server's
     /// reply to an abort shows whether it had one.
     async fn end_failed_commit(&mut self, applied: Vec<u8>, (error, is_refused): (Vec<u8>, bool)) -> AttemptEnd {
+        let is_lost = Reply::parse(&error).is_ok_and(|error| server_errors::is_lost_member(&error));
         match self.ask_to_abort().await {
             AttemptResult::Continue(Fate::Committed) => match parse(&error) {
                 AttemptResult::Continue(reply) => AttemptEnd::Reply(self.committed(applied, &reply)),
                 AttemptResult::Break(ending) => ending,
             },
-            // The member was lost, and another one has answered.
-            AttemptResult::Continue(Fate::Aborted | Fate::Missing)
-                if Reply::parse(&error).is_ok_and(|error| server_errors::is_lost_member(&error)) =>
-            {
-                AttemptEnd::Again(RestartReason::WriteConflict)
+            // Another member has answered.
+            AttemptResult::Continue(Fate::Aborted | Fate::Missing) if is_lost => {
+                AttemptEnd::Again(RestartReason::MemberLost)
             }
             AttemptResult::Continue(Fate::Aborted | Fate::Missing) => {
                 self.use_up();
                 AttemptEnd::Reply(error)
             }
             AttemptResult::Continue(Fate::Unknown(_)) if is_refused => AttemptEnd::Reply(error),
-            AttemptResult::Continue(Fate::TooOld | Fate::Unknown(_)) if self.job.may_be_retried() => last(
+            // The label of a lost member lets the driver retry it.
+            AttemptResult::Continue(Fate::TooOld | Fate::Unknown(_))
+                if is_lost && self.job.command.session().is_retryable_write() =>
+            {
+                AttemptEnd::Reply(error)
+            }
+            AttemptResult::Continue(Fate::TooOld | Fate::Unknown(_)) if self.job.may_be_retried() && !is_lost => last(
                 "the server did not report whether docward's transaction was committed; the driver retries the write",
             ),
             AttemptResult::Continue(Fate::TooOld | Fate::Unknown(_)) => {
@@ -237,12 +248,15 @@ impl<'f> TransactionAttempt<'_, 'f> {
     /// The rejection of the statement after too many attempts.
     pub(super) fn pause_after(&mut self, reason: RestartReason) -> Result<Duration, Rejection> {
         let evaluated = self.job.evaluated.get_mut(self.index);
-        let (attempts, contention_aborts) = evaluated.map_or((MAX_CONFLICTS, 0), |evaluated| {
-            evaluated.attempts += 1;
+        let (attempts, contention_aborts, losses) = evaluated.map_or((MAX_CONFLICTS, 0, 0), |evaluated| {
+            match reason {
+                RestartReason::MemberLost => (evaluated.attempts, evaluated.losses) = (0, evaluated.losses + 1),
+                _ => evaluated.attempts += 1,
+            }
             evaluated.contention_aborts += u32::from(reason == RestartReason::SameWrite);
-            (evaluated.attempts, evaluated.contention_aborts)
+            (evaluated.attempts, evaluated.contention_aborts, evaluated.losses)
         });
-        if attempts >= MAX_CONFLICTS {
+        if attempts >= MAX_CONFLICTS || losses > MAX_LOSSES {
             return Err(Rejection {
                 code: code::WRITE_CONFLICT,
                 reason: format!(
@@ -253,7 +267,7 @@ impl<'f> TransactionAttempt<'_, 'f> {
         }
         let seed = self.port.own_session(|own_session| own_session.id);
         let pause = match reason {
-            RestartReason::UsedNumber => Duration::ZERO,
+            RestartReason::UsedNumber | RestartReason::MemberLost => Duration::ZERO,
             RestartReason::WriteConflict => random_pause(seed, attempts, attempts.min(MAX_BACKOFF_EXPONENT)),
             RestartReason::SameWrite => {
                 random_pause(seed, attempts, contention_aborts.min(MAX_CONTENTION_BACKOFF_EXPONENT))

@@ -9,6 +9,8 @@ use crate::patterns::BeforeAndAfter;
 
 /// Bytes of the server's replies with the `_id`s for one statement at most: about a million documents.
 pub(super) const MAX_SELECTED_LENGTH: usize = 64 << 20;
+/// How often a select begins again because its cursor was lost.
+pub(super) const MAX_LOST_CURSORS: u32 = 3;
 /// Documents of one transaction at most.
 const PIECE_DOCUMENTS: usize = 1000;
 /// Their bytes at most, unless one alone is larger.

@@ -87,6 +87,9 @@ pub(super) enum RestartReason {
     /// Another sender of the same write aborted it and is carrying it out now. Without a longer pause the two would
     /// abort each other forever.
     SameWrite,
+    /// The member that had it was lost. The next one knows no attempt that was not committed, so the attempts begin with
+    /// the first one again: another sender of the same write does the same.
+    MemberLost,
 }
 
 impl<'f> TransactionAttempt<'_, 'f> {
@@ -390,6 +393,7 @@ impl<'f> TransactionAttempt<'_, 'f> {
             return AttemptEnd::Last(self.job.pass_on_error(reply, self.answered || self.job.merged.has_effect()));
         }
         match reply.code() {
+            _ if server_errors::is_lost_member(reply) => AttemptEnd::Again(RestartReason::MemberLost),
             _ if self.answered && is_over(reply) => AttemptEnd::Again(RestartReason::SameWrite),
             Some(code::TRANSACTION_TOO_OLD) => self.end_too_old().await,
             // The number was used by an earlier send of the statement.

@@ -28,6 +28,9 @@ impl KilledCursors {
     /// Returns the last reply with what the members before have killed; `None`: there is no difference.
     #[must_use]
     pub fn merged(&self, reply: &[u8]) -> Option<Vec<u8>> {
+        if self.0.is_empty() {
+            return None;
+        }
         let reply = Reply::parse(reply).ok()?;
         let is_killed = |id: &i64| self.0.contains(id);
         if !ids(&reply, NOT_FOUND).any(|id| is_killed(&id)) {

@@ -106,7 +106,12 @@ const AT_SECONDARIES: [&[u8]; 25] = [
 
 /// The read preference of other commands is ignored, as by a mongos if they change data.
 fn may_go_to_a_secondary(name: &[u8], class: Option<CommandClass>) -> bool {
-    class.is_some_and(|class| is_read(class) || class == CommandClass::Explain) || AT_SECONDARIES.contains(&name)
+    class.is_some_and(|class| is_read(class) || class == CommandClass::Explain) || is_read_of_server(name)
+}
+
+/// Whether a command reads something else than a collection, and changes nothing.
+pub(super) fn is_read_of_server(name: &[u8]) -> bool {
+    AT_SECONDARIES.contains(&name)
 }
 
 /// Whether a command only reads collections, unless its pipeline writes.

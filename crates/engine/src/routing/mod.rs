@@ -12,6 +12,6 @@ mod transaction;
 pub use cursors::KilledCursors;
 pub use destination::{Destination, MIN_STALENESS, ReadMode, ReadPreference, destination};
 pub use reads::{PreferredRead, preferred, triage};
-pub use repetition::{AfterLoss, Repetition, is_to_be_repeated, without_state_change};
+pub use repetition::{AfterLoss, InTransaction, Repetition, is_to_be_repeated, without_state_change};
 pub use selection::{RoutedRole, Selectable, eligible};
 pub use transaction::{OpenTransaction, TransactionStep};

@@ -1,12 +1,13 @@
 //! Which requests a router sends again after the member that had them stopped being primary or was lost, and what
 //! clients get for the others.
 
+use super::destination::is_read_of_server;
 use crate::command::{Reply, code, error_reply};
 use crate::document::{Document, Element, Value, Writer};
 use crate::request_head::RequestHead;
 use crate::retried;
 use crate::server_errors::{RETRYABLE_WRITE, TRANSIENT, is_state_change, is_state_change_code};
-use crate::wire::Header;
+use crate::wire::{Header, OpCode};
 
 /// When a request may be sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +33,7 @@ fn repetition(head: &RequestHead<'_>) -> Repetition {
         Some(b"getMore" | b"mapReduce" | b"mapreduce") => Repetition::Never,
         _ if retried(head).is_some() => Repetition::Safe,
         _ if head.fields().has_autocommit => Repetition::Never,
+        Some(name) if is_read_of_server(name) => Repetition::Safe,
         _ => Repetition::IfNotExecuted,
     }
 }
@@ -96,6 +98,15 @@ pub fn without_state_change(reply: &[u8]) -> Option<Vec<u8>> {
     }))
 }
 
+/// Whether a request belongs to a transaction, which is gone with its member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InTransaction {
+    No,
+    /// It begins, continues or commits one.
+    Yes,
+    Aborts,
+}
+
 /// What becomes of a request whose member was lost after the request had been sent, and before it replied.
 #[derive(Debug, Clone, Copy)]
 pub struct AfterLoss {
@@ -103,20 +114,37 @@ pub struct AfterLoss {
     pub header: Header,
     pub repetition: Repetition,
     label: Option<&'static str>,
+    pub in_transaction: InTransaction,
 }
 
 impl AfterLoss {
-    /// Returns `None` if the request has no header.
+    /// Returns `None` if the request has no header, or its body is not all here.
     #[must_use]
     pub fn of_request(head: &RequestHead<'_>) -> Option<Self> {
+        let fields = head.fields();
         let label = match head.name() {
             Some(b"commitTransaction" | b"abortTransaction") => Some(RETRYABLE_WRITE),
+            _ if fields.has_autocommit => Some(TRANSIENT),
             Some(b"getMore") => Some(RESUMABLE),
-            _ if head.fields().has_autocommit => Some(TRANSIENT),
-            _ if head.fields().transaction_number.is_some() => Some(RETRYABLE_WRITE),
+            _ if fields.transaction_number.is_some() => Some(RETRYABLE_WRITE),
             _ => None,
         };
-        Some(Self { header: head.header?, repetition: repetition(head), label })
+        let in_transaction = match head.name() {
+            _ if !fields.has_autocommit => InTransaction::No,
+            Some(b"abortTransaction") => InTransaction::Aborts,
+            _ => InTransaction::Yes,
+        };
+        let header = head.header?;
+        if header.op_code == OpCode::Msg && head.whole_body().is_none() {
+            return None;
+        }
+        Some(Self { header, repetition: repetition(head), label, in_transaction })
+    }
+
+    /// Returns whether it is a write that a driver numbers and sends again.
+    #[must_use]
+    pub fn is_numbered_write(&self) -> bool {
+        self.label == Some(RETRYABLE_WRITE) && self.in_transaction == InTransaction::No
     }
 
     /// Returns the reply to a request that is not sent again. Whether it was executed is unknown. Code 6 leaves the
@@ -158,6 +186,7 @@ mod tests {
             (doc! { "aggregate": "c", "pipeline": [{ "$out": "d" }] }, Repetition::Never),
             (doc! { "mapReduce": "c", "out": "d" }, Repetition::Never),
             (doc! { "createIndexes": "c" }, Repetition::IfNotExecuted),
+            (doc! { "connectionStatus": 1 }, Repetition::Safe),
             (doc! { "insert": "c", "txnNumber": 1_i64, "autocommit": false }, Repetition::Never),
             (doc! { "getMore": 1_i64, "collection": "c" }, Repetition::Never),
         ] {
@@ -229,6 +258,7 @@ mod tests {
             (doc! { "insert": "c", "txnNumber": 1_i64 }, Some("RetryableWriteError")),
             (doc! { "insert": "c", "txnNumber": 1_i64, "autocommit": false }, Some("TransientTransactionError")),
             (doc! { "getMore": 1_i64 }, Some("ResumableChangeStreamError")),
+            (doc! { "getMore": 1_i64, "autocommit": false }, Some("TransientTransactionError")),
             (doc! { "insert": "c" }, None),
         ] {
             let reply = AfterLoss::of_request(&RequestHead::new(&message(&body))).unwrap().reply();

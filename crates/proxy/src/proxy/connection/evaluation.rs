@@ -22,6 +22,7 @@ use crate::proxy::connection::pooling::barrier;
 use crate::proxy::connection::relay::Relay;
 use crate::proxy::connection::waiting::ServerWait;
 use crate::proxy::interceptor::Interceptor;
+use crate::proxy::server_side::pool::CheckoutError;
 use crate::proxy::transport::socket::{ClientSocket, ServerSocket};
 use crate::rate_limit::{RateLimit, quoted};
 use crate::wire::compressed::{CompressedEnvelope, Compressor, DecompressLimit, compress, inner_op_code, peek};
@@ -48,8 +49,7 @@ where
             registration.note_command(Some(self.pending.command), began);
         }
         // No client waits for the reply to an unacknowledged write, and mongod runs it even if its client is gone.
-        let mut waiting =
-            ServerWait { watched: expects_reply(&frame), nanoseconds: 0, keeps_connection: false, permits: Vec::new() };
+        let mut waiting = ServerWait { watched: expects_reply(&frame), ..ServerWait::default() };
         if request == Request::Convert {
             self.convert(frame, waiting.watched).await?;
             self.pending.record_forwarded(&self.listener_context.process.traffic.meter, began);
@@ -100,7 +100,7 @@ where
             QueryAdmission::Rejected(rejection) => {
                 let step = self.note_rejected_query(rejection, &**rules, &frame, waiting).await?;
                 let step = self.record_reply(recorded, step, &frame, waiting).await?;
-                return self.conclude(step, frame, came).await;
+                return self.conclude(step, frame, came, waiting).await;
             }
         };
         let request_id = Header::parse(&frame).ok().flatten().map_or(0, |header| header.request_id);
@@ -113,7 +113,7 @@ where
             (self.run_plan(Planner::here(&**rules, &frame), request_id, waiting).await?, frame)
         };
         let last = self.record_reply(recorded, last, &frame, waiting).await?;
-        self.conclude(last, frame, came).await
+        self.conclude(last, frame, came, waiting).await
     }
 
     /// Performs the steps of a plan and returns its last step.
@@ -238,7 +238,7 @@ where
         // A request that is sent again may have been executed; a cursor is gone with its member.
         let is_lost = self.pooling.as_ref().is_some_and(|pooling| pooling.is_routed())
             && (request == Request::Repeat || head.name() == Some(b"getMore"))
-            && !error.needs_login();
+            && matches!(error, CheckoutError::Unreachable(_) | CheckoutError::NoMember(_));
         let reply = match AfterLoss::of_request(&head).filter(|_| is_lost) {
             Some(after_loss) => Some(after_loss.reply()),
             None => self.reject_without_connection(&error, header_of(frame)?),
@@ -255,7 +255,8 @@ where
     /// request must not use it.
     async fn detach(&mut self, waiting: &mut ServerWait) -> Result<(), End> {
         if self.pooling.as_mut().is_some_and(|pooling| pooling.is_attached() && pooling.needs_barrier()) {
-            self.exchange(barrier(), waiting).await?;
+            // At this member, even if it is no primary any more.
+            self.send_barrier(barrier(), waiting).await?;
         }
         if let Some(pooling) = &mut self.pooling {
             pooling.give_back(&mut self.server.stream);
@@ -264,7 +265,17 @@ where
     }
 
     /// Performs the last step of a message that arrived compressed by `came`.
-    async fn conclude(&mut self, last: Step, frame: Vec<u8>, came: Option<Compressor>) -> Result<(), End> {
+    async fn conclude(
+        &mut self,
+        last: Step,
+        frame: Vec<u8>,
+        came: Option<Compressor>,
+        waiting: &mut ServerWait,
+    ) -> Result<(), End> {
+        let last = match last {
+            Step::ForwardOriginal { .. } | Step::Forward { .. } => self.with_connection(last, &frame, waiting).await?,
+            last => last,
+        };
         match last {
             Step::ForwardOriginal { expects_reply } => {
                 self.remember(&frame, &frame, expects_reply);

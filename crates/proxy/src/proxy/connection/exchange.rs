@@ -5,11 +5,11 @@ use std::task::{Context, Poll};
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::engine::RequestHead;
-use crate::engine::routing::{AfterLoss, Repetition};
+use crate::engine::routing::{AfterLoss, InTransaction, Repetition};
+use crate::engine::{RequestHead, Step};
 use crate::proxy::connection::end::{End, UpstreamFault};
+use crate::proxy::connection::packing::header_of;
 use crate::proxy::connection::pending_replies::more_to_come;
-use crate::proxy::connection::pooling::MAX_COLLECTED_LENGTH;
 use crate::proxy::connection::relay::Relay;
 use crate::proxy::connection::server_half::ServerHalf;
 use crate::proxy::connection::waiting::ServerWait;
@@ -80,22 +80,28 @@ where
         replies
     }
 
-    /// As [`Self::exchange_all`] for a client of a router. Messages go to the primary of the moment; a single one is sent again
-    /// if its member was lost, or is primary no more, and the server executes it once. What is not sent again gets a reply
-    /// with the labels that let its sender do the right thing.
+    /// As [`Self::exchange_all`] for a client of a router. What goes to the primary goes to that of the moment; a single
+    /// message is sent again if its member was lost, or is primary no more, and the server executes it once. What is not
+    /// sent again gets a reply with the labels that let its sender do the right thing.
     async fn exchange_at_set(&mut self, mut messages: Frames, waiting: &mut ServerWait) -> Result<Frames, End> {
         let sent: SmallVec<[AfterLoss; 1]> =
             messages.iter().filter_map(|message| AfterLoss::of_request(&RequestHead::new(message))).collect();
         let (repetition, copy) = match (messages.as_slice(), sent.as_slice()) {
-            ([message], [sent]) if sent.repetition != Repetition::Never && message.len() <= MAX_COLLECTED_LENGTH => {
+            // A reply before may be why it is sent, and another member would have replied otherwise.
+            ([_], [sent]) if sent.is_numbered_write() && waiting.has_sent => (Repetition::Never, None),
+            ([message], [sent]) if sent.repetition != Repetition::Never && message.len() <= SMALL => {
                 (sent.repetition, Some(message.clone()))
             }
             _ => (Repetition::Never, None),
         };
+        waiting.has_sent = true;
         loop {
             if let Some(error) = self.follow_primary(waiting).await? {
                 let rejections = sent.iter().map(|sent| self.reject_without_connection(&error, sent.header));
                 return rejections.collect::<Option<Frames>>().ok_or_else(|| error.into());
+            }
+            if self.note_transaction(&sent, waiting) {
+                return Ok(sent.iter().map(AfterLoss::reply).collect());
             }
             let mut replies = ReplyReader::new(messages.len());
             let is_lost = match self.send(std::mem::take(&mut messages), &mut replies, waiting).await {
@@ -105,13 +111,11 @@ where
             };
             let mut replies = replies.whole;
             let Some(pooling) = &mut self.pooling else { return Ok(replies) };
-            let repeats = match is_lost {
-                true => {
-                    self.server = ServerHalf::default();
-                    pooling.outlives(repetition)
-                }
-                false => pooling.examine_own(&mut replies, repetition),
-            };
+            let mut repeats = pooling.examine_own(&mut replies, if is_lost { Repetition::Never } else { repetition });
+            if is_lost {
+                self.server = ServerHalf::default();
+                repeats = pooling.outlives(repetition);
+            }
             match &copy {
                 Some(copy) if repeats => messages = smallvec![copy.clone()],
                 _ => {
@@ -122,17 +126,72 @@ where
         }
     }
 
+    /// Notes where the transaction of these messages is. Returns whether that is another member than that of those before,
+    /// so that the engine must begin again: transactions are gone with their member, and so is what is known of numbers.
+    fn note_transaction(&self, sent: &[AfterLoss], waiting: &mut ServerWait) -> bool {
+        let Some(pooling) = &self.pooling else { return false };
+        let Some(step) = sent.iter().map(|sent| sent.in_transaction).find(|step| *step != InTransaction::No) else {
+            return false;
+        };
+        let here = pooling.address();
+        match &waiting.transaction_at {
+            Some(before) if before == here => false,
+            // The engine asks what has become of it.
+            Some(_) if step == InTransaction::Aborts => false,
+            before => {
+                let has_moved = before.is_some();
+                waiting.transaction_at = Some(here.clone());
+                has_moved
+            }
+        }
+    }
+
     /// Takes a connection to the primary if the message in progress has none, or one to a member that is primary no more.
     /// Returns the reason if there is none.
     async fn follow_primary(&mut self, waiting: &ServerWait) -> Result<Option<CheckoutError>, End> {
-        let lane = match &self.pooling {
-            Some(pooling) if pooling.is_displaced() => self.lend_back(),
-            Some(pooling) => pooling.lost_lane(),
-            None => None,
-        };
-        match lane {
-            Some(lane) => self.take_connection_again(lane, waiting.watched).await,
-            None => Ok(None),
+        let Some(pooling) = &self.pooling else { return Ok(None) };
+        // What waits there belongs to another message.
+        let may_leave = !waiting.keeps_connection && self.server.out.is_empty();
+        let lane = if may_leave && pooling.is_displaced() { self.lend_back() } else { pooling.lost_lane() };
+        let Some(lane) = lane else { return Ok(None) };
+        let failed = self.take_connection_again(lane, waiting.watched).await?;
+        if let (Some(_), Some(pooling)) = (&failed, &mut self.pooling) {
+            pooling.note_lane(lane);
+        }
+        Ok(failed)
+    }
+
+    /// Takes a connection for the last step of a message, if it was lost meanwhile. Returns the step, or the reply if there
+    /// is no connection.
+    pub(super) async fn with_connection(
+        &mut self,
+        last: Step,
+        frame: &[u8],
+        waiting: &ServerWait,
+    ) -> Result<Step, End> {
+        if !self.pooling.as_ref().is_some_and(|pooling| pooling.is_routed()) {
+            return Ok(last);
+        }
+        let Some(error) = self.follow_primary(waiting).await? else { return Ok(last) };
+        let Some(reply) = self.reject_without_connection(&error, header_of(frame)?) else { return Err(error.into()) };
+        Ok(match last {
+            Step::ForwardOriginal { expects_reply: true } | Step::Forward { expects_reply: true, .. } => {
+                Step::Reply(reply)
+            }
+            _ => Step::Silent,
+        })
+    }
+
+    /// Waits for the end of an unacknowledged write on the connection in use. If its member is lost, it has ended.
+    pub(super) async fn send_barrier(&mut self, barrier: Vec<u8>, waiting: &mut ServerWait) -> Result<(), End> {
+        let sent = self.send(smallvec![barrier], &mut ReplyReader::new(1), waiting).await;
+        match (sent, &mut self.pooling) {
+            (Err(End::UpstreamClosed | End::UpstreamError(_)), Some(pooling)) if pooling.is_routed() => {
+                self.server = ServerHalf::default();
+                pooling.outlives(Repetition::Never);
+                Ok(())
+            }
+            (sent, _) => sent,
         }
     }
 

@@ -20,7 +20,6 @@ use std::task::{Context, Poll};
 
 use crate::engine::ClientState;
 use crate::engine::handshake::negotiation::Negotiation;
-use crate::engine::routing::Repetition;
 use crate::proxy::connection::client_half::{ClientHalf, ReadAhead};
 use crate::proxy::connection::drain_state::DrainState;
 use crate::proxy::connection::end::End;
@@ -171,7 +170,13 @@ where
     ) -> Result<(), End> {
         let was_detached = self.server.stream.is_none();
         if *requests != StepProgress::Idle {
-            *requests = self.step_requests(cx)?;
+            *requests = match self.step_requests(cx) {
+                Ok(progress) => progress,
+                Err(end) => {
+                    self.outlive(cx, end)?;
+                    StepProgress::Moved
+                }
+            };
         }
         if was_detached && self.server.stream.is_some() {
             // Nothing is registered yet to be woken by the replies of this connection.
@@ -203,15 +208,17 @@ where
         let is_lost = matches!(end, End::UpstreamClosed | End::UpstreamError(_));
         let nothing_came =
             self.pending.len() == 1 && self.server.replies.between_frames() && self.client.has_sent_all();
-        if !is_lost || !nothing_came || self.collected.is_some() {
+        if !is_lost || !nothing_came || self.collected.is_some() || !self.client.requests.between_frames() {
             return Err(end);
         }
-        let Some(sent) = self.pooling.as_mut().and_then(|pooling| pooling.take_lost()) else { return Err(end) };
+        let Some((after_loss, again)) = self.pooling.as_mut().and_then(|pooling| pooling.take_lost()) else {
+            return Err(end);
+        };
         self.server = ServerHalf::default();
         self.pending.forget_last();
-        match sent.after_loss.repetition {
-            Repetition::Safe => self.collected = Some(Box::new((Request::Repeat, sent.frame))),
-            Repetition::IfNotExecuted | Repetition::Never => self.client.send(cx, &sent.after_loss.reply())?,
+        match again {
+            Some(frame) => self.collected = Some(Box::new((Request::Repeat, frame))),
+            None => self.client.send(cx, &self.listener_context.with_times(after_loss.reply()))?,
         }
         Ok(())
     }

@@ -11,13 +11,14 @@ use crate::proxy::connection::relay::Relay;
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::process::memory::{Reservation, SMALL, share_of};
 use crate::proxy::process::permits::{Permit, PermitReply};
+use crate::proxy::server_side::upstream::Address;
 use crate::proxy::telemetry::meter::kind_of;
 use crate::proxy::transport::socket::{ClientSocket, ServerSocket};
 use crate::service::LookupReply;
 use crate::wire::{Header, OpCode};
 
 /// How an evaluated message waits for servers.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ServerWait {
     /// Whether the close of the client ends it.
     pub(super) watched: bool,
@@ -25,6 +26,10 @@ pub(super) struct ServerWait {
     pub(super) nanoseconds: u64,
     /// It must be sent on the connection of the client's last request, which may not have ended.
     pub(super) keeps_connection: bool,
+    /// It has sent something: what follows may depend on the reply.
+    pub(super) has_sent: bool,
+    /// The member of its transactions. The numbers of the next one mean nothing at another member.
+    pub(super) transaction_at: Option<Address>,
     /// Its permits, for as long as docward carries it out.
     pub(super) permits: Vec<Permit>,
 }

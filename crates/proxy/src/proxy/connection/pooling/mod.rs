@@ -36,7 +36,7 @@ use crate::proxy::transport::socket::ServerSocket;
 
 /// The largest request that is collected before it takes a connection. A larger one streams through once its body has
 /// arrived, and holds the connection while its documents arrive.
-pub(in crate::proxy) const MAX_COLLECTED_LENGTH: usize = 128 * 1024;
+const MAX_COLLECTED_LENGTH: usize = 128 * 1024;
 /// The id of docward's own ping after an unacknowledged write.
 pub(in crate::proxy) const BARRIER_ID: i32 = i32::MIN;
 

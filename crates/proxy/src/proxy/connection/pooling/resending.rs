@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::{Attachment, MAX_COLLECTED_LENGTH, Pooling};
+use super::{Attachment, Pooling};
 use crate::engine::RequestHead;
 use crate::engine::routing::{
     AfterLoss, Destination, KilledCursors, Repetition, is_to_be_repeated, without_state_change,
 };
+use crate::proxy::process::memory::SMALL;
 use crate::proxy::server_side::pool::member::Member;
 use crate::proxy::server_side::pool::queue::Lane;
+use crate::proxy::server_side::upstream::Address;
 use crate::proxy::transport::socket::ServerSocket;
 use crate::wire::op_msg::EXHAUST_ALLOWED;
 
@@ -77,10 +79,10 @@ impl std::fmt::Debug for Lost {
 
 /// A request that a member has.
 #[derive(Debug)]
-pub(in crate::proxy) struct SentRequest {
-    /// As it came, without compression.
-    pub(in crate::proxy) frame: Vec<u8>,
-    pub(in crate::proxy) after_loss: AfterLoss,
+struct SentRequest {
+    /// As it came, without compression; `None`: it is not kept.
+    frame: Option<Vec<u8>>,
+    after_loss: AfterLoss,
     destination: Destination,
     /// Of a getMore, or the first of a killCursors.
     cursor: Option<i64>,
@@ -112,22 +114,19 @@ impl<U: ServerSocket> Pooling<U> {
 
     /// Begins to count how often a request of the client is sent again.
     pub(in crate::proxy) fn begin_request(&mut self) {
-        self.resending.repeats = 0;
+        (self.resending.repeats, self.resending.lane) = (0, None);
         self.resending.tried.clear();
         self.resending.killed.clear();
     }
 
-    /// Keeps a request of a router's client: it may have to be sent again. `sent` is its head, or that of the message that
-    /// rules have made of it.
+    /// Notes a request of a router's client, and keeps it unless it is large: it may have to be sent again. `sent` is its head,
+    /// or that of the message that rules have made of it.
     pub(in crate::proxy) fn remember(&mut self, sent: &RequestHead<'_>, frame: &[u8], expects_reply: bool) {
-        let is_kept = self.is_routed()
-            && expects_reply
-            && sent.is_whole()
-            && !sent.has_flags(EXHAUST_ALLOWED)
-            && sent.bytes().len().max(frame.len()) <= MAX_COLLECTED_LENGTH;
-        let after_loss = is_kept.then(|| AfterLoss::of_request(sent)).flatten();
+        let is_noted = self.is_routed() && expects_reply && !sent.has_flags(EXHAUST_ALLOWED);
+        let after_loss = is_noted.then(|| AfterLoss::of_request(sent)).flatten();
+        let is_kept = sent.is_whole() && sent.bytes().len().max(frame.len()) <= SMALL;
         self.resending.sent = after_loss.map(|after_loss| SentRequest {
-            frame: frame.to_vec(),
+            frame: is_kept.then(|| frame.to_vec()),
             after_loss,
             cursor: match self.destination {
                 Destination::Cursor(cursor) => Some(cursor),
@@ -147,7 +146,7 @@ impl<U: ServerSocket> Pooling<U> {
     pub(in crate::proxy) fn examine(&mut self, reply: &[u8], is_last: bool) -> Examined {
         let sent = if is_last { self.resending.sent.take() } else { None };
         let Some(router) = self.router.as_ref().filter(|_| self.is_shared()) else { return Examined::Passes };
-        if let Some(SentRequest { frame, cursor: Some(cursor), .. }) = &sent
+        if let Some(SentRequest { frame: Some(frame), cursor: Some(cursor), .. }) = &sent
             && self.resending.killed.is_elsewhere(reply)
         {
             // Another docward has opened it, or its member was primary then.
@@ -161,9 +160,11 @@ impl<U: ServerSocket> Pooling<U> {
         }
         let Some(hidden) = self.without_state_change(reply) else { return Examined::Passes };
         match sent {
-            Some(sent) if is_to_be_repeated(reply, sent.after_loss.repetition) && self.repeats() => {
-                self.resending.again = Some(sent.destination);
-                Examined::Again(sent.frame)
+            Some(SentRequest { frame: Some(frame), after_loss, destination, .. })
+                if is_to_be_repeated(reply, after_loss.repetition) && self.repeats() =>
+            {
+                self.resending.again = Some(destination);
+                Examined::Again(frame)
             }
             _ => Examined::Instead(hidden),
         }
@@ -181,15 +182,14 @@ impl<U: ServerSocket> Pooling<U> {
         is_changed.then(|| without_state_change(reply).unwrap_or_else(|| reply.to_vec()))
     }
 
-    /// The request in progress, whose member was lost. The connection is gone.
-    pub(in crate::proxy) fn take_lost(&mut self) -> Option<SentRequest> {
-        let mut sent = self.resending.sent.take()?;
+    /// The request in progress, whose member was lost, and its frame if it is sent again. The connection is gone.
+    pub(in crate::proxy) fn take_lost(&mut self) -> Option<(AfterLoss, Option<Vec<u8>>)> {
+        let SentRequest { frame, after_loss, destination, .. } = self.resending.sent.take()?;
         self.leave_lost();
-        if sent.after_loss.repetition != Repetition::Safe || !self.repeats() {
-            sent.after_loss.repetition = Repetition::Never;
-        }
-        self.resending.again = Some(sent.destination.clone());
-        Some(sent)
+        let is_safe = after_loss.repetition == Repetition::Safe;
+        let again = frame.filter(|_| is_safe && self.repeats());
+        self.resending.again = again.is_some().then_some(destination);
+        Some((after_loss, again))
     }
 
     /// Leaves a connection that is gone.
@@ -227,6 +227,16 @@ impl<U: ServerSocket> Pooling<U> {
     /// The lane of the connection that the message in progress needs, if it has none: it was lost. `None`: it has one.
     pub(in crate::proxy) fn lost_lane(&self) -> Option<Lane> {
         (!self.is_attached()).then(|| self.resending.lane.unwrap_or(Lane::Ordinary))
+    }
+
+    /// Keeps the lane of a connection that the message in progress still needs.
+    pub(in crate::proxy) fn note_lane(&mut self, lane: Lane) {
+        self.resending.lane = Some(lane);
+    }
+
+    /// The address of the connection in use, or of the last one.
+    pub(in crate::proxy) fn address(&self) -> &Address {
+        self.member.address()
     }
 
     /// Whether the connection in use is one to a member that is no primary any more, and the request goes to the primary.

@@ -157,13 +157,6 @@ pub(in crate::proxy) enum CheckoutError {
     LoginGivenUp,
 }
 
-impl CheckoutError {
-    /// Whether the client must log in again.
-    pub(in crate::proxy) fn needs_login(&self) -> bool {
-        matches!(self, Self::LoginNeeded | Self::LoginGivenUp)
-    }
-}
-
 impl From<OpenError> for CheckoutError {
     fn from(error: OpenError) -> Self {
         match error {
