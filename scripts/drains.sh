@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `make drains`: drains and hand-overs of one of two docwards behind HAProxy while drivers work
-# (DOCWARD_DRAINS=20 for each of DOCWARD_BALANCE="roundrobin leastconn source"; DOCWARD_SERVICE=0: without a service
+# (DOCWARD_DRAINS=20 for each of DOCWARD_BALANCE="roundrobin leastconn source"; DOCWARD_TOPOLOGY=members; DOCWARD_SERVICE=0: without a service
 # connection). Prints the duration of each, and the failed operations.
 set -euo pipefail
 cd "$(dirname "$0")/.."

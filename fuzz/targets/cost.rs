@@ -46,7 +46,7 @@ pub fn most_allocated(name: &str, length: usize) -> u64 {
         // A parser reserves memory for the claimed length, up to the maximum message length; the proxy checks the
         // length beforehand.
         "compressed" => return 4 * 48_000_000,
-        "document" | "command" => 60,
+        "document" | "command" | "proxy_header" => 60,
         "plan" | "rules" => 800,
         // Also evaluated with each rule that it gives a reason for, and with all of them.
         "traffic" => 2400,

@@ -23,6 +23,7 @@ use docward::rules::RuleSet;
 use docward::wire::compressed::{Compressor, DecompressLimit, compress, decompress, peek as peek_compressed};
 use docward::wire::op_msg::{Message, MessageWriter};
 use docward::wire::op_query::{Query, reply_document};
+use docward::wire::proxy_header::{self, ProxyHeader};
 use docward::wire::{Header, OpCode};
 
 pub use plans::{plan, shell};
@@ -33,6 +34,7 @@ pub type Target = (&'static str, fn(&[u8]));
 
 pub const ALL: &[Target] = &[
     ("frame", frame),
+    ("proxy_header", proxy_header),
     ("compressed", compressed),
     ("document", document),
     ("command", command),
@@ -80,6 +82,18 @@ pub fn frame(bytes: &[u8]) {
     let again = Message::parse(&written).unwrap();
     assert_eq!(again.body, message.body);
     assert!(again.sequences.iter().map(|one| one.as_bytes()).eq(message.sequences.iter().map(|one| one.as_bytes())));
+}
+
+/// The header of a balancer: read as docward does, it ends or is an error, and within its length.
+pub fn proxy_header(bytes: &[u8]) {
+    let mut read = 0;
+    while let Ok(ProxyHeader::Incomplete(missing)) = proxy_header::parse(&bytes[..read]) {
+        assert!(missing > 0 && read + missing <= 16 + usize::from(u16::MAX), "{missing} after {read}");
+        read += missing;
+        if read > bytes.len() {
+            return;
+        }
+    }
 }
 
 /// One OP_COMPRESSED: the decompressed message has the claimed length and begins with the peeked bytes. If a checked

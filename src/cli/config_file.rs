@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
+use ipnet::IpNet;
 
 use super::LogFormat;
 use super::logging::LogLevel;
@@ -36,12 +37,13 @@ const LOG_FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json",
 
 /// The keys whose values diagnostics may show. The value of any other key, including a misspelled one, may be a
 /// password.
-const PUBLIC_KEYS: [&str; 19] = [
+const PUBLIC_KEYS: [&str; 20] = [
     "listen",
     "topology",
     "advertise",
     "members",
     "query_listen",
+    "proxy_protocol",
     "drain_timeout",
     "hand_over",
     "log_format",
@@ -67,6 +69,8 @@ pub(super) struct ConfigFile {
     /// Members by their names in the replica set configuration. If empty, members take consecutive ports.
     pub(super) members: BTreeMap<String, MemberEntry>,
     pub(super) query_listen: Option<SocketAddr>,
+    /// The addresses of balancers that name their clients in a header.
+    pub(super) proxy_protocol: Vec<IpNet>,
     pub(super) drain_timeout: Option<Duration>,
     pub(super) hand_over: Option<PathBuf>,
     pub(super) log_format: Option<LogFormat>,
@@ -192,6 +196,7 @@ impl ConfigFile {
             ("topology", self.topology != other.topology),
             ("members", self.members.is_empty() != other.members.is_empty()),
             ("query_listen", self.query_listen != other.query_listen),
+            ("proxy_protocol", self.proxy_protocol != other.proxy_protocol),
             ("upstream", self.upstream != other.upstream),
             // Whether there is a connection, and whether it uses TLS.
             ("service", service_tls(self) != service_tls(other)),
@@ -331,6 +336,7 @@ impl ConfigFile {
             advertise: checked(reader, "advertise", values::host_name),
             members: read_members(reader),
             query_listen: checked(reader, "query_listen", values::address),
+            proxy_protocol: read_networks(reader, "proxy_protocol"),
             drain_timeout: reader.duration("drain_timeout").map(|time| time.value),
             hand_over: read_socket(reader, folder),
             log_format: reader.choice("log_format", &LOG_FORMATS).map(|format| format.value),
@@ -530,6 +536,16 @@ fn read_members(reader: &mut MapReader<'_, '_, '_>) -> BTreeMap<String, MemberEn
     entries.iter().filter_map(read).collect()
 }
 
+/// Addresses or networks, each at its place.
+fn read_networks(reader: &mut MapReader<'_, '_, '_>, key: &'static str) -> Vec<IpNet> {
+    let texts = reader.texts(key).unwrap_or_default();
+    let parse = |text: Located<String>| {
+        let mistake = |error| reader.context().error(Code::InvalidValue, text.span, format!("`{key}`: {error}"));
+        values::network(&text.value).map_err(mistake).ok()
+    };
+    texts.into_iter().filter_map(parse).collect()
+}
+
 /// The path of `hand_over`.
 fn read_socket(reader: &mut MapReader<'_, '_, '_>, folder: &Path) -> Option<PathBuf> {
     let text = reader.text("hand_over")?;
@@ -647,6 +663,8 @@ mod tests {
         let expected = [(1, 9), (2, 1), (3, 10), (4, 12), (5, 8), (6, 1), (6, 15), (7, 23), (7, 40), (7, 63)];
         assert_eq!(spans, expected, "{report}");
         let text = report.to_string();
+        let report = parse("proxy_protocol: [10.0.0.1, 10.0.0.7/8,\n  balancer]\n").unwrap_err().to_string();
+        assert!(report.contains("docward.yaml:1:28") && report.contains("docward.yaml:2:3"), "{report}");
         let report =
             parse("listen: 127.0.0.1:1\nmembers: {db: {listen: here}, 'a:1': {advertise: 'a:b'}}\n").unwrap_err();
         let second = report.to_string();

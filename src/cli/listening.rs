@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use clap::Args;
+use ipnet::IpNet;
 
 use super::config_file::{ConfigFile, TlsKeys};
 use super::values;
@@ -24,6 +25,10 @@ pub(super) struct ListenOptions {
     /// Host name for replies to hello, instead of the listener's address.
     #[arg(long, value_name = "NAME", value_parser = values::host_name)]
     advertise: Option<String>,
+    /// IP address, or network, of a load balancer that sends a header of the PROXY protocol (version 1 or 2) with the
+    /// client's address. Can be repeated.
+    #[arg(long, value_name = "ADDR", value_parser = values::network)]
+    proxy_protocol: Vec<IpNet>,
     #[command(flatten)]
     tls: Tls,
 }
@@ -45,10 +50,11 @@ struct Tls {
 impl ListenOptions {
     /// Combines the flags with `file`; flags take precedence.
     pub(super) fn with_defaults_from(self, file: ConfigFile) -> ConfigFile {
-        let Self { listen, advertise, tls: Tls { tls_certificate, tls_key, tls_client_ca } } = self;
+        let Self { listen, advertise, proxy_protocol, tls: Tls { tls_certificate, tls_key, tls_client_ca } } = self;
         ConfigFile {
             listen: listen.or(file.listen),
             advertise: advertise.or(file.advertise),
+            proxy_protocol: if proxy_protocol.is_empty() { file.proxy_protocol } else { proxy_protocol },
             tls: TlsKeys {
                 // It is that of the file's key.
                 key_password: file.tls.key_password.filter(|_| tls_key.is_none() && tls_certificate.is_none()),

@@ -54,6 +54,7 @@ mod tests {
                 "credentials": "forget",
             },
             "drain_timeout": "10s", "hand_over": "/run/hand-over.sock", "query_listen": "127.0.0.1:27118",
+            "proxy_protocol": ["10.0.0.0/8", "2001:db8::7"],
             "members": { "a:27017": { "listen": "0.0.0.0:1", "advertise": "p.example.com:2" } },
         })
     }
@@ -117,7 +118,13 @@ mod tests {
         let is_excluded = |key: &str| excluded().iter().any(|(one, ..)| *one == key);
         let unused: Vec<_> = properties.keys().filter(|key| full.get(*key).is_none() && !is_excluded(key)).collect();
         assert!(unused.is_empty(), "{unused:?}");
-        let mut accepted = vec![full.clone(), json!({ "rules": "rules/" }), json!({}), variables()];
+        let mut accepted = vec![
+            full.clone(),
+            json!({ "rules": "rules/" }),
+            json!({ "proxy_protocol": "10.0.0.7" }),
+            json!({}),
+            variables(),
+        ];
         accepted.extend(excluded().map(|(key, value, _)| json!({ key: value })));
         accepted.push(json!({ "tls": { "certificate": "a.pem", "key_password_file": "token" } }));
         accepted.extend(full.as_object().unwrap().iter().map(|(key, value)| json!({ key: value })));

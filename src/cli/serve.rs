@@ -278,6 +278,7 @@ pub(super) async fn configure(settings: ConfigFile) -> Result<(ProxyConfig, Mong
         placement: Arc::new(watch::Sender::new(placement)),
         query_listen: settings.query_listen,
         upstream,
+        balancers: settings.proxy_protocol.into(),
         tls: tls.map(Arc::new),
         limits: Arc::new(watch::Sender::new(settings.limits.settings())),
         router,

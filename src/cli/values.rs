@@ -5,6 +5,8 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::IpNet;
+
 use crate::config::{parse_duration, parse_size};
 use crate::proxy::Advertised;
 use crate::secret::Secret;
@@ -18,6 +20,15 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     let mut addresses =
         text.to_socket_addrs().map_err(|error| format!("write HOST:PORT, for example 127.0.0.1:27018 ({error})"))?;
     addresses.next().ok_or_else(|| "the host name does not resolve to an address; write an IP address".to_owned())
+}
+
+/// An IP address, or a network of them.
+pub(super) fn network(text: &str) -> Result<IpNet, String> {
+    let network = text.parse().map(IpAddr::into).or_else(|_| text.parse::<IpNet>());
+    let network = network.map_err(|_| "write an IP address, or a network such as 10.0.0.0/8")?;
+    let whole = network.trunc();
+    let error = || format!("write {whole} for the network, or {} for the one address", network.addr());
+    if network == whole { Ok(network) } else { Err(error()) }
 }
 
 /// The admin address, and the host name it was given as, if any.
@@ -126,6 +137,26 @@ mod tests {
         }
         for text in ["", "0MiB", "256", "256MB", "-1KiB", "1.5GiB", "99999999999999999999GiB", "17179869184GiB"] {
             assert!(size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_network_is_an_address_or_has_a_prefix() {
+        for (text, contained, other) in [
+            ("10.0.0.7", "10.0.0.7", "10.0.0.8"),
+            ("10.0.0.0/8", "10.255.0.1", "11.0.0.1"),
+            ("2001:db8::/32", "2001:db8::7", "2001:db9::7"),
+        ] {
+            let network = network(text).unwrap();
+            assert!(network.contains(&contained.parse::<IpAddr>().unwrap()));
+            assert!(!network.contains(&other.parse::<IpAddr>().unwrap()));
+        }
+        assert_eq!(
+            network("10.0.0.7/8").unwrap_err(),
+            "write 10.0.0.0/8 for the network, or 10.0.0.7 for the one address"
+        );
+        for text in ["", "balancer.example.com", "10.0.0.7:27018", "10.0.0.0/33", "10.0.0/8"] {
+            assert!(network(text).unwrap_err().contains("10.0.0.0/8"), "{text}");
         }
     }
 

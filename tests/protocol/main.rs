@@ -20,6 +20,7 @@ mod pool_hellos;
 mod pool_queues;
 mod pool_replies;
 mod pool_users;
+mod proxy_protocol;
 mod queries;
 mod replica_sets;
 mod replies;

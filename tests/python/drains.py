@@ -1,8 +1,9 @@
 """Drains and hand-overs of one of two docwards behind HAProxy while drivers work (`make drains`).
 
-Both docwards have the same `members` and a service connection (`DOCWARD_SERVICE=0`: none), and the drivers know the
-balancer only. Each round starts new drivers, so that each has connections at both docwards (with `source`: at one), ends
-one docward, and counts what failed at the drivers. At the end, `max_lifetime`: a docward that was restarted gets clients again.
+Both docwards are routers (`DOCWARD_TOPOLOGY=members`: they have the same `members`) with a service connection
+(`DOCWARD_SERVICE=0`: none). The drivers know the balancer only, with `DOCWARD_OPTIONS` in their connection string. Each
+round starts new drivers, so that each has connections at both docwards (with `source`: at one), ends one docward, and
+counts what failed at the drivers. At the end, `max_lifetime`: a docward that was restarted gets clients again.
 """
 
 import os
@@ -25,10 +26,12 @@ ALGORITHMS = os.environ.get("DOCWARD_BALANCE", "roundrobin leastconn source").sp
 POOL = os.environ.get("DOCWARD_DRAINS_POOL", "100")  # the default of drivers
 SKIPPED = 77  # exit status of a script without its toolchain
 SERVICE = os.environ.get("DOCWARD_SERVICE", "1") == "1"  # whether the docwards have a service connection
+MEMBERS = os.environ.get("DOCWARD_TOPOLOGY") == "members"
+OPTIONS = os.environ.get("DOCWARD_OPTIONS", "replicaSet=rs0" if MEMBERS else "loadBalanced=true")
 LIFETIME = 6  # seconds
 BEFORE, AFTER = 1.0, 1.5  # seconds of load before a drain begins and after the drained process has ended
 
-# The part for all members.
+# The part for all listeners.
 DEFAULTS = (servers.REPOSITORY / "deploy/haproxy/docward.cfg").read_text().split("\nlisten ")[0]
 
 LISTEN = """
@@ -105,11 +108,14 @@ class Pair:
         self.docwards = [self.start(0), self.start(1)]
 
     def start(self, at):
-        member = f"{self.mongod.address}=127.0.0.1:{self.listeners[at]},{self.haproxy.address}"
+        listen = f"127.0.0.1:{self.listeners[at]}"
+        member = ("--member", f"{self.mongod.address}={listen},{self.haproxy.address}")
+        shown = member if MEMBERS else ("--topology", "router", "--listen", listen)
         admin = f"127.0.0.1:{self.admins[at]}"
         hand_over = self.folder / f"{at}.sock"
         service = ("--service", self.mongod.uri) if SERVICE else ()
-        arguments = ("--member", member, "--admin", admin, "--hand-over", str(hand_over), *service, *self.arguments)
+        named = ("--proxy-protocol", "127.0.0.1")  # HAProxy names its clients
+        arguments = (*shown, *named, "--admin", admin, "--hand-over", str(hand_over), *service, *self.arguments)
         return servers.Docward(servers.docward_executable(), self.mongod.uri, arguments=arguments)
 
     def end(self, at, hands_over):
@@ -144,7 +150,7 @@ def work(pair, round, commands):
     with MongoClient(pair.mongod.uri) as client:
         for database in databases.values():
             client[database].many.insert_many([{"_id": number} for number in range(200)])
-    uri = f"mongodb://{pair.haproxy.address}/?replicaSet=rs0&maxPoolSize={POOL}"
+    uri = f"mongodb://{pair.haproxy.address}/?{OPTIONS}&maxPoolSize={POOL}"
     with ExitStack() as stack:
         started = [Load(name, [*command, uri, databases[name]], more) for name, (command, more) in commands.items()]
         loads = [stack.enter_context(closing(load)) for load in started]

@@ -239,7 +239,7 @@ class Docward(Process):
             # the failpoints for these.
             upstream += ("&" if "?" in upstream else "?") + "appName=docward-own"
         command = [self.executable, self.subcommand, "--upstream", upstream]
-        if not {"--member", "--config"} & set(self.arguments):
+        if not {"--listen", "--member", "--config"} & set(self.arguments):
             command += ["--listen", "127.0.0.1:0"]
         if self.rules:
             file = folder / "rules.yaml"

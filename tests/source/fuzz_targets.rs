@@ -134,6 +134,11 @@ fn seeds_of(name: &str) -> Vec<Vec<u8>> {
     match name {
         "frame" => frames.into_iter().chain(seeds::replies()).collect(),
         "compressed" => packed(&frames),
+        "proxy_header" => {
+            let line = b"PROXY TCP6 2001:db8::7 2001:db8::1 5000 27018\r\n".to_vec();
+            let addresses = [192, 0, 2, 7, 10, 0, 0, 1, 19, 136, 105, 138];
+            vec![line, [&b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c"[..], &addresses].concat()]
+        }
         "command" => frames,
         "plan" => frames.iter().zip(1u64..).map(|(frame, n)| [&n.to_le_bytes()[..], frame].concat()).collect(),
         "document" => frames.iter().filter_map(|frame| body(frame)).collect(),

@@ -2,13 +2,14 @@
 //!
 //! The parsers borrow from complete frames. This layer has no sockets and no rules, and it reads no more of a BSON
 //! document than its length prefix. [`header`] finds frame boundaries. [`op_msg`] and [`op_query`] parse and write
-//! frames. [`compressed`] compresses and decompresses them. [`splitter`] finds frames in a stream. The next layer is
-//! [`crate::document`].
+//! frames. [`compressed`] compresses and decompresses them. [`splitter`] finds frames in a stream, which may begin with a
+//! [`proxy_header`]. The next layer is [`crate::document`].
 
 pub mod compressed;
 pub mod header;
 pub mod op_msg;
 pub mod op_query;
+pub mod proxy_header;
 pub mod splitter;
 
 pub use header::{HEADER_LENGTH, Header, MAX_COMMAND_DOCUMENT_LENGTH, MAX_DOCUMENT_LENGTH, MAX_MESSAGE_LENGTH, OpCode};

@@ -185,8 +185,8 @@ impl ResponseData {
         };
         metrics.counters(
             "connections_refused",
-            "Client connections that were not accepted: `limit`, `address_limit`, `tls`, `unreachable` (no server was \
-             known to reply)",
+            "Client connections that were not accepted: `limit`, `address_limit`, `tls`, `proxy_protocol`, `unreachable` (no \
+             server was known to reply)",
             by(counts.refused),
         )?;
         metrics.counters("connections_ended", ENDED, by(counts.ended))?;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use tokio::sync::watch;
 
 use crate::proxy::members::placement::ListenerPlacement;
@@ -23,6 +24,8 @@ pub struct ProxyConfig {
     /// The address of a router's listener, which takes the place of all listeners of members. Needs a pool.
     pub router: Option<SocketAddr>,
     pub upstream: Upstream,
+    /// The addresses of balancers that send a header of the PROXY protocol, with the address of their client.
+    pub balancers: Arc<[IpNet]>,
     /// `None`: clients connect without TLS.
     pub tls: Option<Arc<ListenerTls>>,
     /// May be replaced while the proxy runs: new connections get the new limits.

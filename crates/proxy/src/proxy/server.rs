@@ -120,8 +120,7 @@ impl<P: Interceptor> Proxy<P> {
         if let Some(pools) = &pools {
             tokio::spawn(Pools::maintain(Arc::downgrade(pools)));
         }
-        let setup = ConnectionSetup::new(upstream.clone(), config.tls.clone(), limits.clone(), pools.clone());
-        let connection_setup = Arc::new(setup);
+        let connection_setup = Arc::new(ConnectionSetup::new(&config, upstream.clone(), limits.clone(), pools.clone()));
         let dispatcher =
             Dispatcher { connection_setup, workers: Arc::new(WorkerThreads::start().map_err(StartError::Threads)?) };
         let membership = Membership::discover(upstream).await;

@@ -1,18 +1,22 @@
-//! Sets up a client connection: checks the limits, performs the TLS handshake if the listener uses TLS, and connects
-//! to a member when the first message has arrived, so that health checks and silent clients cost the server nothing.
+//! Sets up a client connection: reads the header of a balancer, checks the limits, performs the TLS handshake if the
+//! listener uses TLS, and connects to a member when the first message has arrived, so that health checks and silent
+//! clients cost the server nothing.
 //! Failures are logged and, where possible, reported to the client.
 //!
 //! Next: [`crate::proxy::connection::lifecycle`].
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tokio::io::{AsyncRead, AsyncWrite};
+use ipnet::IpNet;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
 
 use crate::engine::{ClientState, OwnSession};
+use crate::proxy::config::ProxyConfig;
 use crate::proxy::connection::end::End;
 use crate::proxy::connection::lifecycle::{Connection, Dialled};
 use crate::proxy::connection::listener_context::{Backend, ListenerContext};
@@ -30,6 +34,7 @@ use crate::proxy::server_side::upstream::Upstream;
 use crate::proxy::transport::socket::{self, SocketStream};
 use crate::proxy::transport::tls::ListenerTls;
 use crate::rate_limit::RateLimit;
+use crate::wire::proxy_header::{self, ProxyHeader, ProxyHeaderError};
 
 /// Refused clients that are sent the reason at the same time. Further ones are closed without a reply.
 static REFUSAL_REPLIES: Semaphore = Semaphore::const_new(100);
@@ -41,6 +46,8 @@ const TLS_REQUIRED: &str = "this listener accepts TLS only; add tls=true to the 
 #[derive(Debug)]
 pub(in crate::proxy) struct ConnectionSetup {
     pub(in crate::proxy) upstream: Arc<Upstream>,
+    /// Their connections begin with a header that has the client's address.
+    pub(in crate::proxy) balancers: Arc<[IpNet]>,
     /// `None`: clients connect without TLS.
     pub(in crate::proxy) tls: Option<Arc<ListenerTls>>,
     pub(in crate::proxy) limits: Arc<ConnectionLimits>,
@@ -111,8 +118,9 @@ async fn receive<P: Interceptor>(
     listener_context: Arc<ListenerContext<P>>,
     connection_setup: Arc<ConnectionSetup>,
 ) -> Option<Paired<P>> {
-    let client = TcpStream::from_std(client).ok()?;
+    let mut client = TcpStream::from_std(client).ok()?;
     let deadline = connection_setup.deadline();
+    let peer = connection_setup.client_address(&mut client, peer, &listener_context, deadline).await?;
     match connection_setup.limits.admit(peer.ip()) {
         Ok(admission) => connection_setup.pair(client, peer, listener_context, admission, deadline).await,
         Err(full) => {
@@ -126,17 +134,46 @@ async fn receive<P: Interceptor>(
 
 impl ConnectionSetup {
     pub(in crate::proxy) fn new(
+        config: &ProxyConfig,
         upstream: Arc<Upstream>,
-        tls: Option<Arc<ListenerTls>>,
         limits: Arc<ConnectionLimits>,
         pools: Option<Arc<Pools>>,
     ) -> Self {
-        Self { upstream, tls, limits, pools, refused: RateLimit::default(), unreachable: RateLimit::default() }
+        let (balancers, tls) = (config.balancers.clone(), config.tls.clone());
+        let (refused, unreachable) = (RateLimit::default(), RateLimit::default());
+        Self { upstream, balancers, tls, limits, pools, refused, unreachable }
     }
 
     /// The deadline for the first message of a client that is accepted now.
     fn deadline(&self) -> Instant {
         Instant::now() + self.limits.settings().handshake_timeout
+    }
+
+    /// The client's address: `peer`, or that of the header if it is a balancer's. `None`: there is no valid header. Until
+    /// then no limit counts the connection: only balancers, which send it at once, have such ones.
+    async fn client_address<P>(
+        &self,
+        client: &mut TcpStream,
+        peer: SocketAddr,
+        listener_context: &ListenerContext<P>,
+        deadline: Instant,
+    ) -> Option<SocketAddr> {
+        let address = peer.ip().to_canonical();
+        if !self.balancers.iter().any(|balancer| balancer.contains(&address)) {
+            return Some(peer);
+        }
+        let failure = match timeout_at(deadline, read_proxy_header(client)).await {
+            // An error of the socket: it closed before the end of the header, as health checks do.
+            Ok(read) => match read.ok()? {
+                Ok(of_client) => return Some(of_client.unwrap_or(peer)),
+                Err(error) => error.to_string(),
+            },
+            Err(_) => "the PROXY protocol header took too long (limits: handshake_timeout)".to_owned(),
+        };
+        listener_context.process.traffic.connection_counters.refused(Refusal::ProxyProtocol);
+        let advice = "let this balancer send one (HAProxy: send-proxy-v2), or remove its address from `proxy_protocol`";
+        self.log(peer, &format_args!("{failure}; {advice}"));
+        None
     }
 
     /// Accepts the client. Its server is dialled when its first message has arrived; if no server is known, the client's
@@ -288,6 +325,28 @@ impl ConnectionSetup {
     fn log(&self, peer: SocketAddr, reason: &dyn std::fmt::Display) {
         if let Some(suppressed) = self.refused.line() {
             tracing::warn!(client = %peer, suppressed, "connection refused: {reason}");
+        }
+    }
+}
+
+/// Reads the header of the PROXY protocol, and returns the client's address in it.
+///
+/// # Errors
+/// Those of the socket.
+async fn read_proxy_header(
+    client: &mut (impl AsyncRead + Unpin),
+) -> io::Result<Result<Option<SocketAddr>, ProxyHeaderError>> {
+    let mut header = Vec::new();
+    loop {
+        match proxy_header::parse(&header) {
+            // Exactly these: what follows the header may be a TLS handshake.
+            Ok(ProxyHeader::Incomplete(missing)) => {
+                let read = header.len();
+                header.resize(read + missing, 0);
+                client.read_exact(&mut header[read..]).await?;
+            }
+            Ok(ProxyHeader::Complete(address)) => return Ok(Ok(address)),
+            Err(error) => return Ok(Err(error)),
         }
     }
 }

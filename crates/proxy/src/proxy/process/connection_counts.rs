@@ -11,14 +11,17 @@ pub(in crate::proxy) enum Refusal {
     AddressLimit,
     /// The handshake failed or took too long, or the client does not use TLS on a TLS listener.
     Tls,
+    /// A balancer's connection without a valid header of the PROXY protocol.
+    ProxyProtocol,
     /// No server for it can be reached.
     Unreachable,
 }
 
-const REFUSALS: [(Refusal, &str); 4] = [
+const REFUSALS: [(Refusal, &str); 5] = [
     (Refusal::Limit, "limit"),
     (Refusal::AddressLimit, "address_limit"),
     (Refusal::Tls, "tls"),
+    (Refusal::ProxyProtocol, "proxy_protocol"),
     (Refusal::Unreachable, "unreachable"),
 ];
 
