@@ -53,6 +53,10 @@ drains: ## drains and hand-overs of one of two docwards behind HAProxy while dri
 try-alerts: ## bring about the fault of each alert before a real Prometheus; when it fired and ended; needs Go
 	@scripts/try-alerts.sh
 
+.PHONY: chart
+chart: ## helm checks the chart, and makes the objects of deploy/kubernetes of it; needs Go
+	@HELM=$$(scripts/helm.sh) && export HELM && cargo test --test operations deployment::kubernetes
+
 .PHONY: soak
 soak: ## 15 minutes of mixed load, and docward's memory use (DOCWARD_SOAK_SECONDS=900)
 	@scripts/chaos.sh soak

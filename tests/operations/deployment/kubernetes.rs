@@ -1,20 +1,31 @@
 //! The manifests: the embedded configurations load, and the objects are consistent. Whether an API server accepts
 //! them is not tested here.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use support::certificates::Authority;
 
-use super::{assert_is_command, assert_loads, drain_seconds, key, read};
+use super::{assert_is_command, assert_loads, drain_seconds, key, read, repository};
 
 /// The objects of a manifest.
 struct Manifest(Vec<Value>);
 
 impl Manifest {
     fn read(name: &str) -> Manifest {
-        let text = read(format!("deploy/kubernetes/{name}.yaml"));
-        Manifest(text.split("\n---\n").map(|object| serde_yaml::from_str(object).unwrap()).collect())
+        Manifest::parse(&read(format!("deploy/kubernetes/{name}.yaml")))
+    }
+
+    fn parse(text: &str) -> Manifest {
+        let objects = text.split("\n---\n").map(|object| serde_yaml::from_str(object).unwrap());
+        Manifest(objects.filter(|object: &Value| !object.is_null()).collect())
+    }
+
+    /// What the chart makes with its values and these arguments.
+    fn of_chart(helm: &str, arguments: &[&str]) -> Manifest {
+        let fixed = ["template", "docward", CHART, "--namespace", "database", "--kube-version", "1.30"];
+        Manifest::parse(&run(helm, &[&fixed, arguments].concat()).unwrap())
     }
 
     fn all(&self, kind: &str) -> Vec<&Value> {
@@ -131,8 +142,12 @@ fn two_pods_are_not_on_one_node() {
     let constraint = &manifest.pod()["topologySpreadConstraints"][0];
     assert_eq!(text(&constraint["topologyKey"]), "kubernetes.io/hostname");
     assert_eq!(text(&constraint["whenUnsatisfiable"]), "DoNotSchedule");
-    assert!(manifest.one("Deployment")["spec"]["replicas"].as_u64().unwrap() >= 2);
     assert_eq!(manifest.one("PodDisruptionBudget")["spec"]["maxUnavailable"], 1);
+    let (deployment, scaled) = (manifest.one("Deployment"), &manifest.one("HorizontalPodAutoscaler")["spec"]);
+    assert!(scaled["minReplicas"].as_u64().unwrap() >= 2);
+    assert_eq!(scaled["scaleTargetRef"]["name"], deployment["metadata"]["name"]);
+    assert!(deployment["spec"]["replicas"].is_null(), "applying the manifest again must not undo the autoscaler");
+    assert!(!manifest.docward()["resources"]["requests"]["cpu"].is_null(), "its target is a part of them");
 }
 
 #[test]
@@ -159,30 +174,19 @@ fn a_pod_has_time_to_drain() {
     }
 }
 
-/// One port for each member: docward's listener, the container's port, the Service's, and the network policy's.
+/// docward's listener, the container's port, the Service's, and the network policy's.
 #[test]
-fn the_ports_of_the_members_agree() {
+fn one_port_leads_to_docward() {
     let manifest = Manifest::read("replica-set");
-    let listened = manifest.configuration().split("listen: 0.0.0.0:").skip(1);
-    let listened: BTreeSet<u64> = listened.map(|rest| rest.split(' ').next().unwrap().parse().unwrap()).collect();
-    assert_eq!(listened.len(), 3);
+    assert_eq!(key(manifest.configuration(), "topology"), Some("router"));
+    let listened: u64 = key(manifest.configuration(), "listen").unwrap().rsplit_once(':').unwrap().1.parse().unwrap();
     let ports = list(&manifest.docward()["ports"]);
     let named =
         |name: &Value| ports.iter().find(|port| port["name"] == *name).unwrap()["containerPort"].as_u64().unwrap();
     let service = list(&manifest.one("Service")["spec"]["ports"]);
-    let offered: BTreeSet<u64> = service.iter().map(|port| port["port"].as_u64().unwrap()).collect();
-    assert_eq!(offered, listened);
-    for port in service {
-        assert_eq!(
-            named(&port["targetPort"]),
-            port["port"].as_u64().unwrap(),
-            "hello answers name the port listened on"
-        );
-    }
+    assert_eq!((service.len(), &service[0]["port"], named(&service[0]["targetPort"])), (1, &listened.into(), listened));
     let policy = &manifest.all("NetworkPolicy")[0]["spec"]["ingress"];
-    let admitted = &policy[0]["ports"][0];
-    let admitted = admitted["port"].as_u64().unwrap()..=admitted["endPort"].as_u64().unwrap();
-    assert!(admitted.eq(listened));
+    assert_eq!(policy[0]["ports"][0]["port"], listened);
     let admin = key(manifest.configuration(), "admin").unwrap().rsplit_once(':').unwrap().1.parse::<u64>().unwrap();
     assert_eq!((named(&"admin".into()), &policy[1]["ports"][0]["port"]), (admin, &admin.into()));
     for probe in ["readinessProbe", "livenessProbe"] {
@@ -208,11 +212,83 @@ fn selectors_select_docwards_pods() {
     }
 }
 
-/// Clients in other namespaces find docward by the name in hello replies.
+const CHART: &str = "deploy/helm/docward";
+
+/// The output of a program in the repository, or its error.
+fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new(program).args(arguments).current_dir(repository("")).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+}
+
+/// Removes what only the chart has: labels of the release, and a value that is the default of Kubernetes.
+fn without_release(object: &mut Value) {
+    match object {
+        Value::Object(fields) => {
+            for name in ["instance", "version", "managed-by"] {
+                fields.remove(&format!("app.kubernetes.io/{name}"));
+            }
+            fields.remove("helm.sh/chart");
+            fields.retain(|key, value| !(key == "imagePullPolicy" || key == "type" && value == "ClusterIP"));
+            fields.values_mut().for_each(without_release);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_release),
+        Value::String(text) if text.contains("listen: ") => *object = serde_yaml::from_str(text).unwrap(),
+        _ => {}
+    }
+}
+
+/// The objects by kind and name, and the configuration as YAML.
+fn comparable(manifest: Manifest) -> BTreeMap<String, Value> {
+    let objects = manifest.0.into_iter().map(|mut object| {
+        without_release(&mut object);
+        (format!("{} {}", object["kind"], object["metadata"]["name"]), object)
+    });
+    objects.collect()
+}
+
 #[test]
-fn hello_replies_name_the_service() {
-    let manifest = Manifest::read("replica-set");
-    let service = &manifest.one("Service")["metadata"];
-    let name = format!("{}.{}.svc.cluster.local", text(&service["name"]), text(&service["namespace"]));
-    assert_eq!(key(manifest.configuration(), "advertise"), Some(name.as_str()));
+fn the_values_of_the_chart_are_valid() {
+    let values: Value = serde_yaml::from_str(&read(format!("{CHART}/values.yaml"))).unwrap();
+    let schema: Value = serde_json::from_str(&read(format!("{CHART}/values.schema.json"))).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    assert_eq!(validator.validate(&values).map_err(|error| error.to_string()), Ok(()));
+    for wrong in
+        [json!({"config": {"listen": "0.0.0.0:1"}}), json!({"networkPolicy": {"clients": []}}), json!({"x": 1})]
+    {
+        assert!(!validator.is_valid(&wrong), "{wrong}");
+    }
+    let chart: Value = serde_yaml::from_str(&read(format!("{CHART}/Chart.yaml"))).unwrap();
+    assert_eq!([&chart["version"], &chart["appVersion"]], [env!("CARGO_PKG_VERSION"); 2]);
+}
+
+/// So what the other tests find in the manifest holds for the chart. `make chart` builds helm.
+#[test]
+fn the_chart_makes_the_objects_of_the_manifest() {
+    let Ok(helm) = std::env::var("HELM") else {
+        eprintln!("skipped: HELM does not name the program");
+        return;
+    };
+    run(&helm, &["lint", "--strict", CHART]).unwrap();
+    let [of_chart, of_manifest] = [Manifest::of_chart(&helm, &[]), Manifest::read("replica-set")].map(comparable);
+    assert_eq!(of_chart.keys().collect::<Vec<_>>(), of_manifest.keys().collect::<Vec<_>>());
+    for (name, object) in of_manifest {
+        assert_eq!(of_chart[&name], object, "{name}");
+    }
+    let other =
+        "tlsSecret=,service=false,autoscaling.enabled=false,networkPolicy.enabled=false,rules=null,drainSeconds=60";
+    let other =
+        Manifest::of_chart(&helm, &["--set", other, "--set-json", r#"config={"proxy_protocol": ["10.0.0.0/8"]}"#]);
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("token"), "0123456789abcdef0123456789abcdef").unwrap();
+    let configuration = other.configuration().replace("/run/secrets/docward", folder.path().to_str().unwrap());
+    std::fs::write(folder.path().join("docward.yaml"), configuration).unwrap();
+    assert_loads(&folder.path().join("docward.yaml"));
+    assert_eq!(other.one("Deployment")["spec"]["replicas"], 2);
+    assert_eq!(other.pod()["terminationGracePeriodSeconds"], 75);
+    assert!(other.all("NetworkPolicy").is_empty() && other.all("HorizontalPodAutoscaler").is_empty());
+    let without_clients = ["template", CHART, "--kube-version", "1.30", "--set-json", "networkPolicy.monitoring=[]"];
+    assert!(!run(&helm, &without_clients).unwrap().contains("port: 9216"), "no rule without peers");
+    let wrong = run(&helm, &["template", CHART, "--kube-version", "1.30", "--set", "config.listen=0.0.0.0:1"]);
+    assert!(wrong.unwrap_err().contains("listen"));
 }

@@ -120,6 +120,19 @@ fn words<'t>(dockerfile: &'t str, before: &str) -> Vec<&'t str> {
     line.trim_matches(['[', ']']).split(", ").map(|word| word.trim_matches('"')).collect()
 }
 
+/// The compose file publishes the port of the image, and waits for a drain.
+#[test]
+fn the_compose_file_fits_the_image() {
+    let compose: serde_json::Value = serde_yaml::from_str(&read("deploy/docker/compose.yaml")).unwrap();
+    let service = &compose["services"]["docward"];
+    let configuration = read("deploy/docker/docward.yaml");
+    let port = key(&configuration, "listen").unwrap().strip_prefix("0.0.0.0:").unwrap();
+    assert_eq!(service["ports"][0], format!("{port}:{port}"));
+    assert_eq!(service["volumes"][0], "./docward:/etc/docward:ro");
+    let grace: u64 = service["stop_grace_period"].as_str().unwrap().strip_suffix('s').unwrap().parse().unwrap();
+    assert!(grace >= drain_seconds(&configuration) + 5);
+}
+
 #[test]
 fn the_image_runs_existing_commands() {
     let dockerfile = read("Dockerfile");
