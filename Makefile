@@ -49,6 +49,10 @@ chaos: ## checked histories of every pattern (DOCWARD_CHAOS_PATTERN=queue: only 
 drains: ## drains and hand-overs of one of two docwards behind HAProxy while drivers work; failed operations (DOCWARD_DRAINS=20)
 	@scripts/drains.sh
 
+.PHONY: elections
+elections: ## step-downs and deaths of the primary while drivers work, directly and through a router; failed operations, longest waits
+	@scripts/drains.sh elections
+
 .PHONY: try-alerts
 try-alerts: ## bring about the fault of each alert before a real Prometheus; when it fired and ended; needs Go
 	@scripts/try-alerts.sh

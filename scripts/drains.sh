@@ -2,6 +2,7 @@
 # `make drains`: drains and hand-overs of one of two docwards behind HAProxy while drivers work
 # (DOCWARD_DRAINS=20 for each of DOCWARD_BALANCE="roundrobin leastconn source"; DOCWARD_TOPOLOGY=members; DOCWARD_SERVICE=0: without a service
 # connection). Prints the duration of each, and the failed operations.
+# `drains.sh elections` (`make elections`): elections instead, directly and through a router (DOCWARD_ELECTIONS=3).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,4 +13,4 @@ if [[ -z "${DOCWARD_BIN:-}" ]]; then
     DOCWARD_BIN="$(scripts/target-folder.sh)/debug/docward"
 fi
 export MONGOD DOCWARD_BIN
-exec "$PYTHON" tests/python/drains.py
+exec "$PYTHON" "tests/python/${1:-drains}.py"

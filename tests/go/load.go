@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	workers    = 4 // of each kind
-	errorsKept = 5
+	workers   = 4 // of each kind
+	textsKept = 20
 )
 
 // load inserts, reads and commits transactions until standard input ends; the driver may retry all of it. It counts
@@ -25,33 +25,33 @@ func load(uri, database string) {
 	check(db.CreateCollection(ctx, "inserted"))
 	check(db.CreateCollection(ctx, "committed"))
 	var stopped atomic.Bool
-	var inserted, committed, read, failed atomic.Int64
 	var mutex sync.Mutex
-	failures := bson.A{}
+	done, failures, longest, texts := map[string]int{}, map[string]int{}, map[string]float64{}, []string{}
 	var group sync.WaitGroup
-	repeat := func(done *atomic.Int64, work func() error) {
+	repeat := func(name string, work func() error) {
 		for range workers {
 			group.Go(func() {
 				for !stopped.Load() {
-					if err := work(); err == nil {
-						done.Add(1)
+					began := time.Now()
+					err := work()
+					mutex.Lock()
+					longest[name] = max(longest[name], time.Since(began).Seconds())
+					if err == nil {
+						done[name]++
 					} else {
-						failed.Add(1)
-						mutex.Lock()
-						if len(failures) < errorsKept {
-							failures = append(failures, err.Error())
-						}
-						mutex.Unlock()
+						failures[name]++
+						texts = append(texts, name+": "+err.Error())
 					}
+					mutex.Unlock()
 				}
 			})
 		}
 	}
-	repeat(&inserted, func() error {
+	repeat("insert", func() error {
 		_, err := db.Collection("inserted").InsertOne(ctx, M{"at": time.Now()})
 		return err
 	})
-	repeat(&read, func() error {
+	repeat("read", func() error {
 		cursor, err := db.Collection("inserted").Find(ctx, M{}, options.Find().SetLimit(10).SetBatchSize(3))
 		if err != nil {
 			return err
@@ -59,7 +59,7 @@ func load(uri, database string) {
 		var found []bson.M
 		return cursor.All(ctx, &found)
 	})
-	repeat(&committed, func() error {
+	repeat("transaction", func() error {
 		session, err := client.StartSession()
 		if err != nil {
 			return err
@@ -73,7 +73,12 @@ func load(uri, database string) {
 		})
 		return err
 	})
-	for inserted.Load() == 0 || read.Load() == 0 || committed.Load() == 0 {
+	kinds := func() int {
+		mutex.Lock()
+		defer mutex.Unlock()
+		return len(done)
+	}
+	for kinds() < 3 {
 		time.Sleep(10 * time.Millisecond)
 	}
 	emit(D("working", true))
@@ -81,7 +86,7 @@ func load(uri, database string) {
 	stopped.Store(true)
 	group.Wait()
 	count := func(name string) int64 { return must(db.Collection(name).CountDocuments(ctx, M{})) }
-	emit(D("failures", failures, "failed", failed.Load(), "inserted", inserted.Load(), "committed", committed.Load(), "read", read.Load(),
+	emit(D("done", done, "failures", failures, "texts", texts[:min(len(texts), textsKept)], "longest", longest,
 		"stored", bson.A{count("inserted"), count("committed")}))
 	check(client.Disconnect(ctx))
 }

@@ -5,8 +5,9 @@ import com.mongodb.client.MongoCollection;
 import com.mongodb.client.MongoDatabase;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
-import java.util.concurrent.atomic.AtomicLong;
 import org.bson.Document;
 
 /**
@@ -15,9 +16,12 @@ import org.bson.Document;
  */
 final class Load {
     private static final int WORKERS = 4; // of each kind
-    private static final int ERRORS_KEPT = 5;
+    private static final int TEXTS_KEPT = 20;
 
-    private final ConcurrentLinkedQueue<String> failures = new ConcurrentLinkedQueue<>();
+    private final Map<String, Integer> done = new ConcurrentHashMap<>();
+    private final Map<String, Integer> failures = new ConcurrentHashMap<>();
+    private final Map<String, Double> longest = new ConcurrentHashMap<>(); // seconds
+    private final ConcurrentLinkedQueue<String> texts = new ConcurrentLinkedQueue<>();
     private final List<Thread> threads = new ArrayList<>();
     private volatile boolean stopped;
 
@@ -34,9 +38,9 @@ final class Load {
         db.createCollection("committed");
         MongoCollection<Document> inserted = db.getCollection("inserted");
         MongoCollection<Document> committed = db.getCollection("committed");
-        AtomicLong inserts = repeat(() -> inserted.insertOne(Scenario.doc("n", 1)));
-        AtomicLong reads = repeat(() -> inserted.find().limit(10).batchSize(3).into(new ArrayList<>()));
-        AtomicLong commits = repeat(() -> {
+        repeat("insert", () -> inserted.insertOne(Scenario.doc("n", 1)));
+        repeat("read", () -> inserted.find().limit(10).batchSize(3).into(new ArrayList<>()));
+        repeat("transaction", () -> {
             try (ClientSession session = client.startSession()) {
                 session.withTransaction(() -> {
                     committed.insertOne(session, Scenario.doc("part", 1));
@@ -44,33 +48,32 @@ final class Load {
                 });
             }
         });
-        while (inserts.get() == 0 || reads.get() == 0 || commits.get() == 0) Thread.sleep(10);
+        while (done.size() < 3) Thread.sleep(10);
         Scenario.emit(Scenario.doc("working", true));
         System.in.readAllBytes();
         stopped = true;
         for (Thread thread : threads) thread.join();
-        Scenario.emit(Scenario.doc("failures", failures.stream().limit(ERRORS_KEPT).toList(),
-                "failed", failures.size(), "inserted", inserts.get(),
-                "committed", commits.get(), "read", reads.get(),
-                "stored", List.of(inserted.countDocuments(), committed.countDocuments())));
+        Scenario.emit(Scenario.doc("done", done, "failures", failures, "texts", texts.stream().limit(TEXTS_KEPT).toList(),
+                "longest", longest, "stored", List.of(inserted.countDocuments(), committed.countDocuments())));
     }
 
-    private AtomicLong repeat(Runnable work) {
-        AtomicLong done = new AtomicLong();
+    private void repeat(String name, Runnable work) {
         for (int i = 0; i < WORKERS; i++) {
             Thread thread = new Thread(() -> {
                 while (!stopped) {
+                    long began = System.nanoTime();
                     try {
                         work.run();
-                        done.incrementAndGet();
+                        done.merge(name, 1, Integer::sum);
                     } catch (RuntimeException error) {
-                        failures.add(error.toString());
+                        failures.merge(name, 1, Integer::sum);
+                        texts.add(name + ": " + error);
                     }
+                    longest.merge(name, (System.nanoTime() - began) / 1e9, Math::max);
                 }
             });
             thread.start();
             threads.add(thread);
         }
-        return done;
     }
 }

@@ -42,9 +42,11 @@ const main = async () => {
   const done = {};
   const failures = {};
   const texts = [];
+  const longest = {}; // seconds
   let stopped = false;
   const repeat = async (name) => {
     while (!stopped) {
+      const began = performance.now();
       try {
         await WORK[name]();
         done[name] = (done[name] || 0) + 1;
@@ -53,6 +55,7 @@ const main = async () => {
         texts.push(`${name}: ${error.name}: ${error.message}`.slice(0, 300));
         await sleep(1);
       }
+      longest[name] = Math.max(longest[name] || 0, (performance.now() - began) / 1000);
     }
   };
   const workers = Object.entries(WORKERS).flatMap(([name, count]) => Array.from({ length: count }, () => repeat(name)));
@@ -62,7 +65,7 @@ const main = async () => {
   stopped = true;
   await Promise.all(workers);
   const stored = [await db.collection('inserted').countDocuments(), await committed.countDocuments()];
-  console.log(JSON.stringify({ done, failures, texts: texts.slice(0, 20), stored }));
+  console.log(JSON.stringify({ done, failures, texts: texts.slice(0, 20), longest, stored }));
   await client.close();
 };
 

@@ -29,31 +29,8 @@ SERVICE = os.environ.get("DOCWARD_SERVICE", "1") == "1"  # whether the docwards 
 MEMBERS = os.environ.get("DOCWARD_TOPOLOGY") == "members"
 OPTIONS = os.environ.get("DOCWARD_OPTIONS", "replicaSet=rs0" if MEMBERS else "loadBalanced=true")
 LIFETIME = 6  # seconds
+CHECKED = 1.5  # seconds until HAProxy has found out that a docward is ready
 BEFORE, AFTER = 1.0, 1.5  # seconds of load before a drain begins and after the drained process has ended
-
-# The part for all listeners.
-DEFAULTS = (servers.REPOSITORY / "deploy/haproxy/docward.cfg").read_text().split("\nlisten ")[0]
-
-LISTEN = """
-listen docward
-  balance {algorithm}
-  bind 127.0.0.1:{port}
-  server a 127.0.0.1:{listeners[0]} port {admins[0]}
-  server b 127.0.0.1:{listeners[1]} port {admins[1]}
-"""
-
-
-class Haproxy(servers.Process):
-    def __init__(self, algorithm, listeners, admins):
-        self.port = servers.free_port()
-        self.address = f"127.0.0.1:{self.port}"
-        self.text = DEFAULTS + LISTEN.format(algorithm=algorithm, port=self.port, listeners=listeners, admins=admins)
-        super().__init__("docward-haproxy-", self._command, stderr=subprocess.DEVNULL)
-
-    def _command(self, folder):
-        (folder / "haproxy.cfg").write_text(self.text)
-        return ["haproxy", "-db", "-f", folder / "haproxy.cfg"]
-
 
 class Load:
     """A program that works until its standard input ends."""
@@ -104,8 +81,9 @@ class Pair:
         self.arguments = arguments
         self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         self.listeners, self.admins = ([servers.free_port() for _ in range(2)] for _ in range(2))
-        self.haproxy = stack.enter_context(closing(Haproxy(algorithm, self.listeners, self.admins)))
+        self.haproxy = stack.enter_context(closing(servers.Haproxy(algorithm, self.listeners, self.admins)))
         self.docwards = [self.start(0), self.start(1)]
+        time.sleep(CHECKED)
 
     def start(self, at):
         listen = f"127.0.0.1:{self.listeners[at]}"
@@ -136,7 +114,7 @@ class Pair:
     def restart(self, at):
         self.docwards[at].close()
         self.docwards[at] = self.start(at)
-        time.sleep(0.5)  # HAProxy finds out that it is ready
+        time.sleep(CHECKED)
 
     def close(self):
         for docward in self.docwards:
@@ -171,10 +149,7 @@ def stop(loads):
     for load in loads:
         result = load.stop()
         print("  ", load.name, json_util.dumps(result))
-        failures = result["failures"]
-        if isinstance(failures, list):
-            failures = {"all": result["failed"]}
-        failed.update({(load.name, kind): count for kind, count in failures.items()})
+        failed.update({(load.name, kind): count for kind, count in result["failures"].items()})
     return failed
 
 
@@ -231,4 +206,5 @@ def main():
     sys.exit(bool(failed))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -76,6 +76,7 @@ class Mongod(Process):
         self.arguments = arguments
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
+        self.addresses = [self.address]
         self.uri = f"mongodb://{self.address}/" + ("" if standalone else "?replicaSet=rs0")
         super().__init__("docward-mongod-", self._command, stdout=subprocess.DEVNULL)
         try:
@@ -158,8 +159,12 @@ class ReplicaSet:
             raise
 
     @property
+    def addresses(self):
+        return [member.address for member in self.members]
+
+    @property
     def uri(self):
-        return f"mongodb://{','.join(m.address for m in self.members)}/?replicaSet=rs0"
+        return f"mongodb://{','.join(self.addresses)}/?replicaSet=rs0"
 
     def primary(self):
         """The address of the primary; waits for one."""
@@ -234,7 +239,7 @@ class Docward(Process):
     def _command(self, folder):
         upstream = self.upstream
         has_pool = pool_size() and self.subcommand == "serve" and "--pool-size" not in self.arguments
-        if has_pool:
+        if has_pool or "router" in self.arguments:
             # docward's own operations get another name than the connections of the pool, so that they use up none of
             # the failpoints for these.
             upstream += ("&" if "?" in upstream else "?") + "appName=docward-own"
@@ -268,6 +273,36 @@ class Docward(Process):
             alarm.cancel()
         self._logger.join()
         raise RuntimeError("\n".join(["docward did not start:", *self.log]))
+
+
+HAPROXY_DEFAULTS = (REPOSITORY / "deploy/haproxy/docward.cfg").read_text().split("\nlisten ")[0]
+
+HAPROXY_LISTEN = """
+listen docward
+  balance {algorithm}
+  bind 127.0.0.1:{port}
+  server a 127.0.0.1:{listeners[0]} port {admins[0]}
+  server b 127.0.0.1:{listeners[1]} port {admins[1]}
+"""
+
+
+class Haproxy(Process):
+    """HAProxy in front of two docwards, with the settings of deploy/haproxy; `admins` are the ports of their health checks."""
+
+    def __init__(self, algorithm, listeners, admins):
+        self.port = free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        self.text = HAPROXY_DEFAULTS + HAPROXY_LISTEN.format(algorithm=algorithm, port=self.port, listeners=listeners, admins=admins)
+        super().__init__("docward-haproxy-", self._command, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + TIMEOUT
+        with socket.socket() as probe:
+            while probe.connect_ex(("127.0.0.1", self.port)):
+                assert not self.ended and time.monotonic() < deadline, "HAProxy did not start"
+                time.sleep(0.02)
+
+    def _command(self, folder):
+        (folder / "haproxy.cfg").write_text(self.text)
+        return ["haproxy", "-db", "-f", folder / "haproxy.cfg"]
 
 
 def pool_size():
