@@ -18,6 +18,7 @@ import servers
 import scenarios
 import test_error_codes
 from pymongo_suite.suite import unrelated_rules
+from topologies import Way
 
 RULES = """
 version: 1
@@ -119,24 +120,26 @@ def protected(authority, tmp_path_factory):
         yield server
 
 
-def assert_same_scenario(language, direct, through, options, authority=None):
+def ways(server, docward, options="replicaSet=rs0"):
+    return Way(server.addresses, [options]), Way(docward.addresses, [options], [docward])
+
+
+def assert_same_scenario(language, direct, through, *options, authority=None):
     def scenario(uri, database):
         return scenarios.run(language.command("steps", uri, database, authority))
 
     user = f"ada:{PASSWORD}@" if authority else ""
-    ways = ((f"mongodb://{user}{each.address}/?{options}", [each.address]) for each in (direct, through))
-    scenarios.compare(scenario, *ways, LEAST_STEPS)
-    assert not [line for line in through.log if "panicked" in line]
+    scenarios.compare(scenario, direct, through, LEAST_STEPS, *options, user=user)
 
 
-def test_a_replica_set(language, mongod, proxy_factory):
-    assert_same_scenario(language, mongod, proxy_factory(unrelated_rules()), "replicaSet=rs0")
+def test_a_replica_set(language, topology):
+    assert_same_scenario(language, topology.direct, topology.through(unrelated_rules()))
 
 
 def test_a_standalone(language, standalone, proxy_factory):
     # `copies` and `tree` need a replica set.
     docward = proxy_factory(RULES.replace("*.", "elsewhere."), upstream=standalone.uri)
-    assert_same_scenario(language, standalone, docward, "retryWrites=true")
+    assert_same_scenario(language, *ways(standalone, docward, "retryWrites=true"))
 
 
 @pytest.mark.parametrize("compressor", ["zstd", "zlib", "snappy"])
@@ -148,7 +151,7 @@ def test_compression(language, compressor, mongod, proxy_factory):
 
     docward = proxy_factory(unrelated_rules())
     before = compressed()
-    assert_same_scenario(language, mongod, docward, f"replicaSet=rs0&compressors={compressor}")
+    assert_same_scenario(language, *ways(mongod, docward), f"compressors={compressor}")
     # The server's compressed bytes exceed those of one of the two scenarios.
     sent, received = (after - past for past, after in zip(before, compressed()))
     assert sent > 80_000_000 and received > 60_000_000, (sent, received)
@@ -156,19 +159,17 @@ def test_compression(language, compressor, mongod, proxy_factory):
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-1", "SCRAM-SHA-256"])
 def test_a_login_by_tls(language, mechanism, protected, authority, docward_factory):
-    options = f"replicaSet=rs0&authSource=admin&authMechanism={mechanism}&tls=true"
+    options = ("authSource=admin", f"authMechanism={mechanism}", "tls=true")
     docward = docward_factory(
         RULES.replace("*.", "elsewhere."),
         *("--tls-certificate", authority.certificate, "--tls-key", authority.key),
         upstream=f"{protected.uri}&tls=true&tlsCAFile={authority.certificate}",
     )
-    assert_same_scenario(language, protected, docward, options, authority)
+    assert_same_scenario(language, *ways(protected, docward), *options, authority=authority)
 
 
-def test_rejections_and_rewriting(language, mongod, docward_factory):
-    docward = docward_factory(RULES)
-    uri = f"mongodb://{docward.address}/?replicaSet=rs0"
-    seen = scenarios.run(language.command("rules", uri, "under_rules"))
+def test_rejections_and_rewriting(language, topology):
+    seen = scenarios.run(language.command("rules", topology.through(RULES).uri(), "under_rules"))
     outcomes = {name: step["outcome"]["result"] for name, step in seen.items()}
 
     rejection, refusal = outcomes["rejected"], outcomes["rejected_by_the_server"]
@@ -239,12 +240,6 @@ class Load:
         finally:
             self.child.kill()
         return json_util.loads(out)
-
-
-@pytest.fixture(scope="module")
-def replica_set():
-    with closing(servers.ReplicaSet()) as members:
-        yield members
 
 
 def members(docward):

@@ -1,11 +1,13 @@
 """Fixtures: one mongod for the whole run, and docward processes in front of it, stopped at the end."""
 
 import os
+import shutil
 import signal
 
 import pytest
 
 import servers
+from topologies import TOPOLOGIES, Topology
 
 
 def pytest_collection_modifyitems(items):
@@ -39,6 +41,13 @@ def mongod():
 
 
 @pytest.fixture(scope="session")
+def replica_set():
+    members = servers.ReplicaSet()
+    yield members
+    members.close()
+
+
+@pytest.fixture(scope="session")
 def docward_factory(mongod):
     """`docward_factory(rules)` starts a docward in front of the mongod, for the rest of the run."""
     started = []
@@ -58,6 +67,7 @@ class Direct:
 
     def __init__(self, mongod):
         self.address = mongod.address
+        self.addresses = mongod.addresses
         self.uri = f"mongodb://{mongod.address}/"
         self.log = []
 
@@ -72,3 +82,14 @@ def proxy_factory(mongod, docward_factory):
     if os.environ.get("DOCWARD_BIN") == "direct":
         return lambda rules="": Direct(mongod)
     return docward_factory
+
+
+@pytest.fixture(scope="session", params=TOPOLOGIES)
+def topology(request):
+    name = request.param
+    if "balanced" in name and not shutil.which("haproxy"):
+        pytest.skip("haproxy is needed as a balancer, and there is none on the PATH")
+    server, start = ("mongod", "proxy_factory") if name == "members" else ("replica_set", "docward_factory")
+    made = Topology(name, *(request.getfixturevalue(each) for each in (server, start)))
+    yield made
+    made.balancers.close()

@@ -56,6 +56,7 @@ TEXT_PATTERNS = [
     (re.compile(r"Timestamp\(\d+, \d+\)"), "<timestamp>"),
     (re.compile(r"\b(collection|index)-\d+-"), r"\1-<n>-"),  # files of WiredTiger
     (re.compile(r"cursor id:? \d+"), "cursor id <n>"),
+    (re.compile(r"txnNumber: \d+"), "txnNumber: <n>"),  # of the session that the driver's pool had
     (re.compile(r"\b\d{15,}\b"), "<long number>"),
 ]
 

@@ -27,8 +27,5 @@ def mongosh(uri, database):
 
 
 @pytest.mark.parametrize("scenario, least_steps", [(node, 30), (mongosh, 20)])
-def test_a_scenario_is_the_same_through_docward(scenario, least_steps, mongod, proxy_factory):
-    proxy = proxy_factory(unrelated_rules())
-    direct, through = ((f"mongodb://{each.address}/?replicaSet=rs0", [each.address]) for each in (mongod, proxy))
-    scenarios.compare(scenario, direct, through, least_steps)
-    assert not [line for line in proxy.log if "panicked" in line]
+def test_a_scenario_is_the_same_through_docward(scenario, least_steps, topology):
+    scenarios.compare(scenario, topology.direct, topology.through(unrelated_rules()), least_steps)

@@ -18,13 +18,6 @@ rules:
 """
 
 
-@pytest.fixture(scope="module")
-def replica_set():
-    members = servers.ReplicaSet()
-    yield members
-    members.close()
-
-
 @pytest.fixture
 def docward(replica_set):
     proxy = start(replica_set, "--query-listen", "127.0.0.1:0", listeners=4)

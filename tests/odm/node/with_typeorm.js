@@ -39,8 +39,6 @@ function modelOf(source, name, initial) {
 
 run(async (uri, database) => {
   // It ignores a database name given separately from a connection string.
-  const url = new URL(uri);
-  url.pathname = database;
-  const source = await new DataSource({ type: "mongodb", url: url.href, entities }).initialize();
+  const source = await new DataSource({ type: "mongodb", url: uri.replace("/?", `/${database}?`), entities }).initialize();
   return { models: [modelOf(source, "plain"), modelOf(source, "version_column"), modelOf(source, "versioned", { version: 1 })], close: () => source.destroy() };
 });
