@@ -22,7 +22,8 @@ build() {
 counts="$target/counts"
 counting="$target/counting/$triple/release/docward"
 profile="$target/$triple.profdata"
-build "-Cprofile-generate=$counts" "$target/counting"
+# Without optimisation across crates, which counts the same.
+build "-Cprofile-generate=$counts -Clto=off -Clinker-plugin-lto=no" "$target/counting"
 # A new profile rebuilds everything, so it is made only after a change of the code or the traffic.
 traffic=(bench/*.rs bench/compare bench/shell bench/training rules)
 if [[ ! -e "$profile" || -n $(find "$counting" "${traffic[@]}" -newer "$profile" -print -quit) ]]; then

@@ -368,7 +368,7 @@ fn statements_with_rules_outlive_their_primary() {
     }
 }
 
-/// The same write sent twice at once, as a driver does that has lost patience, while primaries step down and die: it is
+/// The same write sent twice at once, as a driver does that stopped waiting, while primaries step down and die: it is
 /// executed once.
 #[test]
 fn a_write_that_is_sent_twice_is_executed_once_across_elections() {
@@ -456,6 +456,32 @@ fn clients_behind_a_load_balancer_get_a_service_and_leave_no_transaction() {
     assert_eq!(open(primary), 1);
     drop(client);
     assert!(poll(TIMEOUT, || (open(primary) == 0).then_some(())).is_some(), "the transaction is still open");
+}
+
+/// docward would abort the transaction with the connection.
+#[test]
+fn a_drain_waits_for_the_transaction_of_a_client_behind_a_load_balancer() {
+    let set = ReplicaSet::start(1);
+    let docward = router(&set).argument("--drain-timeout").argument("30s").start();
+    let mut client = Client::connect(&docward.address());
+    assert!(is_ok(&client.command("admin", doc! { "hello": 1, "loadBalanced": true })));
+    assert!(is_ok(&client.command("shop", doc! { "create": "c" })));
+    let of_transaction =
+        doc! { "lsid": { "id": bson::Uuid::from_bytes([5; 16]) }, "txnNumber": 1_i64, "autocommit": false };
+    let with = |mut command: Document| {
+        command.extend(of_transaction.clone());
+        command
+    };
+    let mut first = with(doc! { "insert": "c", "documents": [{ "_id": 1 }] });
+    first.insert("startTransaction", true);
+    assert!(is_ok(&client.command("shop", first)));
+    docward.signal("TERM");
+    // Longer than an idle connection stays open in a drain.
+    sleep(Duration::from_secs(3));
+    assert!(is_ok(&client.command("shop", with(doc! { "insert": "c", "documents": [{ "_id": 2 }] }))));
+    assert!(is_ok(&client.command("admin", with(doc! { "commitTransaction": 1 }))));
+    let count = set.member(0).command("shop", doc! { "count": "c" });
+    assert_eq!(count.get_i32("n").unwrap(), 2);
 }
 
 /// Cursors of another docward, of a primary that has stepped down, and of no member.

@@ -1,7 +1,7 @@
 //! What clients of a router get when their member fails: `docs/reference/router-errors.md` is made here
 //! (`UPDATE_EXPECT=1`), with a real server that fails on request.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bson::{Document, doc};
 use support::process::repository;
@@ -160,16 +160,15 @@ fn the_page_has_what_clients_get_when_a_member_fails() {
     ];
     let mut rows = String::new();
     for request in requests {
-        let mut outcomes: BTreeMap<bool, Vec<String>> = BTreeMap::new();
+        let mut outcomes: BTreeMap<bool, BTreeSet<String>> = BTreeMap::new();
         for code in CODES {
             let outcome = scene.outcome(request, doc! { "errorCode": code });
             assert!(outcome.starts_with("sent") || outcome.starts_with('6'), "{request}, {code}: {outcome}");
-            let of_kind = outcomes.entry([10107, 13435].contains(&code)).or_default();
-            assert!(of_kind.iter().all(|other| *other == outcome), "{request}, {code}: {outcome}, {of_kind:?}");
-            of_kind.push(outcome);
+            outcomes.entry([10107, 13435].contains(&code)).or_default().insert(outcome);
         }
+        let cell = |not_executed: bool| outcomes[&not_executed].iter().cloned().collect::<Vec<_>>().join(", or ");
         let broken = scene.outcome(request, doc! { "closeConnection": true });
-        rows += &format!("| {request} | {} | {} | {broken} |\n", outcomes[&true][0], outcomes[&false][0]);
+        rows += &format!("| {request} | {} | {} | {broken} |\n", cell(true), cell(false));
     }
     let real = INTRODUCTION.to_owned() + &rows;
     let page = repository("docs/reference/router-errors.md");

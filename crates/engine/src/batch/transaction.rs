@@ -87,7 +87,7 @@ pub(super) enum RestartReason {
     /// Another sender of the same write aborted it and is carrying it out now. Without a longer pause the two would
     /// abort each other forever.
     SameWrite,
-    /// The member that had it was lost. The next one knows no attempt that was not committed, so the attempts begin with
+    /// The member that had it was lost. At the next one no attempt is recorded that was not committed, so they begin with
     /// the first one again: another sender of the same write does the same.
     MemberLost,
 }

@@ -164,6 +164,7 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
         // Nothing of it has been sent, and no reply is lost.
         if let Some(closes) = self.drain_state.closes
             && self.pending.is_empty()
+            && !self.pooling.as_deref().is_some_and(Pooling::holds_transaction)
             && retried(head).is_some_and(|retried| retried <= closes)
             && self.close_spacing.take_turn(|| self.connection_counters.open())
         {

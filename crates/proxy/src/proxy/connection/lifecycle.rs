@@ -139,7 +139,9 @@ where
                     applied = apply(&mut self.relay, state, applied);
                     seen = self.relay.activity;
                 }
-                Interruption::IdlePeriodElapsed if self.relay.is_idle() && self.relay.activity == seen => {
+                Interruption::IdlePeriodElapsed
+                    if self.relay.is_idle() && self.relay.activity == seen && !self.relay.holds_transaction() =>
+                {
                     return Some(self.relay.drain_state.end());
                 }
                 Interruption::IdlePeriodElapsed => {

@@ -194,6 +194,11 @@ impl<U: ServerSocket> Pooling<U> {
         Some(service)
     }
 
+    /// Whether a transaction would be aborted if the client's connection ended.
+    pub(in crate::proxy) fn holds_transaction(&self) -> bool {
+        self.is_of_service && self.transaction.is_some()
+    }
+
     /// Aborts the transaction of a client behind a load balancer, whose connection has ended.
     pub(in crate::proxy) fn end_transaction(&mut self) {
         if let (Some(transaction), Some(router)) = (self.transaction.take(), &self.router) {

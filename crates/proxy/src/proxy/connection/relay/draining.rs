@@ -19,6 +19,11 @@ where
     U: ServerSocket,
     P: Interceptor,
 {
+    /// Whether a transaction would be aborted if the client's connection ended.
+    pub(in crate::proxy) fn holds_transaction(&self) -> bool {
+        self.pooling.as_ref().is_some_and(|pooling| pooling.holds_transaction())
+    }
+
     /// Makes drivers select other members, or wait for the next process.
     pub(in crate::proxy) fn drain(&mut self) {
         self.drain_state.begun = true;
@@ -65,7 +70,7 @@ where
         if moved {
             self.listener_context.process.activity.note_activity();
         }
-        if self.is_idle() {
+        if self.is_idle() && !self.holds_transaction() {
             self.drain_state.busy = None;
         } else if self.drain_state.busy.is_none() {
             self.drain_state.busy = Some(BusyGuard::new(&self.listener_context.process.activity));
