@@ -191,6 +191,32 @@ fn an_unacknowledged_write_ends_before_a_request_to_another_member() {
     }
 }
 
+/// An unacknowledged write has no reply that could be lost with its member: its client stays connected.
+#[test]
+fn unacknowledged_writes_outlive_their_primary() {
+    let mut set = ReplicaSet::start(3);
+    let docward = router(&set).start();
+    let mut client = Client::connect(&docward.address());
+    assert!(is_ok(&client.command("shop", doc! { "create": "c" })));
+    let stopped = Arc::new(AtomicBool::new(false));
+    let writer = spawn({
+        let stopped = stopped.clone();
+        move || {
+            for id in (0..).take_while(|_| !stopped.load(Ordering::Relaxed)) {
+                let insert =
+                    doc! { "insert": "c", "documents": [{ "_id": id }], "writeConcern": { "w": 0 }, "$db": "shop" };
+                client.send(&Message::new(insert).flags(MORE_TO_COME));
+                sleep(Duration::from_millis(2));
+            }
+            client.try_command("shop", doc! { "count": "c" }, TIMEOUT).expect("the client is not disconnected")
+        }
+    });
+    disturb(&mut set);
+    stopped.store(true, Ordering::Relaxed);
+    let reply = writer.join().unwrap();
+    assert!(is_ok(&reply), "{reply}");
+}
+
 /// That the primary is gone shows as a longer wait only.
 #[test]
 fn requests_wait_for_the_next_primary() {
@@ -372,7 +398,23 @@ fn statements_with_rules_outlive_their_primary() {
 /// executed once.
 #[test]
 fn a_write_that_is_sent_twice_is_executed_once_across_elections() {
-    let mut set = ReplicaSet::start(3);
+    send_twice(ReplicaSet::start(3), disturb);
+}
+
+/// The member that was primary is primary again, and has forgotten which numbers were used.
+#[test]
+fn a_write_that_is_sent_twice_is_executed_once_across_restarts() {
+    send_twice(ReplicaSet::start(1), |set| {
+        for _ in 0..4 {
+            sleep(Duration::from_millis(700));
+            set.kill(0);
+            set.restart(0);
+            set.await_primary();
+        }
+    });
+}
+
+fn send_twice(mut set: ReplicaSet, disturb: impl Fn(&mut ReplicaSet)) {
     let rules = "version: 1\nrules:\n- { name: stock, namespace: 'shop.*', bounds: { field: n, min: 0 } }\n";
     let docwards = [router(&set).rules(rules).start(), router(&set).rules(rules).start()];
     let insert = doc! { "insert": "c", "documents": [{ "_id": 0, "n": 0 }, { "_id": 1, "n": 0 }] };

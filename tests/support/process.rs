@@ -1,6 +1,7 @@
 //! Child processes that never outlive the test: their watchdog, their output, free ports. `mongod` and `proxy` use
 //! it.
 
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
@@ -84,7 +85,7 @@ fn kill(pid: u32, name: &str) {
 }
 
 /// A TCP port of the loopback interface that is and stays free: it is below the range that systems use for outgoing
-/// connections and for port 0, and no other test of this process gets it.
+/// connections and for port 0, and no other test gets it while this process lives.
 pub fn free_port() -> u16 {
     const FIRST: u32 = 10_000;
     const COUNT: u32 = 10_000;
@@ -93,7 +94,20 @@ pub fn free_port() -> u16 {
     let begin = std::process::id().wrapping_mul(131);
     let next = || FIRST + begin.wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed)) % COUNT;
     let mut candidates = (0..COUNT).map(|_| next() as u16);
-    candidates.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("no port is free")
+    let is_free = |port: &u16| is_reserved(*port) && TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    candidates.find(is_free).expect("no port is free")
+}
+
+/// Reserves a port for this process among all test processes: between the check and its use, another could get it.
+fn is_reserved(port: u16) -> bool {
+    let folder = std::env::temp_dir().join("docward-test-ports");
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = File::options().create(true).append(true).open(folder.join(port.to_string())).unwrap();
+    // The lock ends with the process.
+    file.try_lock().is_ok() && {
+        std::mem::forget(file);
+        true
+    }
 }
 
 /// Resident memory of a process in bytes, from /proc.

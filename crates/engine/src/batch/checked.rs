@@ -333,6 +333,9 @@ impl<'f> TransactionAttempt<'_, 'f> {
         let mut replies = self.port.exchange_all(messages).await.into_iter();
         if asks {
             let answer = replies.next().unwrap_or_default();
+            if Reply::parse(&answer).is_ok_and(|answer| server_errors::is_lost_member(&answer)) {
+                return AttemptResult::Break(AttemptEnd::Again(RestartReason::MemberLost));
+            }
             let record = match self.job.earlier_sends(self.port).read_record(&[index], &answer) {
                 Flow::Continue(record) => record,
                 Flow::Break(step) => {
@@ -474,7 +477,9 @@ impl<'f> TransactionAttempt<'_, 'f> {
         let failed = is_failure(&frame, self.job.batch.form);
         let is_transient =
             Reply::parse(&frame).is_ok_and(|reply| server_errors::has_label(&reply, server_errors::TRANSIENT));
+        let is_lost = Reply::parse(&frame).is_ok_and(|reply| server_errors::is_lost_member(&reply));
         let ending = match failed && !is_transient {
+            _ if is_lost => AttemptEnd::Again(RestartReason::MemberLost),
             true => AttemptEnd::Reply(frame),
             false => AttemptEnd::Again(RestartReason::WriteConflict),
         };

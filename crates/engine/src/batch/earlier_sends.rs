@@ -181,7 +181,9 @@ impl<'f> BatchJob<'f> {
         let attempt = self.evaluated.get(index).map_or(0, |evaluated| evaluated.attempts);
         let own = self.attempt_at(index, attempt, routed);
         let frame = port.exchange(self.commands(own).commit()).await;
-        if let Some(reply) = Reply::parse(&frame).ok().filter(server_errors::is_lost_member) {
+        if let Some(reply) =
+            Reply::parse(&frame).ok().filter(|reply| !reply.is_ok() && server_errors::is_passing(reply))
+        {
             return Flow::Break(self.pass_on_error(&reply, self.merged.has_effect()));
         }
         let Some(reply) = Reply::parse(&frame).ok().filter(Reply::is_ok) else {
@@ -203,7 +205,7 @@ impl<'f> BatchJob<'f> {
 
 impl EarlierSends<'_, '_> {
     /// Returns the statements that the server has recorded in the client's session.
-    async fn recorded(&self, mut asked: Vec<usize>) -> Flow<HashSet<usize>> {
+    pub(super) async fn recorded(&self, mut asked: Vec<usize>) -> Flow<HashSet<usize>> {
         let mut found = HashSet::new();
         let kind = |index: usize| {
             let statement = self.job.evaluated.get(index).map(|evaluated| &evaluated.statement);
@@ -264,15 +266,31 @@ impl EarlierSends<'_, '_> {
 
     /// Returns the attempt at a statement that was committed. If there is none, no attempt can be committed any more.
     async fn committed_attempt(&self, index: usize) -> Flow<Option<u32>> {
+        let mut losses = 0;
+        loop {
+            let found = self.committed_here(index).await?;
+            // What a member knew of the attempts is gone with it.
+            if found.is_some() || self.exclude_attempts(index).await? {
+                return Flow::Continue(found.flatten());
+            }
+            losses += 1;
+            if losses > MAX_WAITS {
+                return Flow::Break(self.job.too_old());
+            }
+        }
+    }
+
+    /// The same as far as the member of the moment knows; `None`: there is none, and later ones are to be excluded.
+    async fn committed_here(&self, index: usize) -> Flow<Option<Option<u32>>> {
         let mut attempt = 0;
         while let Some(own) = self.job.attempt_at(index, attempt, self.routed) {
             let frame = self.abort_attempt(own).await;
             let reply = parse_reply(&frame, "an abort")?;
             match reply.code() {
-                Some(code::TRANSACTION_COMMITTED) => return Flow::Continue(Some(attempt)),
+                Some(code::TRANSACTION_COMMITTED) => return Flow::Continue(Some(Some(attempt))),
                 Some(code::TRANSACTION_TOO_OLD) => match self.position(index).await? {
                     SessionPosition::Attempt => attempt += 1,
-                    SessionPosition::Excluded => return Flow::Continue(None),
+                    SessionPosition::Excluded => return Flow::Continue(Some(None)),
                     SessionPosition::Newer => return Flow::Break(self.job.too_old()),
                 },
                 Some(code::NO_SUCH_TRANSACTION) => break,
@@ -280,14 +298,14 @@ impl EarlierSends<'_, '_> {
                 _ => return Flow::Break(self.unanswered(&reply)),
             }
         }
-        self.exclude_attempts(index).await?;
         Flow::Continue(None)
     }
 
-    /// Uses up the last number of a statement, so that an attempt that is still under way cannot be committed.
-    async fn exclude_attempts(&self, index: usize) -> Flow {
+    /// Uses up the last number of a statement, so that an attempt that is still under way cannot be committed. Returns false
+    /// if the member was lost.
+    async fn exclude_attempts(&self, index: usize) -> Flow<bool> {
         let last = self.job.last_attempt(index, self.routed);
-        let (Some(last), Some(evaluated)) = (last, self.job.evaluated.get(index)) else { return Flow::Continue(()) };
+        let (Some(last), Some(evaluated)) = (last, self.job.evaluated.get(index)) else { return Flow::Continue(true) };
         let own = Some(OwnTransaction { begun: false, ..last });
         let mut repeats = 0;
         loop {
@@ -296,7 +314,8 @@ impl EarlierSends<'_, '_> {
             return match reply.code() {
                 Some(code::TRANSACTION_TOO_OLD) => Flow::Break(self.job.too_old()),
                 // The transaction has not begun, for example because the collection was just created.
-                _ if reply.is_ok() => Flow::Continue(()),
+                _ if reply.is_ok() => Flow::Continue(true),
+                _ if server_errors::is_lost_member(&reply) => Flow::Continue(false),
                 _ if server_errors::has_label(&reply, server_errors::TRANSIENT) && repeats < MAX_WAITS => {
                     drop(reply);
                     repeats += 1;
@@ -306,7 +325,7 @@ impl EarlierSends<'_, '_> {
                 }
                 // It may not have begun.
                 _ if server_errors::is_passing(&reply) => Flow::Break(self.unanswered(&reply)),
-                _ => Flow::Continue(()),
+                _ => Flow::Continue(true),
             };
         }
     }

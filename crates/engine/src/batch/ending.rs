@@ -81,7 +81,7 @@ impl<'f> BatchJob<'f> {
 impl<'f> TransactionAttempt<'_, 'f> {
     /// Commits, and returns the reply to the statement.
     pub(super) async fn commit(&mut self, applied: Vec<u8>) -> AttemptEnd {
-        let (mut failed, mut was_lost) = (0, false);
+        let (mut failed, mut lost) = (0, None);
         loop {
             let (job, own) = (&*self.job, self.own);
             let commit = || job.commands(own).commit();
@@ -93,13 +93,12 @@ impl<'f> TransactionAttempt<'_, 'f> {
             };
             failed += 1;
             let is_lost = server_errors::is_lost_member(&reply);
-            was_lost |= is_lost;
             // Otherwise the next member waits for the write concern, or has not got the transaction.
             if reply.is_ok() && !(is_lost && failed <= MAX_LOSSES) {
                 return AttemptEnd::Reply(self.committed(applied, &reply));
             }
             if is_over(&reply) {
-                let reason = if was_lost { RestartReason::MemberLost } else { RestartReason::SameWrite };
+                let reason = if lost.is_some() { RestartReason::MemberLost } else { RestartReason::SameWrite };
                 return AttemptEnd::Again(reason);
             }
             if server_errors::has_label(&reply, server_errors::TRANSIENT) {
@@ -115,7 +114,13 @@ impl<'f> TransactionAttempt<'_, 'f> {
                 let is_refused = failed == 1
                     && (reply.code() == Some(code::NOT_WRITABLE_PRIMARY) || server_errors::is_overload(&reply));
                 drop(reply);
+                // That a later member could not be asked shows nothing of the first.
+                let frame = lost.filter(|_| !is_lost).unwrap_or(frame);
                 return self.end_failed_commit(applied, (frame, is_refused)).await;
+            }
+            drop(reply);
+            if is_lost {
+                lost = Some(frame);
             }
         }
     }

@@ -158,6 +158,15 @@ impl<'f> BatchJob<'f> {
                         if let Err(error) = self.limit_time(elapsed) {
                             return Flow::Continue(Some(error));
                         }
+                        // What excluded attempts is gone with the member.
+                        if reason == RestartReason::MemberLost
+                            && self.command.session().is_retryable_write()
+                            && !self.earlier_sends(port).recorded(vec![index]).await?.is_empty()
+                        {
+                            self.send_as_it_came(index);
+                            self.continue_alone(index);
+                            break;
+                        }
                     }
                     Err(rejection) => {
                         attempt.reject(attempt.rule(), rejection);

@@ -14,4 +14,4 @@ pub use destination::{Destination, MIN_STALENESS, ReadMode, ReadPreference, dest
 pub use reads::{PreferredRead, preferred, triage};
 pub use repetition::{AfterLoss, InTransaction, Repetition, is_to_be_repeated, without_state_change};
 pub use selection::{RoutedRole, Selectable, eligible};
-pub use transaction::{OpenTransaction, TransactionStep};
+pub use transaction::{OpenTransaction, TransactionStep, ends_transaction};

@@ -1,9 +1,10 @@
 //! The transaction that a client of a service has open: a service behind a load balancer ends it with the connection (driver
 //! specification "Load Balancers").
 
-use crate::command::own;
+use crate::command::{Reply, own};
 use crate::document::{Kind, Value, Writer};
 use crate::request_head::RequestHead;
+use crate::server_errors::{TRANSIENT, has_label};
 
 /// The longest `lsid` that is kept, in bytes.
 const MAX_SESSION_LENGTH: usize = 256;
@@ -40,6 +41,13 @@ impl TransactionStep {
         let session = Some(session).filter(|session| session.len() <= MAX_SESSION_LENGTH)?.to_vec();
         Some(Self::Continues(OpenTransaction { session, number: fields.transaction_number?.as_integer()? }))
     }
+}
+
+/// Returns whether a reply shows that the server has ended the transaction of its request (driver specification
+/// "Transactions": `TransientTransactionError`).
+#[must_use]
+pub fn ends_transaction(reply: &[u8]) -> bool {
+    Reply::parse(reply).is_ok_and(|reply| has_label(&reply, TRANSIENT))
 }
 
 impl OpenTransaction {

@@ -286,6 +286,9 @@ where
                 self.forward(message, came, expects_reply).await?;
             }
             Step::Reply(message) => {
+                if let Some(pooling) = &mut self.pooling {
+                    pooling.note_reply(&message);
+                }
                 let message = self.listener_context.with_times(message);
                 let length = came.map_or(0, |_| message.len());
                 let packed = offload(length, move || pack(message.into(), came).into_owned()).await?;

@@ -105,7 +105,11 @@ where
             }
             let mut replies = ReplyReader::new(messages.len());
             let is_lost = match self.send(std::mem::take(&mut messages), &mut replies, waiting).await {
-                Ok(()) => false,
+                // What was sent before on this connection has ended, too.
+                Ok(()) => {
+                    waiting.keeps_connection = false;
+                    false
+                }
                 Err(End::UpstreamClosed | End::UpstreamError(_)) => true,
                 Err(end) => return Err(end),
             };
@@ -117,7 +121,10 @@ where
                 repeats = pooling.outlives(repetition);
             }
             match &copy {
-                Some(copy) if repeats => messages = smallvec![copy.clone()],
+                Some(copy) if repeats => {
+                    waiting.has_moved |= waiting.transaction_at.is_some();
+                    messages = smallvec![copy.clone()];
+                }
                 _ => {
                     replies.extend(sent.iter().skip(replies.len()).map(AfterLoss::reply));
                     return Ok(replies);
@@ -130,17 +137,19 @@ where
     /// so that the engine must begin again: transactions are gone with their member, and so is what is known of numbers.
     fn note_transaction(&self, sent: &[AfterLoss], waiting: &mut ServerWait) -> bool {
         let Some(pooling) = &self.pooling else { return false };
-        let Some(step) = sent.iter().map(|sent| sent.in_transaction).find(|step| *step != InTransaction::No) else {
-            return false;
+        // A numbered write may follow from what a transaction has shown.
+        let is_bound = |sent: &&AfterLoss| {
+            sent.in_transaction != InTransaction::No || sent.is_numbered_write() && waiting.transaction_at.is_some()
         };
+        let Some(step) = sent.iter().find(is_bound).map(|sent| sent.in_transaction) else { return false };
         let here = pooling.address();
         match &waiting.transaction_at {
-            Some(before) if before == here => false,
+            Some(before) if before == here && !waiting.has_moved => false,
             // The engine asks what has become of it.
             Some(_) if step == InTransaction::Aborts => false,
             before => {
                 let has_moved = before.is_some();
-                waiting.transaction_at = Some(here.clone());
+                (waiting.transaction_at, waiting.has_moved) = (Some(here.clone()), false);
                 has_moved
             }
         }
@@ -167,13 +176,20 @@ where
         &mut self,
         last: Step,
         frame: &[u8],
-        waiting: &ServerWait,
+        waiting: &mut ServerWait,
     ) -> Result<Step, End> {
         if !self.pooling.as_ref().is_some_and(|pooling| pooling.is_routed()) {
             return Ok(last);
         }
-        let Some(error) = self.follow_primary(waiting).await? else { return Ok(last) };
-        let Some(reply) = self.reject_without_connection(&error, header_of(frame)?) else { return Err(error.into()) };
+        let failed = self.follow_primary(waiting).await?;
+        let after_loss = AfterLoss::of_request(&RequestHead::new(frame));
+        let reply = match (failed, after_loss) {
+            (Some(error), _) => {
+                self.reject_without_connection(&error, header_of(frame)?).ok_or_else(|| End::from(error))?
+            }
+            (None, Some(after_loss)) if self.note_transaction(&[after_loss], waiting) => after_loss.reply(),
+            (None, _) => return Ok(last),
+        };
         Ok(match last {
             Step::ForwardOriginal { expects_reply: true } | Step::Forward { expects_reply: true, .. } => {
                 Step::Reply(reply)

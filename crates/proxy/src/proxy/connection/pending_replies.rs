@@ -111,6 +111,11 @@ impl PendingReplies {
         self.queue.len()
     }
 
+    /// Whether only docward's own messages are pending.
+    pub(in crate::proxy) fn only_own(&self) -> bool {
+        self.queue.iter().all(|pending| pending.treatment == ReplyAction::Discard)
+    }
+
     /// Whether only hellos are pending: a streamed one stays pending as long as the connection lives.
     pub(in crate::proxy) fn only_hellos(&self) -> bool {
         self.queue.iter().all(|pending| matches!(pending.treatment, ReplyAction::Hello(_)))

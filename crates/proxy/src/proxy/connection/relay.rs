@@ -20,6 +20,7 @@ use std::task::{Context, Poll};
 
 use crate::engine::ClientState;
 use crate::engine::handshake::negotiation::Negotiation;
+use crate::engine::routing::Repetition;
 use crate::proxy::connection::client_half::{ClientHalf, ReadAhead};
 use crate::proxy::connection::drain_state::DrainState;
 use crate::proxy::connection::end::End;
@@ -206,6 +207,17 @@ where
     /// twice, or replies that its result is unknown.
     fn outlive(&mut self, cx: &mut Context<'_>, end: End) -> Result<(), End> {
         let is_lost = matches!(end, End::UpstreamClosed | End::UpstreamError(_));
+        let between_frames = self.server.replies.between_frames() && self.client.requests.between_frames();
+        // An unacknowledged write, and docward's question whether it has ended: it has.
+        if is_lost
+            && between_frames
+            && self.pending.only_own()
+            && let Some(pooling) = self.pooling.as_mut().filter(|pooling| pooling.is_routed() && pooling.is_attached())
+        {
+            pooling.outlives(Repetition::Never);
+            (self.server, self.pending) = (ServerHalf::default(), PendingReplies::new(true));
+            return Ok(());
+        }
         let nothing_came =
             self.pending.len() == 1 && self.server.replies.between_frames() && self.client.has_sent_all();
         if !is_lost || !nothing_came || self.collected.is_some() || !self.client.requests.between_frames() {

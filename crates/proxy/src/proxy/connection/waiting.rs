@@ -30,6 +30,8 @@ pub(super) struct ServerWait {
     pub(super) has_sent: bool,
     /// The member of its transactions. The numbers of the next one mean nothing at another member.
     pub(super) transaction_at: Option<Address>,
+    /// A message was sent again since: what its member knew of numbers is gone, even if it is primary again.
+    pub(super) has_moved: bool,
     /// Its permits, for as long as docward carries it out.
     pub(super) permits: Vec<Permit>,
 }

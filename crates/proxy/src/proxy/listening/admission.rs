@@ -40,6 +40,8 @@ use crate::wire::proxy_header::{self, ProxyHeader, ProxyHeaderError};
 static REFUSAL_REPLIES: Semaphore = Semaphore::const_new(100);
 /// First byte of a TLS connection. In a MongoDB message it would be part of an implausible length.
 const TLS_HANDSHAKE: u8 = 0x16;
+/// Bytes of a PROXY protocol header that are read at once.
+const HEADER_READ: usize = 512;
 const TLS_REQUIRED: &str = "this listener accepts TLS only; add tls=true to the connection string";
 
 /// What connection setup needs. All listeners share it.
@@ -342,7 +344,8 @@ async fn read_proxy_header(
             // Exactly these: what follows the header may be a TLS handshake.
             Ok(ProxyHeader::Incomplete(missing)) => {
                 let read = header.len();
-                header.resize(read + missing, 0);
+                // Memory for what has arrived, not for what is announced.
+                header.resize(read + missing.min(HEADER_READ), 0);
                 client.read_exact(&mut header[read..]).await?;
             }
             Ok(ProxyHeader::Complete(address)) => return Ok(Ok(address)),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use tokio::time::Instant;
 
 use crate::document::Document;
 use crate::engine::routing::{RoutedRole, Selectable};
@@ -23,6 +24,10 @@ use crate::wire::op_msg::Message;
 /// their last write in whole seconds, so the estimate fluctuates; without a margin connections would move each time.
 const RETURN_MARGIN: Duration = Duration::from_secs(2);
 
+/// How long a primary of an older election is not used. It steps down itself when it has not reached a majority for its
+/// election timeout (by default ten seconds). Without a limit, a replica set that was initiated again would have no primary.
+const OUTDATED_FOR: Duration = Duration::from_secs(60);
+
 /// The last hello result of every server.
 #[derive(Debug)]
 pub(in crate::proxy) struct Membership {
@@ -30,6 +35,8 @@ pub(in crate::proxy) struct Membership {
     seen: HashMap<Address, HelloResult>,
     /// A replica set has been seen. From then on a server that reports no set is not the whole deployment.
     is_set: bool,
+    /// The newest election of a primary, and when it was seen last.
+    elected: Option<([u8; 12], Instant)>,
 }
 
 impl Membership {
@@ -44,7 +51,7 @@ impl Membership {
     }
 
     fn new(upstream: Arc<Upstream>) -> Self {
-        Self { upstream, seen: HashMap::new(), is_set: false }
+        Self { upstream, seen: HashMap::new(), is_set: false, elected: None }
     }
 
     pub(in crate::proxy) fn record(&mut self, mut hello_result: HelloResult) {
@@ -59,6 +66,12 @@ impl Membership {
             return;
         }
         let replies = hello_result.hello.is_some();
+        if let Some(election) =
+            hello_result.hello.as_ref().filter(|hello| hello.role == Role::Primary).and_then(|hello| hello.election)
+            && !self.is_outdated(election, hello_result.at)
+        {
+            self.elected = Some((election, hello_result.at));
+        }
         self.is_set |= hello_result.hello.as_ref().is_some_and(|hello| !hello.members.is_empty());
         let (address, failure) = (hello_result.address.clone(), hello_result.failure.clone());
         let before = self.seen.insert(address.clone(), hello_result);
@@ -142,15 +155,24 @@ impl Membership {
         dials(primary.map_or(others, |primary| vec![primary]))
     }
 
-    /// The members that answer, as a router selects among them. Of several that call themselves primary, the newest counts.
+    /// Whether a newer election than this one was seen shortly before: its primary has not stepped down yet.
+    fn is_outdated(&self, election: [u8; 12], at: Instant) -> bool {
+        self.elected.is_some_and(|(newest, seen)| election < newest && at < seen + OUTDATED_FOR)
+    }
+
+    /// The members that answer, as a router selects among them. Of several that call themselves primary, the newest counts,
+    /// and none that is older than one seen shortly before.
     pub(in crate::proxy) fn selectable(&self, members: &[MemberAddress]) -> Vec<(Address, Selectable)> {
         let answering = |member: &MemberAddress| {
             let hello_result = self.seen.get(&member.address)?;
             Some((member.address.clone(), hello_result, hello_result.hello.as_ref()?))
         };
         let answering: Vec<_> = members.iter().filter_map(answering).collect();
-        let primaries = || answering.iter().filter(|(.., hello)| hello.role == Role::Primary);
-        let primary = primaries().max_by_key(|(.., hello)| hello.rank());
+        let is_newest = |(_, hello_result, hello): &&(Address, &HelloResult, &Hello)| {
+            hello.election.is_none_or(|election| !self.is_outdated(election, hello_result.at))
+        };
+        let primaries = answering.iter().filter(|(.., hello)| hello.role == Role::Primary).filter(is_newest);
+        let primary = primaries.max_by_key(|(.., hello)| hello.rank());
         let newest = answering.iter().filter_map(|(.., hello)| hello.last_write).max();
         let of = |(address, hello_result, hello): &(Address, &HelloResult, &Hello)| {
             let role = match hello.role {
@@ -274,8 +296,6 @@ fn lag(
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::Instant;
-
     use super::*;
 
     fn address(name: &str) -> Address {
@@ -312,6 +332,25 @@ mod tests {
         let expected = [("a:1".into(), "10.0.0.1:1".into()), ("b:2".into(), "b:2".into())];
         assert_eq!(dialled(membership(&["10.0.0.1:1", "x:9"], false, &replies).members()), expected);
         assert_eq!(dialled(membership(&["10.0.0.1:1"], true, &replies[..1]).members()), expected[..1]);
+    }
+
+    #[test]
+    fn a_router_uses_no_primary_that_is_older_than_one_seen_before() {
+        let primary =
+            |me: &str, term| Hello { role: Role::Primary, election: Some([term; 12]), ..hello(me, &["a:1", "b:2"]) };
+        let used = |replies: &[(&str, Option<Hello>)]| {
+            let membership = membership(&["a:1", "b:2"], false, replies);
+            let members = membership.members().unwrap();
+            let selectable = membership.selectable(&members).into_iter();
+            let primaries = selectable.filter(|(_, selectable)| selectable.role == RoutedRole::Primary);
+            primaries.map(|(address, _)| address.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(used(&[("a:1", Some(primary("a:1", 1)))]), ["a:1"]);
+        assert_eq!(used(&[("a:1", Some(primary("a:1", 1))), ("b:2", Some(primary("b:2", 2)))]), ["b:2"]);
+        // The newer one does not answer for a moment.
+        let replies = [("b:2", Some(primary("b:2", 2))), ("a:1", Some(primary("a:1", 1))), ("b:2", None)];
+        assert!(used(&replies).is_empty());
+        assert_eq!(used(&[&replies[..], &[("a:1", Some(primary("a:1", 3)))]].concat()), ["a:1"]);
     }
 
     #[test]

@@ -23,7 +23,9 @@ use self::resending::Resending;
 use self::routed::{ClientLogin, Taken, pool_at};
 use crate::engine::RequestHead;
 use crate::engine::handshake::negotiation::Negotiation;
-use crate::engine::routing::{Destination, OpenTransaction, ReadPreference, TransactionStep, destination};
+use crate::engine::routing::{
+    Destination, OpenTransaction, ReadPreference, TransactionStep, destination, ends_transaction,
+};
 use crate::engine::sharing::{self, Sharing, is_enough, opens_cursor, opens_waiting_cursor, sharing};
 use crate::login::{User, has_one_user};
 use crate::proxy::server_side::pool::abandoned::abandon;
@@ -197,6 +199,13 @@ impl<U: ServerSocket> Pooling<U> {
     /// Whether a transaction would be aborted if the client's connection ended.
     pub(in crate::proxy) fn holds_transaction(&self) -> bool {
         self.is_of_service && self.transaction.is_some()
+    }
+
+    /// Takes a reply to the client: the server may have ended the transaction.
+    pub(in crate::proxy) fn note_reply(&mut self, reply: &[u8]) {
+        if self.holds_transaction() && ends_transaction(reply) {
+            self.transaction = None;
+        }
     }
 
     /// Aborts the transaction of a client behind a load balancer, whose connection has ended.
@@ -418,7 +427,8 @@ impl<U: ServerSocket> Pooling<U> {
 
     /// Records a request that is sent on the client's connection.
     pub(in crate::proxy) fn note_sent(&mut self, need: &Need, expects_reply: bool) {
-        self.unacknowledged = !expects_reply;
+        // Until a reply of docward's own question: the next request may be answered without the server.
+        self.unacknowledged |= !expects_reply;
         self.resending.forget();
         if let Some(destination) = &need.destination {
             self.destination = destination.clone();

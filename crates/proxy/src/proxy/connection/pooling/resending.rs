@@ -144,6 +144,7 @@ impl<U: ServerSocket> Pooling<U> {
     /// Examines a reply to the request in progress. A member that stopped being primary is used again when its monitor has a
     /// newer reply of it. `is_last`: the request may be sent again, because no other is in flight.
     pub(in crate::proxy) fn examine(&mut self, reply: &[u8], is_last: bool) -> Examined {
+        self.note_reply(reply);
         let sent = if is_last { self.resending.sent.take() } else { None };
         let Some(router) = self.router.as_ref().filter(|_| self.is_shared()) else { return Examined::Passes };
         if let Some(SentRequest { frame: Some(frame), cursor: Some(cursor), .. }) = &sent
@@ -201,6 +202,7 @@ impl<U: ServerSocket> Pooling<U> {
         if let Attachment::Attached(checkout, _) = std::mem::replace(&mut self.attachment, Attachment::Detached) {
             self.resending.lane = Some(checkout.lane());
         }
+        self.unacknowledged = false;
         self.resending.lost = None;
     }
 
