@@ -34,6 +34,19 @@ fn is_ok(reply: &Document) -> bool {
     reply.get_f64("ok").unwrap() == 1.0
 }
 
+/// Whether a write was executed, and its write concern is satisfied.
+fn is_acknowledged(reply: &Document) -> bool {
+    is_ok(reply) && !reply.contains_key("writeErrors") && !reply.contains_key("writeConcernError")
+}
+
+/// The number `n` of a document, as a majority of the members has it.
+fn counted(set: &ReplicaSet, collection: &str, id: i32) -> i32 {
+    let find = doc! { "find": collection, "filter": { "_id": id }, "readConcern": { "level": "majority" } };
+    let found = set.member(set.await_primary()).command("shop", find);
+    let batch = found.get_document("cursor").unwrap().get_array("firstBatch").unwrap();
+    batch[0].as_document().unwrap().get("n").unwrap().as_i32().unwrap()
+}
+
 /// The member that carries out a command with this read preference.
 fn member_of(client: &mut Client, preference: Option<Document>) -> String {
     let mut command = doc! { "serverStatus": 1, "repl": 0, "wiredTiger": 0, "metrics": 0 };
@@ -292,10 +305,7 @@ fn what_was_not_executed_is_sent_again() {
                         insert.extend(doc! { "lsid": { "id": session }, "txnNumber": i64::from(id) });
                     }
                     let reply = client.try_command("shop", insert, TIMEOUT).expect("the client is not disconnected");
-                    match is_ok(&reply)
-                        && !reply.contains_key("writeErrors")
-                        && !reply.contains_key("writeConcernError")
-                    {
+                    match is_acknowledged(&reply) {
                         true => acknowledged.push(id),
                         false => unknown.push((id, reply)),
                     }
@@ -361,10 +371,7 @@ fn statements_with_rules_outlive_their_primary() {
                 let (mut acknowledged, mut unknown) = (0, Vec::new());
                 while !stopped.load(Ordering::Relaxed) {
                     let reply = client.try_command("shop", update.clone(), TIMEOUT).expect("it is not disconnected");
-                    match is_ok(&reply)
-                        && !reply.contains_key("writeErrors")
-                        && !reply.contains_key("writeConcernError")
-                    {
+                    match is_acknowledged(&reply) {
                         true => acknowledged += 1,
                         false => unknown.push(reply),
                     }
@@ -380,10 +387,7 @@ fn statements_with_rules_outlive_their_primary() {
     let status = direct(&set, doc! { "serverStatus": 1 });
     assert!(status.get_document("transactions").unwrap().get_i64("totalCommitted").unwrap() > 0, "none is checked");
     for (number, acknowledged, unknown) in writers {
-        let find = doc! { "find": "counters", "filter": { "_id": number }, "readConcern": { "level": "majority" } };
-        let found = direct(&set, find);
-        let batch = found.get_document("cursor").unwrap().get_array("firstBatch").unwrap();
-        let stored = batch[0].as_document().unwrap().get("n").unwrap().as_i32().unwrap();
+        let stored = counted(&set, "counters", number);
         println!("{number}: {acknowledged} acknowledged, {stored} stored; {unknown:?}");
         assert!(acknowledged > 0 && (acknowledged..=acknowledged + unknown.len() as i32).contains(&stored), "{number}");
         assert!(unknown.len() <= if is_checked(number) { 0 } else { 4 }, "{number}: {unknown:?}");
@@ -445,9 +449,6 @@ fn send_twice(mut set: ReplicaSet, disturb: impl Fn(&mut ReplicaSet)) {
                         });
                         sent.map(|sent| sent.join().unwrap())
                     });
-                    let is_acknowledged = |reply: &Document| {
-                        is_ok(reply) && !reply.contains_key("writeErrors") && !reply.contains_key("writeConcernError")
-                    };
                     match replies.iter().any(is_acknowledged) {
                         true => acknowledged += 1,
                         false => unknown.push(replies),
@@ -462,10 +463,7 @@ fn send_twice(mut set: ReplicaSet, disturb: impl Fn(&mut ReplicaSet)) {
     stopped.store(true, Ordering::Relaxed);
     let senders: Vec<_> = senders.into_iter().map(|sender| sender.join().unwrap()).collect();
     for (number, acknowledged, unknown) in senders {
-        let find = doc! { "find": "c", "filter": { "_id": number as i32 }, "readConcern": { "level": "majority" } };
-        let found = set.member(set.await_primary()).command("shop", find);
-        let batch = found.get_document("cursor").unwrap().get_array("firstBatch").unwrap();
-        let stored = batch[0].as_document().unwrap().get("n").unwrap().as_i32().unwrap();
+        let stored = counted(&set, "c", number as i32);
         println!("{number}: {acknowledged} acknowledged, {stored} stored; {unknown:?}");
         assert!(acknowledged > 0 && (acknowledged..=acknowledged + unknown.len() as i32).contains(&stored), "{number}");
     }

@@ -54,6 +54,11 @@ pub(super) fn is_lost_member(reply: &Reply<'_>) -> bool {
     of_concern.or_else(|| reply.code()) == Some(code::HOST_UNREACHABLE)
 }
 
+/// The same for a reply that is not parsed.
+pub(super) fn is_lost_member_frame(frame: &[u8]) -> bool {
+    Reply::parse(frame).is_ok_and(|reply| is_lost_member(&reply))
+}
+
 /// Whether a cursor is gone because its member is.
 pub(super) fn is_lost_cursor(reply: &Reply<'_>) -> bool {
     !reply.is_ok() && (reply.code() == Some(code::CURSOR_NOT_FOUND) || is_lost_member(reply))

@@ -333,7 +333,7 @@ impl<'f> TransactionAttempt<'_, 'f> {
         let mut replies = self.port.exchange_all(messages).await.into_iter();
         if asks {
             let answer = replies.next().unwrap_or_default();
-            if Reply::parse(&answer).is_ok_and(|answer| server_errors::is_lost_member(&answer)) {
+            if server_errors::is_lost_member_frame(&answer) {
                 return AttemptResult::Break(AttemptEnd::Again(RestartReason::MemberLost));
             }
             let record = match self.job.earlier_sends(self.port).read_record(&[index], &answer) {
@@ -477,7 +477,7 @@ impl<'f> TransactionAttempt<'_, 'f> {
         let failed = is_failure(&frame, self.job.batch.form);
         let is_transient =
             Reply::parse(&frame).is_ok_and(|reply| server_errors::has_label(&reply, server_errors::TRANSIENT));
-        let is_lost = Reply::parse(&frame).is_ok_and(|reply| server_errors::is_lost_member(&reply));
+        let is_lost = server_errors::is_lost_member_frame(&frame);
         let ending = match failed && !is_transient {
             _ if is_lost => AttemptEnd::Again(RestartReason::MemberLost),
             true => AttemptEnd::Reply(frame),

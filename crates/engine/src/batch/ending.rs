@@ -135,7 +135,7 @@ impl<'f> TransactionAttempt<'_, 'f> {
     /// Ends a transaction whose commit has failed with an error, `is_refused`: without effect. Otherwise the server's
     /// reply to an abort shows whether it had one.
     async fn end_failed_commit(&mut self, applied: Vec<u8>, (error, is_refused): (Vec<u8>, bool)) -> AttemptEnd {
-        let is_lost = Reply::parse(&error).is_ok_and(|error| server_errors::is_lost_member(&error));
+        let is_lost = server_errors::is_lost_member_frame(&error);
         match self.ask_to_abort().await {
             AttemptResult::Continue(Fate::Committed) => match parse(&error) {
                 AttemptResult::Continue(reply) => AttemptEnd::Reply(self.committed(applied, &reply)),
