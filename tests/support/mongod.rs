@@ -235,6 +235,8 @@ impl Kind {
             .args(["--wiredTigerCacheSizeGB", "1"])
             .args(["--setParameter", "enableTestCommands=1"])
             .args(["--setParameter", "diagnosticDataCollectionEnabled=false"])
+            // A primary repeats one read in a hundred at its secondaries, where tests count commands.
+            .args(["--setParameter", "mirrorReads={samplingRate: 0.0}"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
