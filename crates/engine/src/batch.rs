@@ -36,7 +36,6 @@ use super::merge::{self, MergedResults};
 use super::outcome::RuleOutcomes;
 use super::port::{CommandPurpose, Flow, Port, close, parse_reply};
 use super::prerequisites::with_numbers;
-use super::server_errors;
 use super::step::Step;
 use crate::command::own::{self, CommandSession};
 use crate::command::{Command, EncodeOptions, Reply, Statement, StatementPart, WriteBatch, WriteForm};
@@ -141,10 +140,13 @@ impl<'f> BatchJob<'f> {
     async fn abort_client_transaction(&self, port: &Port) -> Flow {
         let abort = || own::abort_transaction(&self.command, CommandSession::Client { begun: true });
         let frame = port.repeat_after_overload(port.exchange(abort()).await, self.time_limit(), abort).await;
-        if server_errors::is_overload_frame(&frame) {
-            return close("the server is overloaded and did not abort the transaction of a rejected statement");
+        let reply = parse_reply(&frame, "an abortTransaction")?;
+        match reply.is_ok() || transaction::is_over(&reply) {
+            true => Flow::Continue(()),
+            false => {
+                close(&format!("the server did not abort the transaction of a rejected statement: {}", reply.error_text()))
+            }
         }
-        Flow::Continue(())
     }
 
     async fn send_groups(&mut self, port: &Port) -> Flow<Step> {
@@ -359,7 +361,7 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Returns the reply to a bulkWrite with all results, which the server may return in several batches.
-    async fn with_all_results(&self, mut frame: Vec<u8>, port: &Port) -> Flow<Vec<u8>> {
+    async fn with_all_results(&mut self, mut frame: Vec<u8>, port: &Port) -> Flow<Vec<u8>> {
         loop {
             let cursor = Reply::parse(&frame).ok().filter(Reply::is_ok).and_then(|reply| merge::open_cursor(&reply));
             let Some(cursor) = cursor else { return Flow::Continue(frame) };
@@ -367,7 +369,7 @@ impl<'f> BatchJob<'f> {
             let more = port.repeat_after_overload(port.exchange(get_more()).await, self.time_limit(), get_more).await;
             frame = match merge::join_cursor(&frame, &more) {
                 Some(joined) => joined,
-                None => return close("the server's reply to the getMore for a bulkWrite's results cannot be parsed"),
+                None => return Flow::Break(self.unavailable("the rest of the bulkWrite's results could not be read")),
             };
         }
     }

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 
 use super::super::backoff::random_pause;
 use super::super::evaluation::Evaluated;
-use super::super::port::{CommandPurpose, Flow, Port, close, parse_reply};
+use super::super::port::{CommandPurpose, Flow, Port, parse_reply};
 use super::super::server_errors;
 use super::super::step::Step;
 use super::numbers::CommandNumbers;
@@ -181,16 +181,13 @@ impl<'f> BatchJob<'f> {
         let attempt = self.evaluated.get(index).map_or(0, |evaluated| evaluated.attempts);
         let own = self.attempt_at(index, attempt, routed);
         let frame = port.exchange(self.commands(own).commit()).await;
-        if let Some(reply) =
-            Reply::parse(&frame).ok().filter(|reply| !reply.is_ok() && server_errors::is_passing(reply))
-        {
-            return Flow::Break(self.pass_on_error(&reply, self.merged.has_effect()));
+        let reply = parse_reply(&frame, "a commit")?;
+        if !reply.is_ok() {
+            return Flow::Break(match server_errors::is_passing(&reply) {
+                true => self.pass_on_error(&reply, self.merged.has_effect()),
+                false => self.unavailable(&format!("the commit of an earlier send was not confirmed: {}", reply.error_text())),
+            });
         }
-        let Some(reply) = Reply::parse(&frame).ok().filter(Reply::is_ok) else {
-            return close(
-                "the server did not confirm the commit of docward's transaction; the driver retries the write",
-            );
-        };
         if let Some(applied) = self.remembered_reply(index) {
             return Flow::Continue(Some(commands::as_committed(&applied, &reply, true).unwrap_or(applied)));
         }

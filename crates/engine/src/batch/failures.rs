@@ -9,7 +9,7 @@ use super::super::port::{CommandPurpose, Flow, Port};
 use super::super::server_errors;
 use super::super::step::Step;
 use super::{BatchJob, Group};
-use crate::command::{Reply, WriteForm};
+use crate::command::{Reply, WriteForm, code, error_reply};
 
 impl BatchJob<'_> {
     /// Sends a part of the command, or a query for it. `again` returns the same message for a repetition.
@@ -74,5 +74,15 @@ impl BatchJob<'_> {
     pub(super) fn pass_on_error(&mut self, error: &Reply<'_>, is_half_done: bool) -> Step {
         self.must_abort = is_half_done && self.in_transaction();
         self.pass_on(server_errors::for_client(&self.command, error, is_half_done))
+    }
+
+    /// Ends the client's command because docward cannot know now what it needs for the rest of it. The text says why; the
+    /// labels let a driver that has numbered the write send it again.
+    pub(super) fn unavailable(&mut self, text: &str) -> Step {
+        let error = error_reply(self.command.message.header, code::HOST_UNREACHABLE, &format!("docward: {text}"), |_| {});
+        match Reply::parse(&error) {
+            Ok(error) => self.pass_on_error(&error, self.merged.has_effect()),
+            Err(error) => Step::Close(error.to_string()),
+        }
     }
 }

@@ -12,7 +12,6 @@ use super::super::port::{CommandPurpose, Flow, Port, parse_reply};
 use super::super::prerequisites::{NumberRule, with_numbers};
 use super::super::privileges::{CollectionAccess, Privileges, WriteKind};
 use super::super::rejection_text::RejectedBy;
-use super::super::step::Step;
 use super::group::{DuplicateNumber, Group};
 use super::meaning::GroupReply;
 use super::{BatchJob, UpsertStage};
@@ -215,7 +214,9 @@ impl<'f> BatchJob<'f> {
                     evaluated.check_number(namespace, outcomes);
                 }
             }
-            Err(LookupError::Unavailable(text)) => return Flow::Break(Step::Close(text)),
+            Err(LookupError::Unavailable(text)) => {
+                return Flow::Break(self.unavailable(&format!("no number could be reserved: {text}")));
+            }
             Err(LookupError::Permanent(text)) => {
                 statements.into_iter().for_each(|index| self.reject_for_lookup(index, rule.rule, &text, outcomes));
             }
@@ -245,7 +246,7 @@ impl<'f> BatchJob<'f> {
                 Ok(next) => group.next_numbers.push((rule.rule.id, next)),
                 // Its driver cannot retry what is half done, and must know what is done.
                 Err(LookupError::Unavailable(text)) if self.may_be_retried() => {
-                    return Flow::Break(Step::Close(text));
+                    return Flow::Break(self.unavailable(&format!("no number could be found: {text}")));
                 }
                 Err(LookupError::Unavailable(text) | LookupError::Permanent(text)) => {
                     for index in &group.statements {

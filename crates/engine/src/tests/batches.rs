@@ -116,18 +116,38 @@ fn a_batch_gets_its_numbers_in_document_order_from_one_reservation() {
 }
 
 #[test]
-fn a_failed_reservation_is_reported_or_closes_the_connection() {
+fn a_failed_reservation_is_reported() {
     let rules = rules(&[("d.c", "sequence: { field: no, counter: c }")]);
-    let message = frame(&doc! {"insert": "c", "$db": "d"}, "documents", &[doc! {"a": 1}], 0);
-    let step = |error: LookupError| {
+    let reply = |fields: bson::Document, error: LookupError| {
+        let mut command = doc! {"insert": "c", "$db": "d"};
+        command.extend(fields);
+        let message = frame(&command, "documents", &[doc! {"a": 1}], 0);
         let mut plan = Plan::new(&message, &rules, NOW);
         plan.next(Input::Start, &mut client_state());
-        plan.next(Input::Found(Err(error)), &mut client_state())
+        match plan.next(Input::Found(Err(error)), &mut client_state()) {
+            Step::Reply(reply) => documents(&reply).0,
+            step => panic!("{step:?}"),
+        }
     };
-    assert!(matches!(step(LookupError::Unavailable("no primary".into())), Step::Close(text) if text == "no primary"));
-    let Step::Reply(reply) = step(LookupError::Permanent("seq is a string".into())) else { panic!("no reply") };
-    let error = documents(&reply).0.get_array("writeErrors").unwrap()[0].as_document().unwrap().clone();
+    let error = reply(doc! {}, LookupError::Permanent("seq is a string".into()));
+    let error = error.get_array("writeErrors").unwrap()[0].as_document().unwrap();
     assert!(error.get_str("errmsg").unwrap().contains("seq is a string"), "{error}");
+    // A driver sends it again if it has numbered it, or the transaction.
+    let session = doc! { "id": bson::Uuid::from_bytes([1; 16]) };
+    let numbered = doc! { "lsid": session, "txnNumber": 1_i64 };
+    let mut in_transaction = numbered.clone();
+    in_transaction.insert("autocommit", false);
+    let label = |label: &str| Some(vec![bson::Bson::from(label)]);
+    for (fields, labels) in [
+        (doc! {}, None),
+        (numbered, label("RetryableWriteError")),
+        (in_transaction, label("TransientTransactionError")),
+    ] {
+        let error = reply(fields, LookupError::Unavailable("no primary".into()));
+        assert_eq!(error.get_i32("code").unwrap(), 6);
+        assert_eq!(error.get_str("errmsg").unwrap(), "docward: no number could be reserved: no primary");
+        assert_eq!(error.get_array("errorLabels").ok(), labels.as_ref());
+    }
 }
 
 #[test]

@@ -65,6 +65,11 @@ impl<'a> Reply<'a> {
         self.body.get("code").and_then(Value::as_i32)
     }
 
+    /// Returns the text of an error; empty if it is missing.
+    pub fn error_text(&self) -> &'a str {
+        self.body.get("errmsg").and_then(Value::as_str).unwrap_or_default()
+    }
+
     /// Returns `n`, the number of documents that statements matched, inserted or deleted; 0 if it is missing.
     pub fn n(&self) -> i64 {
         self.fields.n.and_then(Value::as_integer).unwrap_or(0)
