@@ -143,9 +143,10 @@ impl<'f> BatchJob<'f> {
         let reply = parse_reply(&frame, "an abortTransaction")?;
         match reply.is_ok() || transaction::is_over(&reply) {
             true => Flow::Continue(()),
-            false => {
-                close(&format!("the server did not abort the transaction of a rejected statement: {}", reply.error_text()))
-            }
+            false => close(&format!(
+                "the server did not abort the transaction of a rejected statement: {}",
+                reply.error_text()
+            )),
         }
     }
 

@@ -185,7 +185,8 @@ impl<'f> BatchJob<'f> {
         if !reply.is_ok() {
             return Flow::Break(match server_errors::is_passing(&reply) {
                 true => self.pass_on_error(&reply, self.merged.has_effect()),
-                false => self.unavailable(&format!("the commit of an earlier send was not confirmed: {}", reply.error_text())),
+                false => self
+                    .unavailable(&format!("the commit of an earlier send was not confirmed: {}", reply.error_text())),
             });
         }
         if let Some(applied) = self.remembered_reply(index) {

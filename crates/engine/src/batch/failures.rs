@@ -79,7 +79,8 @@ impl BatchJob<'_> {
     /// Ends the client's command because docward cannot know now what it needs for the rest of it. The text says why; the
     /// labels let a driver that has numbered the write send it again.
     pub(super) fn unavailable(&mut self, text: &str) -> Step {
-        let error = error_reply(self.command.message.header, code::HOST_UNREACHABLE, &format!("docward: {text}"), |_| {});
+        let error =
+            error_reply(self.command.message.header, code::HOST_UNREACHABLE, &format!("docward: {text}"), |_| {});
         match Reply::parse(&error) {
             Ok(error) => self.pass_on_error(&error, self.merged.has_effect()),
             Err(error) => Step::Close(error.to_string()),

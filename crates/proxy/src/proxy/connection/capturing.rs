@@ -10,10 +10,9 @@ use crate::command::{CommandClass, classify};
 use crate::document::Document;
 use crate::engine::{ClientState, Step, command_of_frame};
 use crate::proxy::connection::end::End;
+use crate::proxy::connection::in_progress::MessageInProgress;
 use crate::proxy::connection::packing::cursor_id;
 use crate::proxy::connection::planner::{now, offload};
-use crate::proxy::connection::relay::Relay;
-use crate::proxy::connection::waiting::ServerWait;
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::recording::Sink;
 use crate::proxy::transport::socket::{ClientSocket, ServerSocket};
@@ -40,27 +39,23 @@ struct Sender {
     users: Option<Vec<(String, String)>>,
 }
 
-impl<C, U, P> Relay<C, U, P>
+impl<C, U, P> MessageInProgress<'_, C, U, P>
 where
     C: ClientSocket,
     U: ServerSocket,
     P: Interceptor,
 {
     /// Records a message if a capture runs that selects it. Returns the message too.
-    pub(super) async fn record(
-        &mut self,
-        frame: Vec<u8>,
-        waiting: &mut ServerWait,
-    ) -> Result<(Option<PendingRecord>, Vec<u8>), End> {
-        let Some(sink) = self.listener_context.process.traffic.captures.sink() else { return Ok((None, frame)) };
-        if !name_of(&frame).is_some_and(|name| sink.selects(name, self.client.state.app_name())) {
+    pub(super) async fn record(&mut self, frame: Vec<u8>) -> Result<(Option<PendingRecord>, Vec<u8>), End> {
+        let Some(sink) = self.relay.listener_context.process.traffic.captures.sink() else { return Ok((None, frame)) };
+        if !name_of(&frame).is_some_and(|name| sink.selects(name, self.relay.client.state.app_name())) {
             return Ok((None, frame));
         }
-        if self.client.state.users.is_none() {
+        if self.relay.client.state.users.is_none() {
             let request_id = Header::of_frame(&frame).map_or(0, |header| header.request_id);
-            self.ask_users(request_id, waiting).await?;
+            self.ask_users(request_id).await?;
         }
-        let sender = Sender::from_state(&self.client.state);
+        let sender = Sender::from_state(&self.relay.client.state);
         let arrived = now().milliseconds;
         let recorded =
             PendingRecord { sink: sink.clone(), connection: sender.connection, arrived, began: Instant::now() };
@@ -77,23 +72,20 @@ where
         recorded: Option<PendingRecord>,
         last: Step,
         frame: &[u8],
-        waiting: &mut ServerWait,
     ) -> Result<Step, End> {
         let Some(recorded) = recorded else { return Ok(last) };
         let reply = match last {
             Step::ForwardOriginal { expects_reply: true } if has_one_reply(frame) => {
-                self.exchange(frame.to_vec(), waiting).await?
+                self.exchange(frame.to_vec()).await?
             }
-            Step::Forward { message, expects_reply: true } if has_one_reply(&message) => {
-                self.exchange(message, waiting).await?
-            }
+            Step::Forward { message, expects_reply: true } if has_one_reply(&message) => self.exchange(message).await?,
             Step::Reply(reply) => {
                 recorded.reply(&reply);
                 return Ok(Step::Reply(reply));
             }
             other => return Ok(other),
         };
-        if let Some(pooling) = &mut self.pooling
+        if let Some(pooling) = &mut self.relay.pooling
             && let Some(why) = pooling.takes_cursor()
             && let Some(cursor) = cursor_id(&reply)
         {

@@ -15,24 +15,21 @@ use crate::engine::{
 };
 use crate::proxy::connection::end::End;
 use crate::proxy::connection::framing::Request;
+use crate::proxy::connection::in_progress::MessageInProgress;
 use crate::proxy::connection::packing::{header_of, pack, unpack};
-use crate::proxy::connection::pending_replies::more_to_come;
 use crate::proxy::connection::planner::{PlanThread, PlannedStep, Planner, is_long, offload};
 use crate::proxy::connection::pooling::barrier;
-use crate::proxy::connection::relay::Relay;
-use crate::proxy::connection::waiting::ServerWait;
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::server_side::pool::CheckoutError;
 use crate::proxy::transport::socket::{ClientSocket, ServerSocket};
 use crate::rate_limit::{RateLimit, quoted};
-use crate::wire::compressed::{CompressedEnvelope, Compressor, DecompressLimit, compress, inner_op_code, peek};
-use crate::wire::op_msg::FLAGS_LENGTH;
+use crate::wire::compressed::{CompressedEnvelope, Compressor, compress, inner_op_code};
 use crate::wire::{Header, OpCode};
 
 /// Rate limit for warnings of the query listener: a client can cause thousands in a second.
 static QUERY_WARNINGS: RateLimit = RateLimit::per_second(100);
 
-impl<C, U, P> Relay<C, U, P>
+impl<C, U, P> MessageInProgress<'_, C, U, P>
 where
     C: ClientSocket,
     U: ServerSocket,
@@ -43,122 +40,111 @@ where
     ///
     /// # Errors
     /// [`End`]: either side closed, or the plan closes the connection.
-    pub(in crate::proxy) async fn process(&mut self, request: Request, frame: Vec<u8>) -> Result<(), End> {
-        let began = self.listener_context.process.traffic.meter.now();
-        if let Some(registration) = &self.client.registration {
-            registration.note_command(Some(self.pending.command), began);
+    pub(super) async fn process(mut self, request: Request, frame: Vec<u8>) -> Result<(), End> {
+        let began = self.relay.listener_context.process.traffic.meter.now();
+        if let Some(registration) = &self.relay.client.registration {
+            registration.note_command(Some(self.relay.pending.command), began);
         }
-        // No client waits for the reply to an unacknowledged write, and mongod runs it even if its client is gone.
-        let mut waiting = ServerWait { watched: expects_reply(&frame), ..ServerWait::default() };
         if request == Request::Convert {
-            self.convert(frame, waiting.watched).await?;
-            self.pending.record_forwarded(&self.listener_context.process.traffic.meter, began);
+            self.convert(frame).await?;
+            self.relay.pending.record_forwarded(&self.relay.listener_context.process.traffic.meter, began);
             return Ok(());
         }
-        self.carry_out(request, frame, &mut waiting).await?;
-        self.pending.keep(waiting.permits);
-        let meter = &self.listener_context.process.traffic.meter;
-        self.pending.record_evaluated(meter, began, waiting.nanoseconds, self.client.sender());
-        self.note_command(began);
+        self.carry_out(request, frame).await?;
+        self.relay.pending.keep(self.permits);
+        let meter = &self.relay.listener_context.process.traffic.meter;
+        self.relay.pending.record_evaluated(meter, began, self.nanoseconds, self.relay.client.sender());
+        self.relay.note_command(began);
         Ok(())
     }
 
     /// Forwards a message with the upstream's compression.
-    async fn convert(&mut self, frame: Vec<u8>, expects_reply: bool) -> Result<(), End> {
+    async fn convert(&mut self, frame: Vec<u8>) -> Result<(), End> {
+        let expects_reply = self.watched;
         let (frame, came) = self.decompressed(frame).await?;
         self.remember(&frame, &frame, expects_reply);
         self.forward(frame, came, expects_reply).await
     }
 
-    async fn carry_out(&mut self, request: Request, frame: Vec<u8>, waiting: &mut ServerWait) -> Result<(), End> {
-        let watched = waiting.watched;
-        if let Some(pooling) = self.pooling.as_mut().filter(|_| request != Request::Repeat) {
+    async fn carry_out(&mut self, request: Request, frame: Vec<u8>) -> Result<(), End> {
+        if let Some(pooling) = self.relay.pooling.as_mut().filter(|_| request != Request::Repeat) {
             pooling.begin_request();
         }
-        self.wait_for_room(&frame, watched).await?;
+        self.wait_for_room(&frame).await?;
         let (frame, came) = self.decompressed(frame).await?;
         let preferred = {
-            let rules = self.listener_context.process.rules.current.load();
-            rules.preferred(&frame, &self.client.state)
+            let rules = self.relay.listener_context.process.rules.current.load();
+            rules.preferred(&frame, &self.relay.client.state)
         };
         let (frame, preference) = match preferred {
             Some(PreferredRead { message, preference }) => (message, Some(preference)),
             None => (frame, None),
         };
-        if self.is_shared() && self.reply_without_rules((request, preference), &frame, came, waiting).await? {
+        if self.relay.is_shared() && self.reply_without_rules((request, preference), &frame, came).await? {
             return Ok(());
         }
         let measured = offload(frame.len(), move || (evaluation_length(&frame), frame));
         let (length, frame) = measured.await?;
-        self.keep(length, watched).await?;
-        self.pending.span = self.listener_context.process.traffic.meter.open_evaluated(&RequestHead::new(&frame));
-        let (recorded, frame) = self.record(frame, waiting).await?;
-        let rules = self.listener_context.process.rules.current.load();
-        let frame = match rules.admit(&frame, &self.client.state.listener_kind) {
+        self.keep(length).await?;
+        self.relay.pending.span =
+            self.relay.listener_context.process.traffic.meter.open_evaluated(&RequestHead::new(&frame));
+        let (recorded, frame) = self.record(frame).await?;
+        let rules = self.relay.listener_context.process.rules.current.load();
+        let frame = match rules.admit(&frame, &self.relay.client.state.listener_kind) {
             QueryAdmission::Original => frame,
             QueryAdmission::Instead(instead) => instead,
             QueryAdmission::Rejected(rejection) => {
-                let step = self.note_rejected_query(rejection, &**rules, &frame, waiting).await?;
-                let step = self.record_reply(recorded, step, &frame, waiting).await?;
-                return self.conclude(step, frame, came, waiting).await;
+                let step = self.note_rejected_query(rejection, &**rules, &frame).await?;
+                let step = self.record_reply(recorded, step, &frame).await?;
+                return self.conclude(step, frame, came).await;
             }
         };
         let request_id = Header::parse(&frame).ok().flatten().map_or(0, |header| header.request_id);
         let (last, frame) = if is_long(frame.len()) {
-            let process = self.listener_context.process.clone();
+            let process = self.relay.listener_context.process.clone();
             let mut thread = PlanThread::start(Arc::clone(&rules), frame, process);
-            let last = self.run_plan(Planner::Elsewhere(&mut thread), request_id, waiting).await?;
+            let last = self.run_plan(Planner::Elsewhere(&mut thread), request_id).await?;
             (last, thread.finish().await?)
         } else {
-            (self.run_plan(Planner::here(&**rules, &frame), request_id, waiting).await?, frame)
+            (self.run_plan(Planner::here(&**rules, &frame), request_id).await?, frame)
         };
-        let last = self.record_reply(recorded, last, &frame, waiting).await?;
-        self.conclude(last, frame, came, waiting).await
+        let last = self.record_reply(recorded, last, &frame).await?;
+        self.conclude(last, frame, came).await
     }
 
     /// Performs the steps of a plan and returns its last step.
-    async fn run_plan(
-        &mut self,
-        mut planner: Planner<'_, P>,
-        request_id: i32,
-        waiting: &mut ServerWait,
-    ) -> Result<Step, End> {
-        let ended = self.run_steps(&mut planner, request_id, waiting).await;
+    async fn run_plan(&mut self, mut planner: Planner<'_, P>, request_id: i32) -> Result<Step, End> {
+        let ended = self.run_steps(&mut planner, request_id).await;
         if ended.is_err() {
-            let counters = &self.listener_context.process.rules.outcomes;
+            let counters = &self.relay.listener_context.process.rules.outcomes;
             // The connection ends in any case.
-            let _ = planner.publish_rest(&mut self.client.state, counters).await;
+            let _ = planner.publish_rest(&mut self.relay.client.state, counters).await;
         }
         ended
     }
 
-    async fn run_steps(
-        &mut self,
-        planner: &mut Planner<'_, P>,
-        request_id: i32,
-        waiting: &mut ServerWait,
-    ) -> Result<Step, End> {
-        let watched = waiting.watched;
+    async fn run_steps(&mut self, planner: &mut Planner<'_, P>, request_id: i32) -> Result<Step, End> {
+        let watched = self.watched;
         // Time is measured from the first exchange on: a plan without one needs no clock.
         let mut begun = None;
         let mut input = Input::Start;
         loop {
-            let PlannedStep { step, outcomes, must_finish } = planner.next(input, &mut self.client.state).await?;
-            waiting.watched = watched && !must_finish;
-            self.learn_users(&outcomes, request_id, waiting).await?;
-            let counters = &self.listener_context.process.rules.outcomes;
-            planner.publish_outcomes(outcomes, &mut self.client.state, counters).await?;
+            let PlannedStep { step, outcomes, must_finish } = planner.next(input, &mut self.relay.client.state).await?;
+            self.watched = watched && !must_finish;
+            self.learn_users(&outcomes, request_id).await?;
+            let counters = &self.relay.listener_context.process.rules.outcomes;
+            planner.publish_outcomes(outcomes, &mut self.relay.client.state, counters).await?;
             input = match step {
                 Step::Exchange(message) => {
                     begun.get_or_insert_with(Instant::now);
-                    Input::Reply(self.exchange(message, waiting).await?)
+                    Input::Reply(self.exchange(message).await?)
                 }
                 Step::ExchangeAll(messages) => {
                     begun.get_or_insert_with(Instant::now);
-                    Input::Replies(self.exchange_all(messages, waiting).await?)
+                    Input::Replies(self.exchange_all(messages).await?)
                 }
-                Step::Lookup(lookup) => Input::Found(self.look_up(lookup, waiting).await?),
-                Step::Permits(requests) => match self.take_permits(requests, request_id, waiting).await? {
+                Step::Lookup(lookup) => Input::Found(self.look_up(lookup).await?),
+                Step::Permits(requests) => match self.take_permits(requests, request_id).await? {
                     Ok(taken) => Input::Permits(taken),
                     Err(last) => return Ok(last),
                 },
@@ -176,24 +162,18 @@ where
     }
 
     /// Logs and counts a command that the query listener rejected; returns its last step.
-    async fn note_rejected_query(
-        &mut self,
-        rejection: QueryRejection,
-        rules: &P,
-        frame: &[u8],
-        waiting: &mut ServerWait,
-    ) -> Result<Step, End> {
+    async fn note_rejected_query(&mut self, rejection: QueryRejection, rules: &P, frame: &[u8]) -> Result<Step, End> {
         let QueryRejection { step, reason, outcomes } = rejection;
         if outcomes.is_empty()
             && let Some(suppressed) = QUERY_WARNINGS.line()
         {
-            let (client, app) = (&*self.client.state.client, self.client.state.app_name());
+            let (client, app) = (&*self.relay.client.state.client, self.relay.client.state.app_name());
             let reason = quoted(&reason);
             tracing::warn!(client, app, suppressed, "the query listener rejected a command: {reason}");
         }
         let request_id = Header::parse(frame).ok().flatten().map_or(0, |header| header.request_id);
-        self.learn_users(&outcomes, request_id, waiting).await?;
-        self.listener_context.process.rules.outcomes.publish(outcomes, &self.client.state, rules, frame);
+        self.learn_users(&outcomes, request_id).await?;
+        self.relay.listener_context.process.rules.outcomes.publish(outcomes, &self.relay.client.state, rules, frame);
         Ok(step)
     }
 
@@ -204,15 +184,14 @@ where
         (request, preference): (Request, Option<ReadPreference>),
         frame: &[u8],
         came: Option<Compressor>,
-        waiting: &mut ServerWait,
     ) -> Result<bool, End> {
         match request {
             Request::Hello => {
-                self.detach(waiting).await?;
+                self.detach().await?;
                 return self.reply_to_hello(frame, came).await.map(|()| true);
             }
             Request::Login => {
-                self.detach(waiting).await?;
+                self.detach().await?;
                 return self.reply_to_authentication(frame, came).await.map(|()| true);
             }
             Request::Evaluate | Request::Repeat | Request::Convert => {}
@@ -223,20 +202,20 @@ where
             if head.class().or_else(|| Some(Command::parse(frame).ok()?.class)) == Some(CommandClass::Authenticate) {
                 return Ok(false);
             }
-            self.pooling.as_mut().map(|pooling| pooling.need(&head).with_preference(preference))
+            self.relay.pooling.as_mut().map(|pooling| pooling.need(&head).with_preference(preference))
         };
         let Some(need) = need else { return Ok(false) };
-        let asked = self.listener_context.process.traffic.meter.now();
-        if self.pooling.as_ref().is_some_and(|pooling| pooling.must_move(&need)) {
-            self.detach(waiting).await?;
+        let asked = self.relay.listener_context.process.traffic.meter.now();
+        if self.relay.pooling.as_ref().is_some_and(|pooling| pooling.must_move(&need)) {
+            self.detach().await?;
         }
-        waiting.keeps_connection = self.pooling.as_ref().is_some_and(|pooling| pooling.has_unacknowledged());
-        let failure = self.take_connection(need, waiting.watched).await?;
-        waiting.nanoseconds += self.listener_context.process.traffic.meter.since(asked);
+        self.keeps_connection = self.relay.pooling.as_ref().is_some_and(|pooling| pooling.has_unacknowledged());
+        let failure = self.take_connection(need).await?;
+        self.nanoseconds += self.relay.listener_context.process.traffic.meter.since(asked);
         let Some(error) = failure else { return Ok(false) };
         let head = RequestHead::new(frame);
         // A request that is sent again may have been executed; a cursor is gone with its member.
-        let is_lost = self.pooling.as_ref().is_some_and(|pooling| pooling.is_routed())
+        let is_lost = self.relay.pooling.as_ref().is_some_and(|pooling| pooling.is_routed())
             && (request == Request::Repeat || head.name() == Some(b"getMore"))
             && matches!(error, CheckoutError::Unreachable(_) | CheckoutError::NoMember(_));
         let reply = match AfterLoss::of_request(&head).filter(|_| is_lost) {
@@ -244,36 +223,30 @@ where
             None => self.reject_without_connection(&error, header_of(frame)?),
         };
         let Some(reply) = reply else { return Err(error.into()) };
-        let reply = self.listener_context.with_times(reply);
-        if waiting.watched {
-            self.client.out.push(pack(reply.into(), came).into_owned());
+        let reply = self.relay.listener_context.with_times(reply);
+        if self.watched {
+            self.relay.client.out.push(pack(reply.into(), came).into_owned());
         }
         Ok(true)
     }
 
     /// Gives the connection of the client's last request back, before the client's user or compressors change: a later
     /// request must not use it.
-    async fn detach(&mut self, waiting: &mut ServerWait) -> Result<(), End> {
-        if self.pooling.as_mut().is_some_and(|pooling| pooling.is_attached() && pooling.needs_barrier()) {
+    async fn detach(&mut self) -> Result<(), End> {
+        if self.relay.pooling.as_mut().is_some_and(|pooling| pooling.is_attached() && pooling.needs_barrier()) {
             // At this member, even if it is no primary any more.
-            self.send_barrier(barrier(), waiting).await?;
+            self.send_barrier(barrier()).await?;
         }
-        if let Some(pooling) = &mut self.pooling {
-            pooling.give_back(&mut self.server.stream);
+        if let Some(pooling) = &mut self.relay.pooling {
+            pooling.give_back(&mut self.relay.server.stream);
         }
         Ok(())
     }
 
     /// Performs the last step of a message that arrived compressed by `came`.
-    async fn conclude(
-        &mut self,
-        last: Step,
-        frame: Vec<u8>,
-        came: Option<Compressor>,
-        waiting: &mut ServerWait,
-    ) -> Result<(), End> {
+    async fn conclude(&mut self, last: Step, frame: Vec<u8>, came: Option<Compressor>) -> Result<(), End> {
         let last = match last {
-            Step::ForwardOriginal { .. } | Step::Forward { .. } => self.with_connection(last, &frame, waiting).await?,
+            Step::ForwardOriginal { .. } | Step::Forward { .. } => self.with_connection(last, &frame).await?,
             last => last,
         };
         match last {
@@ -286,13 +259,13 @@ where
                 self.forward(message, came, expects_reply).await?;
             }
             Step::Reply(message) => {
-                if let Some(pooling) = &mut self.pooling {
+                if let Some(pooling) = &mut self.relay.pooling {
                     pooling.note_reply(&message);
                 }
-                let message = self.listener_context.with_times(message);
+                let message = self.relay.listener_context.with_times(message);
                 let length = came.map_or(0, |_| message.len());
                 let packed = offload(length, move || pack(message.into(), came).into_owned()).await?;
-                self.client.out.push(packed);
+                self.relay.client.out.push(packed);
             }
             Step::Close(reason) => return Err(End::Unprocessable(reason)),
             Step::Silent
@@ -308,7 +281,7 @@ where
 
     /// Keeps a request of a router's client that is sent as `sent`: it may have to be sent again.
     fn remember(&mut self, sent: &[u8], request: &[u8], expects_reply: bool) {
-        if let Some(pooling) = &mut self.pooling {
+        if let Some(pooling) = &mut self.relay.pooling {
             pooling.remember(&RequestHead::new(sent), request, expects_reply);
         }
     }
@@ -327,7 +300,7 @@ where
         };
         let (unpacked, frame) = offload(length, unpacked).await?;
         let opened = match unpacked {
-            Ok((_, Some(compressor))) if !self.negotiation.is_agreed_with_client(compressor) => {
+            Ok((_, Some(compressor))) if !self.relay.negotiation.is_agreed_with_client(compressor) => {
                 Err(format!("the message is compressed by {}, which was not agreed on in a hello", compressor.name()))
             }
             Ok(opened) => Ok(opened),
@@ -336,17 +309,17 @@ where
         opened.map_err(|text| {
             let op_code = inner_op_code(&frame).unwrap_or(OpCode::Msg);
             let header = Header { op_code, ..outer };
-            self.client.out.push(error_reply(header, code::FAILED_TO_PARSE, &format!("docward: {text}"), |_| {}));
+            self.relay.client.out.push(error_reply(header, code::FAILED_TO_PARSE, &format!("docward: {text}"), |_| {}));
             End::Unprocessable(text)
         })
     }
 
     async fn forward(&mut self, message: Vec<u8>, came: Option<Compressor>, expects_reply: bool) -> Result<(), End> {
         let Ok(header) = Header::of_frame(&message) else {
-            self.server.out.push(message);
+            self.relay.server.out.push(message);
             return Ok(());
         };
-        let method = self.method_for_upstream(&header, &message, came);
+        let method = self.relay.method_for_upstream(&header, &message, came);
         let length = method.map_or(0, |_| message.len());
         let packed = offload(length, move || match method.and_then(|method| compress(&message, method)) {
             Some(packed) => (packed, method),
@@ -354,45 +327,29 @@ where
         });
         let (message, goes) = packed.await?;
         if expects_reply {
-            self.expect_reply(&header, came, goes);
+            self.relay.expect_reply(&header, came, goes);
         }
-        self.server.out.push(message);
+        self.relay.server.out.push(message);
         Ok(())
     }
 
     /// Asks the server for the users before outcomes are logged: for other than routine ones the log names them, and the
     /// list of connections shows them, once an operator has opened it. They are asked once after each login.
-    async fn learn_users(
-        &mut self,
-        outcomes: &[RuleOutcome],
-        request_id: i32,
-        waiting: &mut ServerWait,
-    ) -> Result<(), End> {
-        if let Some(span) = &mut self.pending.span {
+    async fn learn_users(&mut self, outcomes: &[RuleOutcome], request_id: i32) -> Result<(), End> {
+        if let Some(span) = &mut self.relay.pending.span {
             span.add_decisions(outcomes);
         }
-        let is_shown = || self.client.is_listed() || outcomes.iter().any(|one| !one.kind.is_routine());
-        if self.client.state.users.is_none() && is_shown() {
-            self.ask_users(request_id, waiting).await?;
+        let is_shown = || self.relay.client.is_listed() || outcomes.iter().any(|one| !one.kind.is_routine());
+        if self.relay.client.state.users.is_none() && is_shown() {
+            self.ask_users(request_id).await?;
         }
         Ok(())
     }
 
-    pub(super) async fn ask_users(&mut self, request_id: i32, waiting: &mut ServerWait) -> Result<(), End> {
-        let reply = self.exchange(users_question(request_id), waiting).await?;
-        self.client.state.users = read_users(&reply);
-        self.client.note_identity();
+    pub(super) async fn ask_users(&mut self, request_id: i32) -> Result<(), End> {
+        let reply = self.exchange(users_question(request_id)).await?;
+        self.relay.client.state.users = read_users(&reply);
+        self.relay.client.note_identity();
         Ok(())
     }
-}
-
-/// Whether the client waits for a reply to `frame`.
-fn expects_reply(frame: &[u8]) -> bool {
-    let Ok(header) = Header::of_frame(frame) else { return false };
-    if header.op_code != OpCode::Compressed {
-        return !more_to_come(&header, frame);
-    }
-    let inner =
-        CompressedEnvelope::parse(frame).ok().flatten().zip(peek(frame, DecompressLimit::UpTo(FLAGS_LENGTH)).ok());
-    inner.is_some_and(|(envelope, head)| !more_to_come(&envelope.header, &head))
 }

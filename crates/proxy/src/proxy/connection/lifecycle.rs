@@ -14,6 +14,7 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use crate::engine::{ClientState, Retried};
 use crate::proxy::connection::end::End;
+use crate::proxy::connection::in_progress::MessageInProgress;
 use crate::proxy::connection::polled_on_wake::WakeGate;
 use crate::proxy::connection::relay::{Event, Relay};
 use crate::proxy::connection::timeouts::{Activity, IdleTimeouts};
@@ -185,7 +186,9 @@ where
             });
             // Boxed: most connections never evaluate a message, and their task must not be as large as a plan.
             let processed = match event.await {
-                Ok(Event::Collected(request, frame)) => Box::pin(relay.process(request, frame)),
+                Ok(Event::Collected(request, frame)) => {
+                    Box::pin(MessageInProgress::new(relay, &frame).process(request, frame))
+                }
                 Ok(Event::End(end)) => return Interruption::End(end),
                 Ok(Event::ServerNeeded) => return Interruption::ServerNeeded,
                 Ok(Event::Established) => return Interruption::Established,

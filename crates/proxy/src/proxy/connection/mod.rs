@@ -1,6 +1,7 @@
 //! One client connection and its server connection, from the first message to the last.
 
 mod capturing;
+mod checkout;
 pub(super) mod client_half;
 pub(super) mod conversion;
 mod drain_state;
@@ -8,8 +9,11 @@ pub(super) mod end;
 pub(super) mod evaluation;
 mod exchange;
 pub(super) mod framing;
+mod hello;
+mod in_progress;
 pub(super) mod lifecycle;
 pub(super) mod listener_context;
+mod login;
 mod packing;
 pub(super) mod pending_replies;
 pub(super) mod planner;
@@ -18,5 +22,4 @@ pub(super) mod pooling;
 pub(super) mod relay;
 pub(super) mod server_half;
 pub(super) mod timeouts;
-mod waiting;
 pub(super) mod write_buffer;

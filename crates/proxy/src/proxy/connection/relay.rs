@@ -4,12 +4,11 @@
 //! to be evaluated, rewritten or converted are collected. Both directions run in one task and never wait for each
 //! other. A direction is not read while its output is blocked, so memory stays bounded. This module must not know what
 //! a rule is. [`requests`] and [`replies`] are the two directions. [`crate::proxy::connection::framing`] sorts frames,
-//! [`crate::proxy::connection::evaluation`] carries out evaluated messages, and [`crate::proxy::connection::lifecycle`]
-//! runs the life cycle.
+//! [`MessageInProgress`](crate::proxy::connection::in_progress::MessageInProgress) carries out collected messages, and
+//! [`crate::proxy::connection::lifecycle`] runs the life cycle.
 
 mod draining;
-mod login;
-mod own_hello;
+pub(super) mod own_hello;
 mod replies;
 mod requests;
 mod sharing;

@@ -5,16 +5,13 @@ use std::task::Context;
 use tokio::time::Instant;
 
 use super::{Relay, StepProgress};
-use crate::command::{code, error_reply, write_overload_labels};
 use crate::proxy::connection::client_half::ReadAhead;
 use crate::proxy::connection::end::End;
 use crate::proxy::connection::framing::Request;
-use crate::proxy::connection::pooling::{BARRIER_ID, BegunCheckout, Need, barrier};
+use crate::proxy::connection::pooling::{BARRIER_ID, barrier};
 use crate::proxy::interceptor::Interceptor;
-use crate::proxy::server_side::pool::CheckoutError;
 use crate::proxy::server_side::pool::queue::Lane;
 use crate::proxy::transport::socket::{ClientSocket, ServerSocket};
-use crate::wire::Header;
 
 impl<C, U, P> Relay<C, U, P>
 where
@@ -83,97 +80,9 @@ where
         Ok(StepProgress::Moved)
     }
 
-    /// Takes a connection for a message to be evaluated. Returns the reason if there is none; the message is rejected
-    /// then.
-    pub(in crate::proxy) async fn take_connection(
-        &mut self,
-        need: Need,
-        watched: bool,
-    ) -> Result<Option<CheckoutError>, End> {
-        let Some(pooling) = &mut self.pooling else { return Ok(None) };
-        if let Some(error) = pooling.take_failure() {
-            return Ok(Some(error));
-        }
-        if !pooling.is_attached() {
-            let asked = pooling.take_for(&need);
-            if let Some(error) = self.attach(asked, watched).await? {
-                return Ok(Some(error));
-            }
-        }
-        if let Some(pooling) = &mut self.pooling {
-            pooling.note_sent(&need, watched);
-        }
-        Ok(None)
-    }
-
-    /// Takes a connection of this lane again, after one was lent back. Returns the reason if there is none.
-    pub(in crate::proxy) async fn take_connection_again(
-        &mut self,
-        lane: Lane,
-        watched: bool,
-    ) -> Result<Option<CheckoutError>, End> {
-        let Some(pooling) = &mut self.pooling else { return Ok(None) };
-        let asked = pooling.take_again(lane);
-        self.attach(asked, watched).await
-    }
-
-    /// Uses the connection that was asked for, when it is there. Returns the reason if there is none.
-    async fn attach(
-        &mut self,
-        asked: Result<BegunCheckout<U>, CheckoutError>,
-        watched: bool,
-    ) -> Result<Option<CheckoutError>, End> {
-        let taken = match asked {
-            Ok(BegunCheckout::Open(checkout)) => {
-                if let Some(pooling) = &mut self.pooling {
-                    self.server.stream = pooling.attach(checkout, &mut self.negotiation);
-                }
-                return Ok(None);
-            }
-            Ok(BegunCheckout::Pending { checkout, .. }) => self.while_connected(watched, checkout).await?,
-            Err(error) => return Ok(Some(error)),
-        };
-        Ok(match taken {
-            Ok(taken) => {
-                if let Some(pooling) = &mut self.pooling {
-                    self.server.stream = pooling.attach_taken(taken, &mut self.negotiation);
-                }
-                None
-            }
-            Err(error) => Some(error),
-        })
-    }
-
     /// Gives the connection back for a while, before anything of the message was sent on it. Returns its lane; `None`:
     /// the client does not share connections.
     pub(in crate::proxy) fn lend_back(&mut self) -> Option<Lane> {
         self.pooling.as_mut()?.lend_back(&mut self.server.stream)
-    }
-
-    /// Returns the reply to a message for which no server connection is available. No byte of it was sent. `None`: the client
-    /// must connect again.
-    pub(in crate::proxy) fn reject_without_connection(&self, error: &CheckoutError, header: Header) -> Option<Vec<u8>> {
-        let is_routed = || self.pooling.as_ref().is_some_and(|pooling| pooling.is_routed());
-        match error {
-            CheckoutError::Overloaded(_) => {
-                let text = format!("docward: {error}");
-                Some(error_reply(header, code::INGRESS_REQUEST_RATE_LIMIT_EXCEEDED, &text, write_overload_labels))
-            }
-            CheckoutError::NoMember(_) => {
-                let text = format!("docward: {error}; it has not been sent to any");
-                Some(error_reply(header, code::FAILED_TO_SATISFY_READ_PREFERENCE, &text, |_| {}))
-            }
-            CheckoutError::Staleness(_) => {
-                Some(error_reply(header, code::MAX_STALENESS_OUT_OF_RANGE, &format!("docward: {error}"), |_| {}))
-            }
-            CheckoutError::Unreachable(_) if is_routed() => {
-                self.reject_without_connection(&CheckoutError::NoMember("no member could be reached"), header)
-            }
-            CheckoutError::Unreachable(_) => {
-                self.listener_context.process.members.recheck.notify_waiters();
-                None
-            }
-            CheckoutError::LoginNeeded | CheckoutError::LoginGivenUp => None,
-        }
     }
 }

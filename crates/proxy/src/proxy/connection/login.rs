@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::Relay;
 use crate::command::{code, error_reply};
 use crate::engine::sharing::Pin;
 use crate::login::scram::Transcript;
 use crate::login::{Authentication, Continue, Outcome, Start, User, ok_reply, set_response_to};
 use crate::proxy::connection::end::End;
+use crate::proxy::connection::in_progress::MessageInProgress;
 use crate::proxy::connection::packing::{header_of, pack};
 use crate::proxy::connection::pending_replies::ReplyAction;
 use crate::proxy::connection::pooling::login::Conversation;
@@ -36,30 +36,26 @@ enum Handled {
     Forward,
 }
 
-impl<C, U, P> Relay<C, U, P>
+impl<C, U, P> MessageInProgress<'_, C, U, P>
 where
     C: ClientSocket,
     U: ServerSocket,
     P: Interceptor,
 {
     /// Answers a command that may change the client's user.
-    pub(in crate::proxy) async fn reply_to_authentication(
-        &mut self,
-        frame: &[u8],
-        came: Option<Compressor>,
-    ) -> Result<(), End> {
+    pub(super) async fn reply_to_authentication(&mut self, frame: &[u8], came: Option<Compressor>) -> Result<(), End> {
         let header = header_of(frame)?;
-        self.client.state.forget_users();
+        self.relay.client.state.forget_users();
         let mut reply = match self.authenticate(frame).await? {
             Handled::Forward => {
-                self.pending.push(header.request_id, ReplyAction::Login);
-                self.server.out.push(frame.to_vec());
+                self.relay.pending.push(header.request_id, ReplyAction::Login);
+                self.relay.server.out.push(frame.to_vec());
                 return Ok(());
             }
             Handled::Reply(reply) => reply,
         };
         set_response_to(&mut reply, header.request_id);
-        self.client.out.push(pack(reply.into(), came).into_owned());
+        self.relay.client.out.push(pack(reply.into(), came).into_owned());
         Ok(())
     }
 
@@ -94,8 +90,8 @@ where
     ///
     /// # Errors
     /// [`End`]: among others, no connection became free. Drivers then try again.
-    pub(in crate::proxy) async fn begin_login(&mut self, start: &Start) -> Result<Option<Vec<u8>>, End> {
-        let Some(pooling) = &mut self.pooling else { return Ok(None) };
+    pub(super) async fn begin_login(&mut self, start: &Start) -> Result<Option<Vec<u8>>, End> {
+        let Some(pooling) = &mut self.relay.pooling else { return Ok(None) };
         drop(pooling.take_login());
         let Some((mechanism, user)) = start.user() else { return Ok(None) };
         if user.name.len().max(user.database.len()) > MAX_NAME_LENGTH {
@@ -104,7 +100,7 @@ where
         let member = pooling.login_member();
         let pool = member.pool(Some(&user));
         let checkout = pool.clone().finish_checkout(pool.check_out(Lane::Login)?);
-        let mut checkout = self.while_connected(true, checkout).await??;
+        let mut checkout = self.while_connected(checkout).await??;
         let Some(connection) = checkout.take_out() else { return Ok(None) };
         let conversation =
             Conversation { member, pool, checkout, connection, user, mechanism, transcript: Transcript::default() };
@@ -117,7 +113,7 @@ where
     /// [`End`]: among others, the login was given up because others waited. Drivers then connect again; an error that
     /// the server could have sent they would report to the application.
     async fn continue_login(&mut self, next: &Continue) -> Result<Option<Vec<u8>>, End> {
-        let paused = self.pooling.as_mut().and_then(|pooling| pooling.take_login());
+        let paused = self.relay.pooling.as_mut().and_then(|pooling| pooling.take_login());
         let Some(paused) = paused else { return Ok(None) };
         let Some(conversation) = paused.take() else { return Err(CheckoutError::LoginGivenUp.into()) };
         self.step_login(conversation, next.request(7), &next.payload).await.map(Some)
@@ -133,12 +129,12 @@ where
         conversation.transcript.client(payload);
         // If the client leaves meanwhile, the connection closes with the conversation.
         let asking = ask(&mut conversation.connection.stream, &request);
-        let reply = self.while_connected(true, asking).await?.map_err(End::UpstreamError)?;
+        let reply = self.while_connected(asking).await?.map_err(End::UpstreamError)?;
         match Outcome::parse(&reply) {
             Some(outcome) if outcome.is_done => return self.complete_login(conversation, reply).await,
             Some(outcome) => {
                 conversation.transcript.server(&outcome.payload);
-                if let Some(pooling) = &mut self.pooling {
+                if let Some(pooling) = &mut self.relay.pooling {
                     pooling.park_login(conversation);
                 }
             }
@@ -152,7 +148,7 @@ where
         let Conversation { pool, mut checkout, mut connection, user, .. } = conversation;
         pool.counters().login_failed();
         if connection.details.is_ready {
-            let found = self.while_connected(true, identify(&mut connection.stream, &user)).await?;
+            let found = self.while_connected(identify(&mut connection.stream, &user)).await?;
             if let Ok(Some(_)) = found {
                 checkout.put_back(connection);
             }
@@ -163,7 +159,7 @@ where
     /// The server has accepted the login by `reply`: gives the client to the pool of its user. Returns the client's reply.
     async fn complete_login(&mut self, conversation: Conversation<U>, reply: Vec<u8>) -> Result<Vec<u8>, End> {
         let Conversation { member, pool, mut checkout, mut connection, user, mechanism, transcript } = conversation;
-        let found = self.while_connected(true, identify(&mut connection.stream, &user)).await?;
+        let found = self.while_connected(identify(&mut connection.stream, &user)).await?;
         let Some(found) = found.map_err(End::UpstreamError)? else {
             return Err(End::Unprocessable(
                 "the server has another user on the connection than the login named".to_owned(),
@@ -200,18 +196,18 @@ where
         if let Some(error) = self.second_login_error(header_of(&reply)?, &user.database, Some(&user)) {
             return Ok(error);
         }
-        if let Some(pooling) = &mut self.pooling {
+        if let Some(pooling) = &mut self.relay.pooling {
             pooling.logged_in(ClientLogin { user: user.clone(), accepted }, member, pool, ends);
         }
-        self.client.state.must_log_in = false;
-        self.client.state.users = Some(vec![(user.database, user.name)]);
-        self.client.note_identity();
+        self.relay.client.state.must_log_in = false;
+        self.relay.client.state.users = Some(vec![(user.database, user.name)]);
+        self.relay.client.note_identity();
         Ok(reply)
     }
 
     /// The error of a login of a client that already has another user than `user`; `None`: it is accepted.
     fn second_login_error(&self, request: Header, database: &str, user: Option<&User>) -> Option<Vec<u8>> {
-        let current = self.pooling.as_ref()?.only_user().filter(|current| Some(*current) != user)?;
+        let current = self.relay.pooling.as_ref()?.only_user().filter(|current| Some(*current) != user)?;
         let error_code = if current.database == database { code::OTHER_USER } else { code::USER_OF_OTHER_DATABASE };
         let User { name, database } = current;
         let text =
@@ -221,11 +217,11 @@ where
 
     /// Ends the login of a user of this database. Returns false if the client has no user.
     fn log_out(&mut self, database: &str) -> bool {
-        let Some(pooling) = &mut self.pooling else { return false };
+        let Some(pooling) = &mut self.relay.pooling else { return false };
         let Some(user) = pooling.user() else { return false };
         // Other databases have no user here; that is not an error.
         if user.database == database {
-            self.client.state.must_log_in = pooling.log_out();
+            self.relay.client.state.must_log_in = pooling.log_out();
         }
         true
     }
@@ -234,26 +230,26 @@ where
     ///
     /// # Errors
     /// [`End`] if no reply arrives.
-    pub(in crate::proxy) async fn ask_without_user(&mut self, message: &[u8], lane: Lane) -> Result<Vec<u8>, End> {
-        let Some(pooling) = &self.pooling else { return Err(End::UpstreamClosed) };
+    pub(super) async fn ask_without_user(&mut self, message: &[u8], lane: Lane) -> Result<Vec<u8>, End> {
+        let Some(pooling) = &self.relay.pooling else { return Err(End::UpstreamClosed) };
         let pool = pooling.login_member().pool(None);
         let checkout = pool.clone().finish_checkout(pool.check_out(lane)?);
-        let mut checkout = self.while_connected(true, checkout).await??;
+        let mut checkout = self.while_connected(checkout).await??;
         let Some(mut connection) = checkout.take_out() else { return Err(End::UpstreamClosed) };
         let asking = ask(&mut connection.stream, message);
-        let reply = self.while_connected(true, asking).await?.map_err(End::UpstreamError)?;
+        let reply = self.while_connected(asking).await?.map_err(End::UpstreamError)?;
         checkout.put_back(connection);
         Ok(reply)
     }
 
     /// Gives the client a server connection of its own, without a user.
-    pub(in crate::proxy) async fn pin_client(&mut self, pin: Pin) -> Result<(), End> {
-        let Some(pooling) = &mut self.pooling else { return Ok(()) };
+    pub(super) async fn pin_client(&mut self, pin: Pin) -> Result<(), End> {
+        let Some(pooling) = &mut self.relay.pooling else { return Ok(()) };
         pooling.leave_pools(pin);
         let member = pooling.login_member();
-        let stream = self.while_connected(true, member.connect()).await?.map_err(End::UpstreamError)?;
-        self.server.stream = Some(stream);
-        self.negotiation.set_upstream(&[]);
+        let stream = self.while_connected(member.connect()).await?.map_err(End::UpstreamError)?;
+        self.relay.server.stream = Some(stream);
+        self.relay.negotiation.set_upstream(&[]);
         Ok(())
     }
 }

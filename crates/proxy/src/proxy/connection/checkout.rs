@@ -1,0 +1,94 @@
+//! Takes connections of pools for a message in progress.
+
+use crate::command::{code, error_reply, write_overload_labels};
+use crate::proxy::connection::end::End;
+use crate::proxy::connection::in_progress::MessageInProgress;
+use crate::proxy::connection::pooling::{BegunCheckout, Need};
+use crate::proxy::interceptor::Interceptor;
+use crate::proxy::server_side::pool::CheckoutError;
+use crate::proxy::server_side::pool::queue::Lane;
+use crate::proxy::transport::socket::{ClientSocket, ServerSocket};
+use crate::wire::Header;
+
+impl<C, U, P> MessageInProgress<'_, C, U, P>
+where
+    C: ClientSocket,
+    U: ServerSocket,
+    P: Interceptor,
+{
+    /// Takes a connection for a message to be evaluated. Returns the reason if there is none; the message is rejected
+    /// then.
+    pub(super) async fn take_connection(&mut self, need: Need) -> Result<Option<CheckoutError>, End> {
+        let Some(pooling) = &mut self.relay.pooling else { return Ok(None) };
+        if let Some(error) = pooling.take_failure() {
+            return Ok(Some(error));
+        }
+        if !pooling.is_attached() {
+            let asked = pooling.take_for(&need);
+            if let Some(error) = self.attach(asked).await? {
+                return Ok(Some(error));
+            }
+        }
+        if let Some(pooling) = &mut self.relay.pooling {
+            pooling.note_sent(&need, self.watched);
+        }
+        Ok(None)
+    }
+
+    /// Takes a connection of this lane again, after one was lent back. Returns the reason if there is none.
+    pub(super) async fn take_connection_again(&mut self, lane: Lane) -> Result<Option<CheckoutError>, End> {
+        let Some(pooling) = &mut self.relay.pooling else { return Ok(None) };
+        let asked = pooling.take_again(lane);
+        self.attach(asked).await
+    }
+
+    /// Uses the connection that was asked for, when it is there. Returns the reason if there is none.
+    async fn attach(&mut self, asked: Result<BegunCheckout<U>, CheckoutError>) -> Result<Option<CheckoutError>, End> {
+        let taken = match asked {
+            Ok(BegunCheckout::Open(checkout)) => {
+                if let Some(pooling) = &mut self.relay.pooling {
+                    self.relay.server.stream = pooling.attach(checkout, &mut self.relay.negotiation);
+                }
+                return Ok(None);
+            }
+            Ok(BegunCheckout::Pending { checkout, .. }) => self.while_connected(checkout).await?,
+            Err(error) => return Ok(Some(error)),
+        };
+        Ok(match taken {
+            Ok(taken) => {
+                if let Some(pooling) = &mut self.relay.pooling {
+                    self.relay.server.stream = pooling.attach_taken(taken, &mut self.relay.negotiation);
+                }
+                None
+            }
+            Err(error) => Some(error),
+        })
+    }
+
+    /// Returns the reply to a message for which no server connection is available. No byte of it was sent. `None`: the client
+    /// must connect again.
+    pub(super) fn reject_without_connection(&self, error: &CheckoutError, header: Header) -> Option<Vec<u8>> {
+        let is_routed = || self.relay.pooling.as_ref().is_some_and(|pooling| pooling.is_routed());
+        match error {
+            CheckoutError::Overloaded(_) => {
+                let text = format!("docward: {error}");
+                Some(error_reply(header, code::INGRESS_REQUEST_RATE_LIMIT_EXCEEDED, &text, write_overload_labels))
+            }
+            CheckoutError::NoMember(_) => {
+                let text = format!("docward: {error}; it has not been sent to any");
+                Some(error_reply(header, code::FAILED_TO_SATISFY_READ_PREFERENCE, &text, |_| {}))
+            }
+            CheckoutError::Staleness(_) => {
+                Some(error_reply(header, code::MAX_STALENESS_OUT_OF_RANGE, &format!("docward: {error}"), |_| {}))
+            }
+            CheckoutError::Unreachable(_) if is_routed() => {
+                self.reject_without_connection(&CheckoutError::NoMember("no member could be reached"), header)
+            }
+            CheckoutError::Unreachable(_) => {
+                self.relay.listener_context.process.members.recheck.notify_waiters();
+                None
+            }
+            CheckoutError::LoginNeeded | CheckoutError::LoginGivenUp => None,
+        }
+    }
+}
