@@ -30,6 +30,7 @@ export DOCWARD_CHAOS_EVENTS="${DOCWARD_CHAOS_EVENTS:-56}"
 run no_acknowledged_write_is_lost_or_repeated_under_failures
 run no_acknowledged_write_is_lost_or_repeated_behind_a_router
 run side_by_side::two_routers_behind_a_balancer_survive_the_death_of_one
+DOCWARD_CHAOS_EVENTS="${DOCWARD_BALANCED_EVENTS:-24}" scripts/drains.sh balanced_chaos
 run failover::recovery_from_a_step_down_takes_as_long_as_directly
 run endurance::ten_thousand_idle_connections_are_held
 cargo test --test protocol -- --nocapture --include-ignored --exact \

@@ -76,9 +76,10 @@ def drivers():
 class Pair:
     """Two docwards behind HAProxy."""
 
-    def __init__(self, stack, algorithm, mongod, *arguments):
+    def __init__(self, stack, algorithm, mongod, *arguments, rules=""):
         self.mongod = mongod
         self.arguments = arguments
+        self.rules = rules
         self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         self.listeners, self.admins = ([servers.free_port() for _ in range(2)] for _ in range(2))
         self.haproxy = stack.enter_context(closing(servers.Haproxy(algorithm, self.listeners, self.admins)))
@@ -87,14 +88,15 @@ class Pair:
 
     def start(self, at):
         listen = f"127.0.0.1:{self.listeners[at]}"
-        member = ("--member", f"{self.mongod.address}={listen},{self.haproxy.address}")
-        shown = member if MEMBERS else ("--topology", "router", "--listen", listen)
+        shown = ("--topology", "router", "--listen", listen)
+        if MEMBERS:
+            shown = ("--member", f"{self.mongod.address}={listen},{self.haproxy.address}")
         admin = f"127.0.0.1:{self.admins[at]}"
         hand_over = self.folder / f"{at}.sock"
         service = ("--service", self.mongod.uri) if SERVICE else ()
         named = ("--proxy-protocol", "127.0.0.1")  # HAProxy names its clients
         arguments = (*shown, *named, "--admin", admin, "--hand-over", str(hand_over), *service, *self.arguments)
-        return servers.Docward(servers.docward_executable(), self.mongod.uri, arguments=arguments)
+        return servers.Docward(servers.docward_executable(), self.mongod.uri, self.rules, arguments)
 
     def end(self, at, hands_over):
         """Ends a docward, and returns how long that took, and what it logged."""
@@ -112,7 +114,7 @@ class Pair:
         return took, [line for line in before.log if "still" in line]
 
     def restart(self, at):
-        self.docwards[at].close()
+        self.docwards[at].close()  # kills it
         self.docwards[at] = self.start(at)
         time.sleep(CHECKED)
 

@@ -63,6 +63,15 @@ def assert_none_lost(result):
         assert done <= stored <= done + result["failures"].get(kind, 0), result
 
 
+def told(result):
+    """The last columns of a row: operations, failed ones, the longest, errors."""
+    kind, longest = max(result["longest"].items(), key=lambda each: each[1])
+    errors = Counter(WHAT_DIFFERS.sub("…", text)[:160] for text in result["texts"])
+    counts = ", ".join(f"{count} {kind}" for kind, count in result["failures"].items()) or "0"
+    texts = "; ".join(f"{count} × {text}" for text, count in errors.items()).replace("|", "/")
+    return f"{sum(result['done'].values())} | {counts} | {longest:.1f} s {kind} | {texts} |"
+
+
 def main():
     commands = drivers()
     print("| driver | fault | retryWrites | way | operations | failed | longest | errors |\n|---|---|---|---|---|---|---|---|")
@@ -71,11 +80,7 @@ def main():
             for way in ("direct", "router"):
                 results, elections = observed(way, fault, retries, commands)
                 for name, result in results.items():
-                    kind, longest = max(result["longest"].items(), key=lambda each: each[1])
-                    errors = Counter(WHAT_DIFFERS.sub("…", text)[:160] for text in result["texts"])
-                    counts = ", ".join(f"{count} {kind}" for kind, count in result["failures"].items()) or "0"
-                    texts = "; ".join(f"{count} × {text}" for text, count in errors.items()).replace("|", "/")
-                    print(f"| {name} | {fault} | {retries} | {way} | {sum(result['done'].values())} | {counts} | {longest:.1f} s {kind} | {texts} |")
+                    print(f"| {name} | {fault} | {retries} | {way} | {told(result)}")
                     assert_none_lost(result)
                 print("elections:", *(f"{each:.1f} s" for each in elections), flush=True)
 

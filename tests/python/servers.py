@@ -27,9 +27,17 @@ class Process:
 
     def __init__(self, prefix, command, **options):
         self.folder = Path(tempfile.mkdtemp(prefix=prefix))
-        self.child = subprocess.Popen(
+        self._start = lambda: subprocess.Popen(
             command(self.folder), stdin=subprocess.DEVNULL, start_new_session=True, **options
         )
+        self.watchdog = None
+        self.start()
+
+    def start(self):
+        """Starts it again after `kill`, in the same folder."""
+        if self.watchdog:
+            self.watchdog.communicate(b"stand down\n")
+        self.child = self._start()
         self.watchdog = subprocess.Popen(
             [REPOSITORY / "scripts/watchdog.sh", str(self.child.pid), self.folder],
             stdin=subprocess.PIPE,

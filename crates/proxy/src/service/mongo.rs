@@ -10,6 +10,7 @@ use std::time::Duration;
 use bson::{RawDocumentBuf, doc};
 use mongodb::options::{ClientOptions, ReadConcern, ReadPreference, SelectionCriteria, Tls, WriteConcern};
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::allocator::{Allocation, Allocator};
 use super::background::BackgroundTasks;
@@ -23,8 +24,10 @@ use crate::engine::lookup::{Lookup, LookupError, LookupResult, Maximum};
 
 /// How long the driver searches for a primary; only a failed election takes longer.
 const SERVER_SELECTION: Duration = Duration::from_secs(5);
-/// Bound on a lookup with all retries of the driver, because the client waits meanwhile.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a lookup is repeated while it may succeed later: as long as a router's requests wait for a primary.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// Pause before it is repeated.
+const PAUSE: Duration = Duration::from_millis(100);
 /// How long the servers may take to answer; later, the error of the first operation names the set.
 const OTHER_SET_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bound on the end of its tasks, sessions and connections: `drain_timeout` is kept to within half a second.
@@ -158,7 +161,7 @@ impl Service for MongoService {
             },
             Lookup::Maximum(maximum) => {
                 let server = self.server.clone();
-                let asking = self.background.spawn(async move { with_timeout(server.maximum(&maximum)).await });
+                let asking = self.background.spawn(async move { patiently(|| server.maximum(&maximum)).await });
                 LookupReply::Pending(Box::pin(async {
                     let maximum = asking.await.ok().flatten().unwrap_or_else(|| Err(LookupError::shutting_down()));
                     maximum.map(LookupResult::Maximum)
@@ -203,9 +206,40 @@ fn floor(document: &RawDocumentBuf, field: &str) -> Option<i64> {
     }
 }
 
-pub(super) async fn with_timeout<T>(lookup: impl Future<Output = Result<T, LookupError>>) -> Result<T, LookupError> {
-    let reply = tokio::time::timeout(TIMEOUT, lookup).await;
-    reply.unwrap_or_else(|_| {
-        Err(LookupError::Unavailable(format!("the server did not answer docward within {} s", TIMEOUT.as_secs())))
-    })
+/// Carries out a lookup, and repeats it while it may succeed later, for [`TIMEOUT`] at most.
+pub(super) async fn patiently<T, F>(lookup: impl Fn() -> F) -> Result<T, LookupError>
+where
+    F: Future<Output = Result<T, LookupError>>,
+{
+    let deadline = Instant::now() + TIMEOUT;
+    let mut last = format!("the server did not answer docward within {} s", TIMEOUT.as_secs());
+    while let Ok(reply) = timeout_at(deadline, lookup()).await {
+        match reply {
+            Err(LookupError::Unavailable(text)) => last = text,
+            reply => return reply,
+        }
+        sleep(PAUSE).await;
+    }
+    Err(LookupError::Unavailable(last))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_lookup_is_repeated_while_it_may_succeed_later() {
+        let attempts = Cell::new(0);
+        let lookup = |error: LookupError| {
+            attempts.set(attempts.get() + 1);
+            let reply = if attempts.get() < 3 { Err(error) } else { Ok(attempts.get()) };
+            async { reply }
+        };
+        assert_eq!(patiently(|| lookup(LookupError::Unavailable("no primary".to_owned()))).await, Ok(3));
+        attempts.set(0);
+        let permanent = LookupError::Permanent("seq is a string".to_owned());
+        assert_eq!(patiently(|| lookup(permanent.clone())).await, Err(permanent));
+    }
 }
