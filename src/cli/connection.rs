@@ -81,6 +81,12 @@ impl ConnectionOptions {
         }))
     }
 
+    /// Adds rule files.
+    pub(super) fn with_rules(mut self, paths: Vec<PathBuf>) -> Self {
+        self.rules.extend(paths);
+        self
+    }
+
     /// The path of the configuration file.
     pub(super) fn config(&self) -> Option<&Path> {
         self.config.as_deref()

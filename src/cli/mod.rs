@@ -41,6 +41,7 @@ mod telemetry;
 mod test;
 mod traffic;
 mod typed;
+mod validators;
 mod values;
 mod words;
 
@@ -103,6 +104,8 @@ pub enum CliCommand {
     Repair(connection::OneRuleArguments),
     /// Set what a rule needs in documents that are stored already.
     Backfill(backfill::Arguments),
+    /// Let the server hold what rules require of a document, also for clients that bypass docward.
+    Validators(Box<validators::Arguments>),
     /// Remove the timestamps of a `timestamps` rule, so that the next write wins.
     ResetClock(connection::OneRuleArguments),
     /// Show the history of a document, or the document as it was at a time.
@@ -155,6 +158,7 @@ impl Arguments {
             CliCommand::Replay(arguments) => replay::run(&arguments),
             CliCommand::Repair(arguments) => repair::run(arguments),
             CliCommand::Backfill(arguments) => backfill::run(arguments),
+            CliCommand::Validators(arguments) => validators::run(*arguments),
             CliCommand::ResetClock(arguments) => reset_clock::run(arguments),
             CliCommand::History(arguments) => history::run(arguments),
             CliCommand::Mode(arguments) => mode::run(*arguments),

@@ -19,3 +19,4 @@ mod suggested;
 mod tools_and_serve;
 mod traffic_files;
 mod unreachable_server;
+mod validators;

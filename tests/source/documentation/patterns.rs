@@ -1,6 +1,7 @@
 //! The page of each pattern has the same parts in the same order, so that a reader finds them without reading it all.
 
-use docward::patterns::AnyPattern;
+use docward::patterns::{AnyPattern, StateCondition};
+use docward::rules::RuleSet;
 
 use super::{blocks, expect, root};
 
@@ -112,6 +113,31 @@ fn a_page_with_other_sections_is_found() {
         assert!(page.contains(part), "{part}");
         assert_eq!(faults("together", &page.replacen(part, instead, 1)).len(), 1, "{part}");
     }
+}
+
+/// docs/validators.md has what holds past docward, for the rules in `rules/`.
+#[test]
+fn the_page_of_validators_has_what_holds_past_docward() {
+    const OPENING: &str = "<!-- past docward -->\n";
+    const CLOSING: &str = "<!-- end of past docward -->\n";
+    let row = |name: &&str| {
+        let rules = RuleSet::load(&[root().join(format!("rules/{name}.yaml"))]).unwrap();
+        let mut of_pattern = rules.rules().iter().map(|rule| &rule.pattern).filter(|pattern| pattern.name() == *name);
+        let shown =
+            of_pattern.clone().find(|pattern| !pattern.stored_state().is_empty()).or(of_pattern.next()).unwrap();
+        let meaning = |one: StateCondition| one.meaning + if one.is_settled { " (without `--enforce`)" } else { "" };
+        let held: Vec<String> = shown.stored_state().into_iter().map(meaning).collect();
+        let not_held = shown.not_in_documents();
+        format!("| [{name}](patterns/{name}.md) | {} | {not_held} |\n", held.join("; "))
+    };
+    let rows: String = AnyPattern::NAMES.iter().map(row).collect();
+    expect([root().join("docs/validators.md")], |_, shown| {
+        let (before, rest) = shown.split_once(OPENING).unwrap();
+        let (_, after) = rest.split_once(CLOSING).unwrap();
+        format!(
+            "{before}{OPENING}| pattern | holds for each document | a document does not show |\n|---|---|---|\n{rows}{CLOSING}{after}"
+        )
+    });
 }
 
 /// docs/mode.md has what no longer holds while no rule of a pattern is enforced.

@@ -239,6 +239,6 @@ fn to_bson(id: Value<'_>) -> Option<Bson> {
 }
 
 /// A secondary if there is one, so that the primary is left to the applications.
-fn secondary() -> SelectionCriteria {
+pub(super) fn secondary() -> SelectionCriteria {
     SelectionCriteria::ReadPreference(ReadPreference::SecondaryPreferred { options: None })
 }

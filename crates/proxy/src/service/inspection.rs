@@ -15,6 +15,7 @@ use super::listing::{CollectionName, collections, first_batch, listed, listing_e
 use super::own_reads;
 use super::pattern_work::PatternWork;
 use super::requirements::lacking;
+use super::validators::drifted;
 use super::{MongoService, access};
 use crate::command::{CommandClass, Namespace, StatementKind};
 use crate::config::{Code, Diagnostic, Located, NamespaceGlob};
@@ -64,6 +65,7 @@ pub async fn inspect(service: &MongoService, rules: &RuleSet) -> Result<Vec<Diag
             found.extend(no_history(&client, rule, history).await.map_err(|error| server.describe(&error))?);
         }
     }
+    found.extend(drifted(service, rules).await?);
     Ok(found)
 }
 

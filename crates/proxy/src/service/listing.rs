@@ -123,7 +123,7 @@ fn names<'r>(documents: impl Iterator<Item = &'r Document>) -> impl Iterator<Ite
     documents.filter_map(|document| document.get_str("name").ok().map(str::to_owned))
 }
 
-async fn databases(
+pub(super) async fn databases(
     server: &ServiceClient,
     client: &Client,
     namespaces: &[&NamespaceGlob],

@@ -31,6 +31,7 @@ mod server_time;
 pub mod set_name;
 mod srv;
 pub mod timestamps;
+pub mod validators;
 pub mod worker;
 
 use std::pin::Pin;

@@ -110,6 +110,8 @@ codes! {
     NoHistory = "R0038",
     /// A text is a valid name, but probably not the intended one.
     DoubtfulName = "R0039",
+    /// A validator that docward has set is not what the rules require.
+    DriftedValidator = "R0040",
 }
 
 #[cfg(test)]

@@ -23,9 +23,10 @@ use super::number::Bound;
 use super::plain::{self, Form, NotPlain, PlainWrite};
 use super::promise::{BeforeAndAfter, Broken, Facts, held, shown};
 use super::stored_data::{DataCheck, all, any, is_missing, is_number, not, value};
+use super::stored_state::of_each;
 use super::{
     Applicability, Context, ExclusiveField, FieldContent, NoEffect, NoEffectCause, NoEffectKind, Pattern, Procedures,
-    Properties, Rejection, Requirement, RuleView, Unmatched, Verdict, applicability_for_content,
+    Properties, Rejection, Requirement, RuleView, StateCondition, Unmatched, Verdict, applicability_for_content,
 };
 use crate::command::{Namespace, Operation, Statement, StatementKind, Update, code};
 use crate::config::keys::{AnyNumber, Constraint, Declaration, DeclaredScalar, Keys, Keywords, Setting};
@@ -133,6 +134,18 @@ impl Pattern for Bounds {
         ));
         checks.push(DataCheck::each(format!("without `{field}`"), "the number counts as 0", is_missing(field)));
         checks
+    }
+
+    fn stored_state(&self) -> Vec<StateCondition> {
+        let field = &self.field.value;
+        let mut number = doc! {
+            "bsonType": "number",
+            "not": {"enum": [f64::NAN, f64::INFINITY, f64::NEG_INFINITY]},
+        };
+        number.extend(self.range.min.map(|min| ("minimum".to_owned(), min.as_bson())));
+        number.extend(self.range.max.map(|max| ("maximum".to_owned(), max.as_bson())));
+        let meaning = format!("`{field}` is missing or a number {}", self.range);
+        of_each(field, number).map(|schema| StateCondition::schema(meaning, &[field], schema)).into_iter().collect()
     }
 
     fn conflict_with(&self, other: RuleView<'_>, _: Namespace<'_>) -> Option<&'static str> {

@@ -19,10 +19,12 @@ use bson::{Bson, doc};
 use super::field_path::FieldPath;
 use super::plain::{self, NotPlain, PlainWrite};
 use super::promise::BeforeAndAfter;
-use super::stored_data::{DataCheck, all, any, is_absent, is_missing, is_one_array, not, value};
+use super::stored_data::{DataCheck, all, any, is_absent, is_missing, is_one_array, is_one_of, not, value};
+use super::stored_state::of_reachable;
 use super::{
     Applicability, Broken, Context, CountedArray, Facts, FieldContent, IndexPurpose, NeededIndex, NoEffectCause,
-    NoEffectKind, Pattern, Procedures, Properties, Rejection, Settled, Unmatched, Verdict, applicability_for_content,
+    NoEffectKind, Pattern, Procedures, Properties, Rejection, Settled, StateCondition, Unmatched, Verdict,
+    applicability_for_content,
 };
 use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update, code};
 use crate::config::keys::{Declaration, Keys, Setting, WholeNumber};
@@ -31,6 +33,7 @@ use crate::document::{
     CowDocument, Document, OwnedValue, Path, PathLookup, Value, edit, paths_overlap, rest_below, root_of,
 };
 use crate::effect::{PathOverlap, selects_only, touch, touched};
+use crate::text::plural;
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -132,6 +135,22 @@ impl Pattern for Bucket {
             checks.extend(without.set(format!("`{opened}` to the time in the `_id`"), opened, time));
         }
         checks
+    }
+
+    fn stored_state(&self) -> Vec<StateCondition> {
+        let Self { array, count, limit, .. } = self;
+        let bounded = of_reachable(array, doc! {"bsonType": "array", "maxItems": *limit});
+        let length = doc! {"$cond": [is_one_of(array, &["array"]), {"$size": value(array)}, 0]};
+        let counted = doc! {"$eq": [{"$ifNull": [value(count), 0]}, length]};
+        let meaning = format!("`{count}` is the number of elements in `{array}`");
+        vec![
+            StateCondition::schema(
+                format!("`{array}` is missing or an array of at most {}", plural(*limit as u64, "element")),
+                &[array],
+                bounded,
+            ),
+            StateCondition { is_settled: true, ..StateCondition::expression(meaning, &[array, count], counted) },
+        ]
     }
 
     fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {

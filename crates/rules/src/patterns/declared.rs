@@ -75,6 +75,19 @@ pub struct Properties {
     pub evaluates_inputs: bool,
 }
 
+impl Properties {
+    /// Whether docward itself writes to documents for the rule, beside what clients' statements write.
+    #[must_use]
+    pub fn writes_itself(&self) -> bool {
+        let fields = [&self.version, &self.incremented_field, &self.timestamp_field];
+        let copies = !self.also_evaluates.is_empty() && self.procedures != Procedures::None;
+        fields.into_iter().any(Option::is_some)
+            || self.numbered_field.is_some()
+            || self.procedures == Procedures::All
+            || copies
+    }
+}
+
 /// A field that only one rule may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExclusiveField {

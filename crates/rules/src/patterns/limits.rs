@@ -21,9 +21,11 @@ use self::items::{ItemLimit, whole};
 use super::plain::{self, NotPlain};
 use super::promise::{BeforeAndAfter, Broken, Facts};
 use super::stored_data::{DataCheck, is_one_of, value};
+use super::stored_state::of_each;
 use super::{
     AnyPattern, Applicability, Context, ExclusiveField, FieldContent, Measured, NoEffect, NoEffectCause, NoEffectKind,
-    Pattern, Procedures, Properties, Rejection, Requirement, RuleView, Unmatched, Verdict, applicability_for_content,
+    Pattern, Procedures, Properties, Rejection, Requirement, RuleView, StateCondition, Unmatched, Verdict,
+    applicability_for_content,
 };
 use crate::command::{Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
@@ -108,6 +110,21 @@ impl Pattern for Limits {
             ));
         }
         checks
+    }
+
+    fn stored_state(&self) -> Vec<StateCondition> {
+        let mut conditions = Vec::new();
+        for ItemLimit { array, most } in &self.items {
+            let array = &array.value;
+            let meaning = format!("`{array}` has at most {}", plural(*most as u64, "element"));
+            let schema = of_each(array, doc! {"maxItems": whole(*most)});
+            conditions.extend(schema.map(|schema| StateCondition::schema(meaning, &[array], schema)));
+        }
+        conditions.extend(self.document.map(|most| {
+            let meaning = format!("it has at most {most} bytes");
+            StateCondition::expression(meaning, &[], doc! {"$lte": [{"$bsonSize": "$$ROOT"}, whole(most)]})
+        }));
+        conditions
     }
 
     fn evaluate<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {

@@ -37,6 +37,7 @@ mod schema_version;
 mod selection;
 pub mod sequence;
 mod stored_data;
+mod stored_state;
 #[cfg(test)]
 mod tests;
 pub mod throttle;
@@ -66,6 +67,7 @@ pub use promise::{BeforeAndAfter, Broken, Facts, Settled, SettledValue, may_omit
 pub use rejection::{MAX_REASON_LENGTH, NoEffect, NoEffectKind, Rejection};
 pub use requirement::Requirement;
 pub use stored_data::{Backfill, DataCheck, Search};
+pub use stored_state::{MEANING_VARIABLE, RULE_VARIABLE, StateCondition, StateTest, TITLE, rule_in_title};
 pub use verdict::{CollectionQuery, CommandVerdict, Prerequisite, Rewrite, StoredKind, Unmatched, Verdict};
 
 /// JSON Schema (draft 2020-12) of rule files, for editors. `tests/source/documentation/schema.rs` writes it from the
@@ -74,9 +76,10 @@ pub use verdict::{CollectionQuery, CommandVerdict, Prerequisite, Rewrite, Stored
 pub const SCHEMA: &str = include_str!("schema.json");
 
 /// Makes one type of all patterns: each by the name of its module, which is its key in rule files, and of its type; then
-/// what no longer holds while no rule of it is enforced, as one sentence.
+/// what no longer holds while no rule of it is enforced, as one sentence; and of that, what no single document shows, as
+/// half a sentence.
 macro_rules! patterns {
-    ($($key:ident: $Type:ident = $when_off:literal),* $(,)?) => {
+    ($($key:ident: $Type:ident = $when_off:literal, $not_in_documents:literal;)*) => {
         /// One pattern with its settings.
         #[derive(Debug, Clone)]
         pub enum AnyPattern {
@@ -139,6 +142,13 @@ macro_rules! patterns {
                 }
             }
 
+            /// Returns what the pattern promises and no stored document shows alone, as half a sentence.
+            pub fn not_in_documents(&self) -> &'static str {
+                match self {
+                    $(Self::$Type(_) => $not_in_documents,)*
+                }
+            }
+
             /// Returns the name of each pattern with its sentence, as [`Self::when_off`].
             pub fn all_when_off() -> &'static [(&'static str, &'static str)] {
                 &[$((stringify!($key), $when_off)),*]
@@ -185,28 +195,35 @@ macro_rules! patterns {
 // In the order in which they evaluate a statement; the order in the rule files does not matter. Each pattern gets the
 // statement as the one before rewrote it.
 patterns! {
-    deny: Deny = "Denied operations are executed.",
+    deny: Deny = "Denied operations are executed.", "which operation wrote it";
     history: History =
         "No states are recorded; afterwards the worker continues where it stopped, if the oplog still has the changes.",
+        "its earlier states";
     replacement: Replacement =
         "Saves of whole documents overwrite what others changed, and nothing increments versions.",
-    together: Together = "Fields that belong together can change alone.",
-    frozen: Frozen = "Frozen fields can change.",
-    bounds: Bounds = "Numbers can leave their range.",
+        "whether a save knew the stored version";
+    together: Together = "Fields that belong together can change alone.", "whether the fields changed together";
+    frozen: Frozen = "Frozen fields can change.", "what was inserted";
+    bounds: Bounds = "Numbers can leave their range.", "whether an increment had room: past docward it fails";
     schema_version: SchemaVersion = "Old processes can write over documents of a newer version.",
+        "its version before";
     queue: Queue =
         "Claims get no lease and count no attempt: two workers can finish one job, and jobs of crashed workers stay locked.",
+        "who has claimed it, and whether the lease was over";
     bucket: Bucket =
         "Buckets can exceed their limit, and nothing counts pushes: correct the counts before the rule is enforced again.",
+        "whether another bucket has room";
     copies: Copies =
         "Copies become stale; afterwards the worker continues where it stopped, and `docward repair` finds the rest.",
-    tree: Tree = "Nothing maintains paths: build them again before the rule is enforced again.",
+        "its original";
+    tree: Tree = "Nothing maintains paths: build them again before the rule is enforced again.", "its ancestors";
     timestamps: Timestamps = "Late writes overwrite newer values, and no write gets a timestamp.",
-    sequence: Sequence = "Inserted documents get no number.",
-    limits: Limits = "Documents and arrays can exceed their limits.",
-    defaults: Defaults = "Commands get no default time limit.",
-    throttle: Throttle = "Nothing limits clients.",
-    reads: Reads = "The query listener rejects reads of the collections.",
+        "whether a write was late";
+    sequence: Sequence = "Inserted documents get no number.", "which numbers are assigned";
+    limits: Limits = "Documents and arrays can exceed their limits.", "how much a statement added";
+    defaults: Defaults = "Commands get no default time limit.", "the options of commands";
+    throttle: Throttle = "Nothing limits clients.", "how much clients do at a time";
+    reads: Reads = "The query listener rejects reads of the collections.", "where it is read";
 }
 
 /// A pattern and where it applies, for patterns that compare the rules of a set.
@@ -288,6 +305,11 @@ pub trait Pattern {
     /// Returns the checks of documents that are stored in this collection, to which a rule of the pattern applies.
     fn data_checks(&self, namespace: Namespace<'_>) -> Vec<DataCheck> {
         let _ = namespace;
+        Vec::new()
+    }
+
+    /// Returns what holds for each document that docward lets a client store there, as far as one document shows it.
+    fn stored_state(&self) -> Vec<StateCondition> {
         Vec::new()
     }
 

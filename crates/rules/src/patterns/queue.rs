@@ -25,9 +25,10 @@ use super::on_insert::with_set_on_insert;
 use super::plain::{self, NotPlain, PlainWrite};
 use super::promise::{BeforeAndAfter, shown};
 use super::stored_data::{DataCheck, all, any, is_absent, not};
+use super::stored_state::of_one;
 use super::{
     Applicability, Broken, Context, Facts, FieldContent, NoEffect, NoEffectCause, NoEffectKind, Pattern, Procedures,
-    Properties, Rejection, Requirement, RuleView, Settled, Unmatched, Verdict, WeakerSetting,
+    Properties, Rejection, Requirement, RuleView, Settled, StateCondition, Unmatched, Verdict, WeakerSetting,
     applicability_for_content,
 };
 use crate::command::{Conditions, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
@@ -180,6 +181,23 @@ impl Pattern for Queue {
         checks
     }
 
+    fn stored_state(&self) -> Vec<StateCondition> {
+        let Self { locked, attempts, .. } = self;
+        let countable = doc! {"anyOf": [{"bsonType": ["null", "undefined"]}, attempts::storable()]};
+        vec![
+            StateCondition::schema(
+                format!("`{locked}` is not an array"),
+                &[locked],
+                of_one(locked, doc! {"not": {"bsonType": "array"}}),
+            ),
+            StateCondition::schema(
+                format!("`{attempts}` is missing, null or a number that a claim can count"),
+                &[attempts],
+                of_one(attempts, countable),
+            ),
+        ]
+    }
+
     fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {
         match kind {
             StatementKind::Delete => Applicability::Each,
@@ -215,7 +233,8 @@ impl Pattern for Queue {
                 lacking.map(settled).collect()
             }
             Some(before) if self.is_claimed_by(before, after) => {
-                let next = attempts::next(self.held(before, &self.attempts));
+                let is_right = self.held(after, &self.attempts).is_none_or(attempts::may_be_stored);
+                let next = is_right.then(|| attempts::next(self.held(before, &self.attempts))).flatten();
                 let claimed = |next| vec![Settled::value(&self.attempts, next), Settled::server_time(&self.locked_at)];
                 next.map_or(Vec::new(), claimed)
             }
@@ -246,6 +265,9 @@ impl Pattern for Queue {
             return Err(Rejection::new(reason, format!("Set it to {} first.", text_of(&self.values.free()))).into());
         }
         let (old, new) = (attempts(before), attempts(after));
+        if let Some(number) = new.filter(|number| old != new && !attempts::may_be_stored(*number)) {
+            self.check_number(number)?;
+        }
         match (self.is_claimed_by(before, after), old) {
             (true, Some(number)) => {
                 self.check_number(number)?;

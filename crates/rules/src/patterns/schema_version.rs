@@ -20,9 +20,10 @@ use super::number::Bound;
 use super::plain::{self, Form, NotPlain, PlainWrite};
 use super::promise::{BeforeAndAfter, Broken, Facts, held, shown};
 use super::stored_data::{DataCheck, all, any, is_missing, is_number, not, value};
+use super::stored_state::of_required;
 use super::{
     Applicability, Context, ExclusiveField, ExpectedVersion, FieldContent, NoEffect, NoEffectCause, NoEffectKind,
-    Pattern, Procedures, Properties, Rejection, Unmatched, Verdict, applicability_for_content,
+    Pattern, Procedures, Properties, Rejection, StateCondition, Unmatched, Verdict, applicability_for_content,
 };
 use crate::command::{Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{Declaration, DeclaredScalar, Keys, Keywords, Setting, WholeNumber};
@@ -128,6 +129,14 @@ impl Pattern for SchemaVersion {
         ]
     }
 
+    fn stored_state(&self) -> Vec<StateCondition> {
+        let field = &self.field.value;
+        let types = ["int", "long", "double"].as_slice();
+        let version = doc! {"bsonType": types, "minimum": self.minimum, "maximum": self.current, "multipleOf": 1};
+        let meaning = format!("`{field}` is a whole number {}", self.range());
+        vec![StateCondition::schema(meaning, &[field], of_required(field, version))]
+    }
+
     fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {
         applicability_for_content(kind)
     }
@@ -165,7 +174,10 @@ impl Pattern for SchemaVersion {
             let reason = format!("'{field}' would go from {} to {}: it never decreases", shown(&old), shown(&new));
             return Err(Rejection::new(reason, self.remedy()).into());
         }
-        match old == new {
+        // A path through an array leads to no version.
+        let was_found = matches!(field.lookup(before), PathLookup::Found(_));
+        let is_lost = was_found && !matches!(field.lookup(after), PathLookup::Found(_));
+        match old == new && !is_lost {
             true => Ok(()),
             false => Ok(self.of_document(after).map(|_| ())?),
         }

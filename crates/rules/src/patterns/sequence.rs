@@ -20,10 +20,11 @@ use super::numbering::{Numbering, ProvidedNumbers};
 use super::plain::{self, NotPlain, PlainWrite};
 use super::promise::{BeforeAndAfter, held, shown};
 use super::stored_data::{Backfill, DataCheck, Search, any, is_absent, is_number, not};
+use super::stored_state::of_each;
 use super::{
     Applicability, Broken, Context, ExclusiveField, Facts, FieldContent, IndexPurpose, NeededIndex, Pattern,
-    Prerequisite, Privilege, Procedures, Properties, Rejection, Requirement, RuleView, Settled, Unmatched, Verdict,
-    applicability_for_content,
+    Prerequisite, Privilege, Procedures, Properties, Rejection, Requirement, RuleView, Settled, StateCondition,
+    Unmatched, Verdict, applicability_for_content,
 };
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
@@ -135,6 +136,15 @@ impl Pattern for Sequence {
             });
         }
         checks
+    }
+
+    /// Clients that provide values of their own can provide any.
+    fn stored_state(&self) -> Vec<StateCondition> {
+        let field = self.field();
+        let number = (self.provided == Provided::Reject).then(|| bson::doc! {"bsonType": ["number", "null"]});
+        let schema = number.and_then(|number| of_each(field, number));
+        let meaning = format!("`{field}` is missing, null or a number");
+        schema.map(|schema| StateCondition::schema(meaning, &[field], schema)).into_iter().collect()
     }
 
     fn contradictions(rules: &[RuleView<'_>]) -> Vec<Diagnostic> {

@@ -3,6 +3,8 @@
 //! A library stores the number of available copies and a list of borrowers. The pattern rejects a statement that
 //! changes one of them without the other, and a document that has only one of the fields.
 
+use std::collections::BTreeSet;
+
 use bson::doc;
 use smallvec::SmallVec;
 
@@ -10,8 +12,10 @@ use super::field_path::{ChangingField, overlap};
 use super::plain::{self, Form, NotPlain, PlainWrite};
 use super::promise::{BeforeAndAfter, Broken, Facts, held, shown, split_path};
 use super::stored_data::{DataCheck, all, any, has_type, is_one_of, not, value};
+use super::stored_state::all_or_none;
 use super::{
-    Applicability, Context, Pattern, Procedures, Properties, Rejection, RuleView, Verdict, applicability_for_content,
+    Applicability, Context, Pattern, Procedures, Properties, Rejection, RuleView, StateCondition, Verdict,
+    applicability_for_content,
 };
 use crate::command::{Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{Declaration, DescribeSchema, ReadValue, TextOrList, ValueSchema};
@@ -84,6 +88,13 @@ impl Pattern for Together {
             "the fields disagree already, and the rule does not correct what is stored",
             condition,
         )]
+    }
+
+    fn stored_state(&self) -> Vec<StateCondition> {
+        let fields: Vec<&Path> = self.fields.iter().collect();
+        let meaning = format!("it has all of {} or none", list(&fields));
+        let agreed = agreed(&self.fields);
+        agreed.map(|schema| StateCondition::schema(meaning, &fields, schema)).into_iter().collect()
     }
 
     fn conflict_with(&self, other: RuleView<'_>, _: Namespace<'_>) -> Option<&'static str> {
@@ -295,6 +306,21 @@ impl Together {
         }
         Err(Rejection::new(format!("{what} {} without {}", list(&there), list(&missing)), HINT))
     }
+}
+
+/// The document has all of the fields or none, and so has each element of an array around several of them, as
+/// [`Together::check_document`] demands. `None` if a path is too deep.
+fn agreed(fields: &[Path]) -> Option<bson::Document> {
+    let mut conditions = vec![all_or_none(fields)?];
+    let roots: BTreeSet<&str> = fields.iter().map(Path::root).collect();
+    for root in roots {
+        let below: Vec<Path> = fields.iter().filter_map(|field| field.below(root.as_bytes())).collect();
+        if below.len() > 1 {
+            let elements = agreed(&below)?;
+            conditions.push(doc! {"properties": {root: {"items": elements}}});
+        }
+    }
+    Some(doc! {"allOf": conditions})
 }
 
 fn list(fields: &[&Path]) -> String {

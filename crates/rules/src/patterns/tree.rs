@@ -25,7 +25,7 @@ use super::plain;
 use super::stored_data::DataCheck;
 use super::{
     Applicability, CommandVerdict, Context, IndexPurpose, NeededIndex, Pattern, Prerequisite, Procedures, Properties,
-    Rejection, Requirement, Verdict, WeakerSetting, WholeCommand, applicability_for_content,
+    Rejection, Requirement, StateCondition, Verdict, WeakerSetting, WholeCommand, applicability_for_content,
 };
 use crate::command::{CommandClass, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{
@@ -143,6 +143,10 @@ impl Pattern for Tree {
 
     fn data_checks(&self, namespace: Namespace<'_>) -> Vec<DataCheck> {
         self.layout.data_checks(namespace.collection)
+    }
+
+    fn stored_state(&self) -> Vec<StateCondition> {
+        self.layout.stored_state()
     }
 
     fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {

@@ -27,6 +27,7 @@ mod set;
 mod test_file;
 #[cfg(test)]
 mod tests;
+mod validator;
 
 pub use clients::{AppGlob, ClientGlobs, ClientNames, UserGlob};
 pub use doubt::{Doubt, ProcedureScope};
@@ -38,3 +39,4 @@ pub use rule::{Expectation, Mode, Rule, RuleId, RuleTest, Unsupported};
 pub use rule_test::TEST;
 pub use set::{NamespaceRules, RuleSet};
 pub use test_file::{TEST_FILE, TestFile, TestFiles};
+pub use validator::Validator;

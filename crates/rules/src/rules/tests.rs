@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::set::RuleSet;
 use super::{ClientGlobs, ClientNames, Mode, ModeOverride};
+use crate::command::Namespace;
 use crate::config::{self, Code, DiagnosticLocation, FileId, Node, NodeValue, Report, SourceFile, SourceFiles};
 use support::cpu_time::CpuTimer;
 
@@ -55,10 +56,11 @@ fn reports_match_the_table() {
     }
     // These need files: see `files.rs`.
     codes.extend([Code::Unreadable, Code::NotUtf8, Code::EmptyFolder]);
-    // These need a deployment: see `tests/command_line/check_upstream.rs` and `stored_data.rs`.
+    // These need a deployment: see `tests/command_line/check_upstream.rs`, `stored_data.rs` and `validators.rs`.
     codes.extend([
         Code::NoCollection,
         Code::NoHistory,
+        Code::DriftedValidator,
         Code::MissingUniqueIndex,
         Code::MissingIndex,
         Code::UnwantedUniqueIndex,
@@ -262,4 +264,54 @@ rules:
         assert_eq!(is_expected, words.map(|_| true), "{rule} {mode:?}: {report:?}");
         assert!(overridden(&rules, &[(rule, mode, &[])]).is_ok(), "{rule} for all");
     }
+}
+
+/// What the validator of `shop.c` meaning and leaves out, by the names of rules.
+fn validator(rules: &[&str], enforcing: bool) -> (Vec<String>, Vec<String>) {
+    let rule = |(number, rest): (usize, &&str)| format!("  - {{ name: r{number}, namespace: shop.c, {rest} }}\n");
+    let text = format!("version: 1\nrules:\n{}", rules.iter().enumerate().map(rule).collect::<String>());
+    let rules = RuleSet::from_sources(vec![SourceFile { name: "rules.yaml".into(), text }]).unwrap();
+    let found = rules.validator(Namespace { database: "shop", collection: "c" }, enforcing);
+    let name = |id| rules.rule(id).name.value.to_string();
+    let clauses = found.clauses.iter().map(|(rule, _)| name(*rule)).collect();
+    (clauses, found.omitted.iter().map(|(rule, why)| format!("{}: {why}", name(*rule))).collect())
+}
+
+#[test]
+fn validators_have_only_what_holds_for_everybody_at_any_time() {
+    const BOUNDS: &str = "bounds: { field: n, min: 0 }";
+    let bounds = |more: &str| format!("{more}, {BOUNDS}");
+    let (exempt, some) = (bounds("except: { apps: [a] }"), bounds("only: { users: [admin.u] }"));
+    let (shadow, allowed) = (bounds("mode: shadow"), bounds("unsupported: allow"));
+    for (rules, clauses, omitted) in [
+        (&[BOUNDS][..], &["r0"][..], &[][..]),
+        (&[&exempt], &[], &["`except` exempts"]),
+        (&[&some], &[], &["`only` exempts"]),
+        (&[&shadow], &[], &["its mode is `shadow`"]),
+        (&[&allowed], &[], &["`unsupported: allow` forwards"]),
+        (&[BOUNDS, "mode: disabled, together: [a, b]"], &["r0"], &[]),
+        (&["frozen: a"], &[], &["a document does not show what was inserted"]),
+        (&["bucket: { array: a, count: c, limit: 3 }"], &["r0"], &["docward makes it true after a statement"]),
+        (&["limits: { document: 1KiB, items: { a: 3 } }"], &["r0", "r0"], &[]),
+        (
+            &["limits: { document: 1KiB, items: { a: 3 } }", "replacement: { version: v }"],
+            &["r0"],
+            &["does not show whether a save", "it has at most 1024 bytes: docward writes for `r1` after a statement"],
+        ),
+        (
+            &["limits: { items: { a: 3, b: 3 } }", "timestamps: { source: at, fields: [a] }"],
+            &["r0"],
+            &["does not show whether a write was late", "`a` has at most 3 elements: docward writes for `r1`"],
+        ),
+        (&[BOUNDS, "timestamps: { source: at, per: document }"], &[], &["was late", "docward writes for `r1`"]),
+    ] {
+        let (found, reasons) = validator(rules, true);
+        assert_eq!(found, clauses, "{rules:?}");
+        assert_eq!(reasons.len(), omitted.len(), "{rules:?}: {reasons:?}");
+        for part in omitted {
+            assert!(reasons.iter().any(|reason| reason.contains(part)), "{part}: {reasons:?}");
+        }
+    }
+    let bucket = &["bucket: { array: a, count: c, limit: 3 }", "limits: { document: 1KiB }"][..];
+    assert_eq!(validator(bucket, false).0, ["r0", "r0", "r1"], "a validator that only warns has all");
 }

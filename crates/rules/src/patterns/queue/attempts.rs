@@ -60,6 +60,17 @@ pub(super) fn write_countable(w: &mut Writer<'_>, attempts: &Path, max: Option<i
     });
 }
 
+/// Returns whether it is a number that a claim can count, or one that it makes of such a number.
+pub(super) fn may_be_stored(attempts: Value<'_>) -> bool {
+    let compared = |bound| Bound::Integer(bound).compare(attempts);
+    compared(-LIMIT).is_some_and(Ordering::is_ge) && compared(LIMIT + 1).is_some_and(Ordering::is_le)
+}
+
+/// The JSON Schema of the same numbers.
+pub(super) fn storable() -> bson::Document {
+    doc! {"bsonType": "number", "minimum": -LIMIT, "maximum": LIMIT + 1}
+}
+
 /// The same for a job that has the field, without a maximum.
 pub(super) fn countable(attempts: &Path) -> Bson {
     all(vec![doc! {"$gt": [value(attempts), -LIMIT]}.into(), doc! {"$lt": [value(attempts), LIMIT]}.into()])

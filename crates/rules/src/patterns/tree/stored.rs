@@ -6,15 +6,39 @@ use bson::{Bson, Document, doc};
 
 use super::layout::TreeFields;
 use crate::document::Path;
+use crate::patterns::StateCondition;
 use crate::patterns::stored_data::{
     ABSENT, Backfill, DataCheck, Search, all, any, has_type, is_absent, is_one_of, not, value,
 };
+use crate::patterns::stored_state::of_one;
 
 /// The parent of a node, and the path that the node must have, as the stages compute them.
 const PARENT: &str = "docward_parent";
 const EXPECTED: &str = "docward_path";
 
 impl TreeFields {
+    /// The forms of a path and of a parent.
+    pub(super) fn stored_state(&self) -> Vec<StateCondition> {
+        let Self { path, parent, separator } = self;
+        // Each is searched for alone: one expression for the whole form would backtrack in long paths.
+        let ends = [format!("^\\{separator}"), format!("\\{separator}\\z")].map(|end| doc! {"pattern": end}).to_vec();
+        let doubled = doc! {"pattern": format!("\\{separator}\\{separator}")};
+        let form = doc! {"bsonType": "string", "minLength": 3, "allOf": ends, "not": doubled};
+        let id = doc! {"bsonType": "string", "minLength": 1, "not": {"pattern": format!("\\{separator}")}};
+        vec![
+            StateCondition::schema(
+                format!("`{path}` is missing, null or a list of `_id`s with `{separator}` around each"),
+                &[path],
+                of_one(path, doc! {"anyOf": [{"bsonType": "null"}, form]}),
+            ),
+            StateCondition::schema(
+                format!("`{parent}` is missing, null or an `_id` that can be in a path"),
+                &[parent],
+                of_one(parent, doc! {"anyOf": [{"bsonType": ["null", "number", "objectId"]}, id]}),
+            ),
+        ]
+    }
+
     pub(super) fn data_checks(&self, collection: &str) -> Vec<DataCheck> {
         let Self { path, parent, separator } = self;
         let stages = self.stages(collection);
