@@ -44,6 +44,7 @@ mod tests;
 mod trace_context;
 mod triage;
 mod unreadable;
+mod validators;
 
 pub use authentication::{has_logged_in, read_users, requires_login};
 pub use composition::incompatible_rules;
@@ -62,6 +63,7 @@ pub use server_times::ServerTimes;
 pub use step::{Input, Step};
 pub use trace_context::TraceContext;
 pub use triage::{Triage, triage};
+pub use validators::explain_validators;
 
 /// The engine's state of one client connection.
 #[derive(Debug, Default)]

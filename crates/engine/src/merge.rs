@@ -189,7 +189,7 @@ impl MergedResults {
     ) {
         self.add_own(index, rejected.rejection.code, MAX_ERROR_BYTES, |w| {
             w.string("errmsg", rejection_text::message(rejected, statement.kind_name(), ns));
-            rejection_text::write_error_info(w, rejected);
+            rejection_text::write_error_info(w, rejected, Document::EMPTY);
         });
     }
 

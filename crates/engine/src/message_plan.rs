@@ -485,7 +485,7 @@ pub(super) fn reject_command(
 /// The error reply for a rejected message: `ok: 0` with `errInfo`.
 pub(super) fn reply_rejection(request: Header, rejected: &RejectedBy<'_>, text: &str) -> Step {
     Step::Reply(error_reply(request, rejected.rejection.code, text, |w| {
-        rejection_text::write_error_info(w, rejected);
+        rejection_text::write_error_info(w, rejected, Document::EMPTY);
         if rejected.rejection.code == code::INGRESS_REQUEST_RATE_LIMIT_EXCEEDED {
             write_overload_labels(w);
         }

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use crate::command::code;
-use crate::document::Writer;
+use crate::document::{Document, Writer};
 use crate::patterns::Rejection;
 use crate::rules::Rule;
 
@@ -32,9 +32,14 @@ impl<'r> RejectedBy<'r> {
 
 /// Returns the `errmsg`: the rule, the reason, and what to do instead. `target` is the namespace or the database.
 pub(super) fn message(rejected: &RejectedBy<'_>, what: &str, target: impl Display) -> String {
+    message_about(rejected, format_args!("{what} on {target}"))
+}
+
+/// The same for a whole object of the sentence: `insert on shop.books`.
+pub(super) fn message_about(rejected: &RejectedBy<'_>, object: impl Display) -> String {
     let RejectedBy { rule, rejection } = rejected;
     let verb = if rejection.code == code::WRITE_CONFLICT { "reports a conflict for" } else { "rejects" };
-    let mut text = format!("docward rule '{}' {verb} this {what} on {target}: {}.", rule.name.value, rejection.reason);
+    let mut text = format!("docward rule '{}' {verb} this {object}: {}.", rule.name.value, rejection.reason);
     if let Some(why) = &rule.why {
         text.push_str(" Why: ");
         text.push_str(why.trim_end());
@@ -47,8 +52,8 @@ pub(super) fn message(rejected: &RejectedBy<'_>, what: &str, target: impl Displa
     text
 }
 
-/// Writes `errInfo: {docward: {rule, pattern, reason, hint}}`.
-pub(super) fn write_error_info(w: &mut Writer<'_>, rejected: &RejectedBy<'_>) {
+/// Writes `errInfo: {docward: {rule, pattern, reason, hint}}`; `others` are the server's fields in it.
+pub(super) fn write_error_info(w: &mut Writer<'_>, rejected: &RejectedBy<'_>, others: Document<'_>) {
     w.nested("errInfo", |w| {
         w.nested("docward", |w| {
             w.string("rule", &*rejected.rule.name.value);
@@ -56,5 +61,6 @@ pub(super) fn write_error_info(w: &mut Writer<'_>, rejected: &RejectedBy<'_>) {
             w.string("reason", &rejected.rejection.reason);
             w.string("hint", &rejected.rejection.hint);
         });
+        w.elements(others);
     });
 }

@@ -17,6 +17,7 @@ mod server_times;
 mod shapes;
 mod throttle;
 mod timestamps;
+mod validators;
 
 use bson::{Document as Bson, RawDocumentBuf, doc};
 

@@ -30,6 +30,12 @@ pub trait Interceptor: Send + Sync + 'static {
 
     fn plan<'p>(&'p self, frame: &'p [u8], now: Now) -> Self::Plan<'p>;
 
+    /// See [`engine::explain_validators`].
+    fn explain_validators(&self, reply: &[u8]) -> Option<Vec<u8>> {
+        let _ = reply;
+        None
+    }
+
     /// The largest staleness of a server that answers queries; `None`: unlimited.
     fn max_staleness(&self) -> Option<Duration>;
 
@@ -134,6 +140,10 @@ impl Interceptor for RuleSet {
 
     fn plan<'p>(&'p self, frame: &'p [u8], now: Now) -> engine::Plan<'p> {
         engine::Plan::new(frame, self, now)
+    }
+
+    fn explain_validators(&self, reply: &[u8]) -> Option<Vec<u8>> {
+        engine::explain_validators(reply, self)
     }
 
     fn max_staleness(&self) -> Option<Duration> {

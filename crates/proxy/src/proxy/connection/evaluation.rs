@@ -63,7 +63,7 @@ where
         let expects_reply = self.watched;
         let (frame, came) = self.decompressed(frame).await?;
         self.remember(&frame, &frame, expects_reply);
-        self.forward(frame, came, expects_reply).await
+        self.forward(frame, came, expects_reply, false).await
     }
 
     async fn carry_out(&mut self, request: Request, frame: Vec<u8>) -> Result<(), End> {
@@ -252,16 +252,17 @@ where
         match last {
             Step::ForwardOriginal { expects_reply } => {
                 self.remember(&frame, &frame, expects_reply);
-                self.forward(frame, came, expects_reply).await?;
+                self.forward(frame, came, expects_reply, true).await?;
             }
             Step::Forward { message, expects_reply } => {
                 self.remember(&message, &frame, expects_reply);
-                self.forward(message, came, expects_reply).await?;
+                self.forward(message, came, expects_reply, true).await?;
             }
             Step::Reply(message) => {
                 if let Some(pooling) = &mut self.relay.pooling {
                     pooling.note_reply(&message);
                 }
+                let message = self.relay.explained(&message).unwrap_or(message);
                 let message = self.relay.listener_context.with_times(message);
                 let length = came.map_or(0, |_| message.len());
                 let packed = offload(length, move || pack(message.into(), came).into_owned()).await?;
@@ -314,7 +315,13 @@ where
         })
     }
 
-    async fn forward(&mut self, message: Vec<u8>, came: Option<Compressor>, expects_reply: bool) -> Result<(), End> {
+    async fn forward(
+        &mut self,
+        message: Vec<u8>,
+        came: Option<Compressor>,
+        expects_reply: bool,
+        is_evaluated: bool,
+    ) -> Result<(), End> {
         let Ok(header) = Header::of_frame(&message) else {
             self.relay.server.out.push(message);
             return Ok(());
@@ -327,7 +334,7 @@ where
         });
         let (message, goes) = packed.await?;
         if expects_reply {
-            self.relay.expect_reply(&header, came, goes);
+            self.relay.expect_reply(&header, came, goes, is_evaluated);
         }
         self.relay.server.out.push(message);
         Ok(())

@@ -29,7 +29,8 @@ pub(in crate::proxy) enum ReplyAction {
     Login,
     /// Reply that may contain the id of a cursor that waits for data: it is compressed for the client as given.
     Cursor(Option<Compressor>, OpenedCursor),
-    /// If it is an error, the request may be sent again, or the client gets another one, compressed as given.
+    /// If it is an error, the request may be sent again, or the client gets another one, compressed as given: at a router, and
+    /// to a request that rules apply to.
     Examine(Option<Compressor>),
     /// Reply to docward's own message: it does not go to the client.
     Discard,

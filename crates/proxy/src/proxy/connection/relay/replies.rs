@@ -83,10 +83,18 @@ where
         conversion.kept.poll_room(cx).is_pending()
     }
 
-    /// See [`Pooling::examine`](crate::proxy::connection::pooling::Pooling::examine).
+    /// See [`Pooling::examine`](crate::proxy::connection::pooling::Pooling::examine) and [`Self::explained`].
     fn examine(&mut self, reply: &[u8]) -> Examined {
         let is_last = self.collected.is_none() && self.pending.is_empty();
-        self.pooling.as_mut().map_or(Examined::Passes, |pooling| pooling.examine(reply, is_last))
+        match self.pooling.as_mut().map_or(Examined::Passes, |pooling| pooling.examine(reply, is_last)) {
+            Examined::Passes => self.explained(reply).map_or(Examined::Passes, Examined::Instead),
+            examined => examined,
+        }
+    }
+
+    /// The reply with the rules' texts, if a validator that holds rules has rejected something.
+    pub(in crate::proxy) fn explained(&self, reply: &[u8]) -> Option<Vec<u8>> {
+        self.listener_context.process.rules.current.load().explain_validators(reply)
     }
 
     fn forward_replies(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Result<(), End> {

@@ -227,7 +227,7 @@ where
         let method = self.method_for_upstream(&header, &frame, came);
         let packed = method.and_then(|method| compress(&frame, method));
         if !more_to_come(&header, &frame) {
-            self.expect_reply(&header, came, method.filter(|_| packed.is_some()));
+            self.expect_reply(&header, came, method.filter(|_| packed.is_some()), false);
         }
         self.server.send(cx, packed.as_deref().unwrap_or(&frame))?;
         Ok(true)
@@ -245,19 +245,21 @@ where
             .filter(|_| came.is_some() || may_be_compressed(&RequestHead::after(Some(*header), frame)))
     }
 
-    /// Adds a pending reply to a message that arrived compressed by `came` and is sent compressed by `goes`.
+    /// Adds a pending reply to a message that arrived compressed by `came` and is sent compressed by `goes`. `is_evaluated`:
+    /// rules apply to it.
     pub(in crate::proxy) fn expect_reply(
         &mut self,
         header: &Header,
         came: Option<Compressor>,
         goes: Option<CompressionMethod>,
+        is_evaluated: bool,
     ) {
         let same = goes.map(|method| method.compressor) == came;
         let opens_cursor = self.pooling.as_mut().and_then(|pooling| pooling.takes_cursor());
         let is_routed = self.pooling.as_ref().is_some_and(|pooling| pooling.is_routed());
         let treatment = match (opens_cursor, same) {
             (Some(why), _) => ReplyAction::Cursor(came, why),
-            (None, true) if is_routed => ReplyAction::Examine(came),
+            (None, true) if is_routed || is_evaluated => ReplyAction::Examine(came),
             (None, true) => ReplyAction::Forward,
             (None, false) => ReplyAction::Convert(came),
         };
