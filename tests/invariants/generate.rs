@@ -77,6 +77,18 @@ pub(super) fn case(dice: &mut Dice, set: &Set) -> Case {
     Case { rules: set.rules.clone(), unique: set.unique, stored, steps }
 }
 
+/// Documents that statements may insert; many break a rule of the set.
+pub(super) fn documents(dice: &mut Dice, set: &Set, count: usize) -> Vec<Document> {
+    let mut generator = Generator::new(dice, set);
+    let document = |_| {
+        let mut document = generator.written_document();
+        generator.disturb(&mut document);
+        document.remove("_id");
+        document
+    };
+    (0..count).map(document).collect()
+}
+
 /// Cases whose first statement meets another client. Each takes several times as long as one without.
 const RACED_PERCENT: usize = 8;
 

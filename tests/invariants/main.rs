@@ -30,6 +30,7 @@ mod reply;
 mod rules;
 mod show;
 mod shrink;
+mod validators;
 mod values;
 
 use std::collections::{BTreeMap, BTreeSet};

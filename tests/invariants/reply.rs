@@ -16,6 +16,11 @@ impl Rejection {
     pub(super) fn finding(&self) -> Finding {
         Finding::new("rejected although harmless", &self.pattern, self.reason.clone())
     }
+
+    /// docward lets it be stored, and a validator does not.
+    pub(super) fn stricter(&self) -> Finding {
+        Finding::new("stricter", &self.pattern, self.reason.clone())
+    }
 }
 
 /// The reply without the fields that differ in every reply, the one that marks a retry, and the texts of errors, some of
@@ -76,13 +81,24 @@ pub(super) fn rejected_statements(reply: &Document) -> Vec<usize> {
 }
 
 pub(super) fn rejections(reply: &Document) -> Vec<Rejection> {
+    all_errors(reply).filter(|error| is_rejection(error)).filter_map(rejection).collect()
+}
+
+/// The first rejection of a validator, whose text is a rule's.
+pub(super) fn rejection_of_validator(reply: &Document) -> Option<Rejection> {
+    let has_details = |error: &&Document| error.get_document("errInfo").is_ok_and(|info| info.contains_key("details"));
+    all_errors(reply).filter(has_details).find_map(rejection)
+}
+
+fn all_errors(reply: &Document) -> impl Iterator<Item = &Document> {
     let errors = reply.get_array("writeErrors").into_iter().flatten().filter_map(Bson::as_document);
-    let read = |error: &Document| {
-        let info = error.get_document("errInfo").ok()?.get_document("docward").ok()?;
-        let text = |name: &str| info.get_str(name).unwrap_or("").to_owned();
-        Some(Rejection { index: error.get_i32("index").unwrap_or(0), pattern: text("pattern"), reason: text("reason") })
-    };
-    std::iter::once(reply).chain(errors).filter(|error| is_rejection(error)).filter_map(read).collect()
+    std::iter::once(reply).chain(errors)
+}
+
+fn rejection(error: &Document) -> Option<Rejection> {
+    let info = error.get_document("errInfo").ok()?.get_document("docward").ok()?;
+    let text = |name: &str| info.get_str(name).unwrap_or("").to_owned();
+    Some(Rejection { index: error.get_i32("index").unwrap_or(0), pattern: text("pattern"), reason: text("reason") })
 }
 
 /// Whether it is an error of docward's own, as a reply or as an entry of `writeErrors`.

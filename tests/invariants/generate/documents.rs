@@ -40,7 +40,7 @@ impl Generator<'_> {
     }
 
     /// Turns it into a document from before the rule, or from another application.
-    fn disturb(&mut self, document: &mut Document) {
+    pub(super) fn disturb(&mut self, document: &mut Document) {
         if !self.dice.percent(20) {
             return;
         }
