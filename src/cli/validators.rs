@@ -52,10 +52,12 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
 }
 
 fn print_commands(plans: &[ValidatorPlan]) -> ExitCode {
-    let commands = plans.iter().filter_map(ValidatorPlan::command);
-    // With their types: what they set is not a difference the next time.
-    let printed = commands.map(|command| print_line(&json(&command, extended_json).to_string()));
-    printed.last().unwrap_or_default().unless(report_refused(plans))
+    let mut printed = PrintResult::default();
+    for command in plans.iter().filter_map(ValidatorPlan::command) {
+        // With their types: what they set is not a difference the next time.
+        printed = print_line(&json(&command, extended_json).to_string());
+    }
+    printed.unless(report_refused(plans))
 }
 
 /// Shows the plans, and makes their changes if `changes`.
@@ -82,8 +84,14 @@ async fn carry_out(service: &MongoService, rules: &RuleSet, plans: &[ValidatorPl
 
 /// Reports the collections that cannot have what the rules require; returns whether there are some.
 fn report_refused(plans: &[ValidatorPlan]) -> bool {
-    let refused = plans.iter().filter_map(|plan| Some((plan, plan.wanted.as_ref().err()?)));
-    refused.map(|(plan, why)| fail(&format!("{}: {why}", plan.namespace()), 1)).count() > 0
+    let mut is_refused = false;
+    for plan in plans {
+        if let Err(why) = &plan.wanted {
+            _ = fail(&format!("{}: {why}", plan.namespace()), 1);
+            is_refused = true;
+        }
+    }
+    is_refused
 }
 
 /// Prints the difference, the documents that fail, and what is omitted.
