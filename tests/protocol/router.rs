@@ -12,6 +12,7 @@ use futures_util::TryStreamExt;
 use mongodb::Client as Driver;
 use mongodb::options::{ReadPreference, SelectionCriteria};
 use support::frame::{MORE_TO_COME, Message};
+use support::login::log_in;
 use support::process::{TIMEOUT, poll};
 use support::proxy::{Builder, Docward};
 use support::raw::Client;
@@ -117,6 +118,34 @@ fn each_read_goes_to_a_member_of_its_preference() {
     let short = doc! { "mode": "secondary", "maxStalenessSeconds": 1 };
     let reply = client.command("shop", doc! { "find": "c", "$readPreference": short });
     assert_eq!(reply.get_i32("code").unwrap(), 160, "{reply}");
+}
+
+#[test]
+fn a_read_goes_to_members_that_know_the_user_and_its_password() {
+    let set = steady_set(3, |_, _| {});
+    let docward = router(&set).start();
+    let (primary, secondaries) = (set.await_primary(), set.secondaries());
+    let run = |member: usize, command: Document| {
+        let reply = set.member(member).command("admin", command.clone());
+        assert!(is_acknowledged(&reply), "{command}: {reply}");
+    };
+    let (behind, other) = (secondaries[0], secondaries[1]);
+    run(other, doc! { "replSetSyncFrom": set.member(primary).address() });
+    let behind_port = ports(&set, &[behind]).into_iter().next().unwrap();
+    for (command, password) in [("createUser", "old"), ("updateUser", "new")] {
+        run(behind, doc! { "configureFailPoint": "rsSyncApplyStop", "mode": "alwaysOn" });
+        let user = doc! { command: "ann", "pwd": password, "roles": ["root"], "writeConcern": { "w": 2 } };
+        run(primary, user);
+        let mut client = Client::connect(&docward.address());
+        log_in(&mut client, "ann", password);
+        for preference in ["secondary", "secondaryPreferred", "nearest"] {
+            let at: HashSet<_> = (0..12).map(|_| member_of(&mut client, Some(mode(preference)))).collect();
+            assert!(!at.contains(&behind_port), "{command}, {preference}: {at:?}");
+        }
+        run(behind, doc! { "configureFailPoint": "rsSyncApplyStop", "mode": "off" });
+        let is_back = || (member_of(&mut client, Some(mode("secondary"))) == behind_port).then_some(());
+        poll(TIMEOUT, is_back).expect("the member that is no longer behind gets no read");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

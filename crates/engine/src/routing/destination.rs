@@ -23,14 +23,6 @@ pub enum Destination {
     TooFresh,
 }
 
-impl Destination {
-    /// Returns whether it is a read that the primary may answer, too.
-    #[must_use]
-    pub fn admits_primary(&self) -> bool {
-        matches!(self, Self::Read(preference) if preference.mode != ReadMode::Secondary)
-    }
-}
-
 /// `$readPreference`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadPreference {

@@ -143,13 +143,21 @@ impl<S: ServerSocket> Router<S> {
                 place.or_else(|| primary(&members))
             }
             Destination::TooFresh => return Err(CheckoutError::Staleness(MIN_STALENESS)),
-            Destination::Read(preference) => {
-                let chosen = chosen(&members, preference);
-                let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-                let at = turn.checked_rem(chosen.len()).and_then(|at| chosen.get(at));
-                at.map(|routed| routed.member.clone())
-            }
+            Destination::Read(preference) => self.find_for_read(preference, &[]),
         })
+    }
+
+    /// The member that a read may go to now, none of `without`; `None`: there is none.
+    pub(in crate::proxy) fn find_for_read(
+        &self,
+        preference: &ReadPreference,
+        without: &[Arc<Member<S>>],
+    ) -> Option<Arc<Member<S>>> {
+        let members = self.members.borrow().clone();
+        let chosen = chosen(&members, preference, without);
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let at = turn.checked_rem(chosen.len()).and_then(|at| chosen.get(at));
+        at.map(|routed| routed.member.clone())
     }
 
     /// Whether a request may go to this member now.
@@ -157,7 +165,7 @@ impl<S: ServerSocket> Router<S> {
         match destination {
             Destination::Read(preference) => {
                 let members = self.members.borrow().clone();
-                chosen(&members, preference).iter().any(|routed| Arc::ptr_eq(&routed.member, member))
+                chosen(&members, preference, &[]).iter().any(|routed| Arc::ptr_eq(&routed.member, member))
             }
             other => self.find(other).is_ok_and(|found| found.is_some_and(|found| Arc::ptr_eq(&found, member))),
         }
@@ -244,9 +252,12 @@ impl<S: ServerSocket> Router<S> {
 fn chosen<'m, S: ServerSocket>(
     members: &'m [RoutedMember<S>],
     preference: &ReadPreference,
+    without: &[Arc<Member<S>>],
 ) -> Vec<&'m RoutedMember<S>> {
+    let is_without = |routed: &RoutedMember<S>| without.iter().any(|member| Arc::ptr_eq(member, &routed.member));
+    let members: Vec<_> = members.iter().filter(|routed| !is_without(routed)).collect();
     let selectable: Vec<_> = members.iter().map(|routed| &routed.selectable).collect();
-    eligible(&selectable, preference).into_iter().filter_map(|at| members.get(at)).collect()
+    eligible(&selectable, preference).into_iter().filter_map(|at| members.get(at).copied()).collect()
 }
 
 fn last_reply<S: ServerSocket>(member: &Member<S>) -> Option<Arc<[u8]>> {

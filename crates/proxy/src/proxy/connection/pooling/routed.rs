@@ -57,21 +57,22 @@ pub(super) fn pool_at<U: ServerSocket>(
 /// [`CheckoutError`]
 pub(super) async fn check_out<U: ServerSocket>(
     router: Arc<Router<U>>,
-    mut destination: Destination,
+    destination: Destination,
     login: Option<ClientLogin>,
     lane: Lane,
     mut found: Option<Taken<U, CheckoutRequest<U>>>,
 ) -> Result<Taken<U, Checkout<U>>, CheckoutError> {
     let deadline = Instant::now() + ELECTION_WAIT;
+    let ask = |member| {
+        let pool = pool_at(&member, login.as_ref())?;
+        let checkout = pool.check_out(lane)?;
+        Ok::<_, CheckoutError>(Taken { member, pool, checkout })
+    };
+    let mut strangers = Vec::new();
     loop {
         let Taken { member, pool, checkout } = match found.take() {
             Some(found) => found,
-            None => {
-                let member = router.wait_for(&destination, deadline).await?;
-                let pool = pool_at(&member, login.as_ref())?;
-                let checkout = pool.check_out(lane)?;
-                Taken { member, pool, checkout }
-            }
+            None => ask(router.wait_for(&destination, deadline).await?)?,
         };
         match pool.clone().finish_checkout(checkout).await {
             Err(CheckoutError::Unreachable(_))
@@ -80,9 +81,11 @@ pub(super) async fn check_out<U: ServerSocket>(
                 router.recheck();
                 sleep(PAUSE).await;
             }
-            // A secondary that is behind may not know the user yet.
-            Err(CheckoutError::LoginNeeded) if destination.admits_primary() && !router.is_primary(&member) => {
-                destination = Destination::Primary;
+            // A secondary that is behind may not know the user yet, or its new password.
+            Err(error @ CheckoutError::LoginNeeded) if !router.is_primary(&member) => {
+                strangers.push(member);
+                let Destination::Read(preference) = &destination else { return Err(error) };
+                found = Some(ask(router.find_for_read(preference, &strangers).ok_or(error)?)?);
             }
             checkout => return Ok(Taken { member, pool, checkout: checkout? }),
         }
