@@ -30,7 +30,7 @@ attack: ## the effect of hostile clients on a well-behaved client, with a releas
 	@scripts/attack.sh
 
 .PHONY: compat
-compat: ## run pymongo's own test suite directly and through docward, and print the differences (POOL=2: with a pool)
+compat: ## run pymongo's own test suite directly and through docward, and print the differences (POOL=2: with a pool; TOPOLOGY=router)
 	@scripts/compat.sh
 
 .PHONY: drivers

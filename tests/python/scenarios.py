@@ -6,6 +6,7 @@ removed before comparing.
 
 import difflib
 import os
+import secrets
 import subprocess
 from unittest.mock import patch
 
@@ -67,8 +68,9 @@ def compare(scenario, direct, through, least_steps, *options, user=""):
     seen = []
     # The connections of a pool have docward's name, so failpoints for a scenario's commands must name it.
     pool = {"FAILPOINT_APP_NAME": "docward"} if through.router or servers.pool_size() else {}
-    # Database names of equal length, because some replies contain the length.
-    for way, database, environment in ((direct, "session_d", {}), (through, "session_t", pool)):
+    # New databases, with names of equal length, because some replies contain the length.
+    unused = secrets.token_hex(4)
+    for way, database, environment in ((direct, f"direct_{unused}", {}), (through, f"routed_{unused}", pool)):
         with patch.dict(os.environ, environment):
             steps = scenario(way.uri(*options, user=user), database)
         seen.append({name: Normalizer(database, addresses, only_shape=False).normalize(step) for name, step in steps.items()})

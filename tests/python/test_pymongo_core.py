@@ -43,4 +43,4 @@ def test_the_suite_passes_if_it_passes_directly(tests, compressors, least_passed
     rounds = [(direct, through, through) for direct, through in rounds]
     found = [each for each in doubtful if not compare.by_chance(each.test, each.direct.outcome, rounds)]
     assert not found, "\n".join(str(each) for each in found)
-    assert not [line for line in paths[1].docward.log if "panicked" in line]
+    assert not [line for line in paths[1].log if "panicked" in line]

@@ -44,10 +44,10 @@ class Topology:
             return Way([docward.address], ["replicaSet=rs0"], [docward])
         balanced = "balanced" in self.name
         admins = [servers.free_port() for _ in range(2 if self.name.startswith("routers") else 1)]
-        more = ("--proxy-protocol", "127.0.0.1") if balanced else ()
+        common = ("--topology", "router", *(("--proxy-protocol", "127.0.0.1") if balanced else ()))
         docwards = [
-            self.start(rules, "--topology", "router", "--admin", f"127.0.0.1:{admin}", *more, upstream=self.server.uri)
-            for admin in admins
+            self.start(rules, "--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin}", *common, upstream=self.server.uri)
+            for port, admin in zip(neighbours(), admins)
         ]
         hosts = [docward.address for docward in docwards]
         if balanced:
@@ -56,3 +56,11 @@ class Topology:
             hosts = [self.balancers.enter_context(closing(balancer)).address]
         options = ["loadBalanced=true"] if self.name.endswith("load-balanced") else ["retryWrites=true"]
         return Way(hosts, options, docwards, router=True)
+
+
+def neighbours():
+    """Two free ports, one after the other: PyMongo's own suite finds a second mongos so."""
+    first = servers.free_port()
+    while (second := servers.free_port()) != first + 1:
+        first = second
+    return first, second

@@ -11,10 +11,10 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from subprocess import TimeoutExpired
 
-import servers
+from topologies import TOPOLOGIES
 
 from . import compare, suite
-from .explained import BY_WORKER, ON_PURPOSE, WITH_POOL
+from .explained import BY_WORKER, HIDDEN, ON_PURPOSE, WITH_POOL, WITH_ROUTER
 
 ROUNDS = 3  # how often tests with two outcomes are run again on every target
 PROGRESS = 60  # seconds
@@ -26,27 +26,30 @@ def main():
     started = time.monotonic()
     with ExitStack() as stack:
         targets = [
-            stack.enter_context(closing(suite.Target(name, rules)))
+            stack.enter_context(closing(suite.Target(name, rules, arguments.topology)))
             for name, rules in (
                 ("directly", None),
                 ("through-docward", suite.unrelated_rules()),
                 ("without-worker", suite.unrelated_rules(without=["copies", "history"])),
             )
         ]
-        direct, through = run_both(targets[:2], arguments)
+        direct, ended = run_both(targets[:2], arguments)
+        routed = targets[1].has_router
+        through = compare.of_another_topology(direct, ended) if routed else ended
         doubtful = [each.test for each in compare.differences(direct, through, {})]
         rounds = run_again(targets, doubtful, arguments)
-        broken = [line for target in targets[1:] for line in target.docward.log if "panicked" in line]
-        (arguments.results / "docward.log").write_text("\n".join(targets[1].docward.log))
+        broken = [line for target in targets[1:] for line in target.log if "panicked" in line]
+        (arguments.results / "docward.log").write_text("\n".join(targets[1].log))
     by_chance = [test for test in doubtful if compare.by_chance(test, direct[test].outcome, rounds)]
-    on_purpose = ON_PURPOSE | (WITH_POOL if servers.pool_size() else {})
+    on_purpose = ON_PURPOSE | (WITH_POOL if targets[1].has_pool else {}) | (WITH_ROUTER if routed else {})
     believed = on_purpose | {
         pattern: reason
         for pattern, reason in BY_WORKER.items()
         if all(compare.holds_alone(test, direct[test].outcome, rounds) for test in compare.matching(doubtful, pattern))
     }
-    found = [each for each in compare.differences(direct, through, believed) if each.test not in by_chance]
-    report(direct, through, found, by_chance)
+    all_found = compare.differences(direct, through, believed, HIDDEN if routed else "")
+    found = [each for each in all_found if each.test not in by_chance]
+    report(direct, ended, found, by_chance)
     if arguments.tests == ["test"]:
         for pattern in compare.not_needed(doubtful, on_purpose | BY_WORKER):
             print(f"\nexplained.py has {pattern}, which made no difference this time")
@@ -59,6 +62,7 @@ def main():
 def parse_arguments():
     parser = argparse.ArgumentParser(prog="make compat", description=__doc__)
     parser.add_argument("--results", type=Path, required=True, help="a folder for logs")
+    parser.add_argument("--topology", choices=TOPOLOGIES, default="members")
     parser.add_argument("--compressors", help="what the driver offers, for example zlib,zstd")
     parser.add_argument("tests", nargs="*", default=["test"])
     return parser.parse_args()
@@ -89,7 +93,10 @@ def run_again(targets, tests, arguments):
         return []
     print(f"running {len(tests)} tests again that ended differently", flush=True)
     folders = [arguments.results / f"again-{number}" for number in range(1, ROUNDS + 1)]
-    return [[suite.run(target, tests, folder, arguments.compressors) for target in targets] for folder in folders]
+    rounds = [[suite.run(target, tests, folder, arguments.compressors) for target in targets] for folder in folders]
+    if targets[1].has_router:
+        return [[direct, *(compare.of_another_topology(direct, each) for each in others)] for direct, *others in rounds]
+    return rounds
 
 
 def report(direct, through, found, by_chance):

@@ -1,6 +1,6 @@
 """What two runs of the suite show about docward, as numbers, differences and text. No processes here."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass
@@ -12,8 +12,9 @@ class Difference:
 
     @property
     def breaks(self):
-        """Whether the test passes directly, and fails through docward without an explanation."""
-        return self.direct.outcome == "passed" and not self.reason
+        """Whether the test does not fail directly, and does not pass through docward without an explanation."""
+        passes = self.through and self.through.outcome == "passed"
+        return self.direct.outcome != "failed" and not passes and not self.reason
 
     def __str__(self):
         through = self.through.outcome if self.through else "missing"
@@ -24,14 +25,24 @@ class Difference:
         return "\n".join([head, *(f"    {line}" for line in text.splitlines()[-25:])])
 
 
-def differences(direct, through, explained):
-    """Tests with another outcome through docward than directly. `explained` gives reasons."""
+def differences(direct, through, explained, hides_losses=""):
+    """Tests with another outcome through docward than directly. `explained` gives reasons; `hides_losses` is that of tests
+    which make the server lose a request, if there is one."""
     found = []
     for test, result in direct.items():
         other = through.get(test)
         if other is None or other.outcome != result.outcome:
-            found.append(Difference(test, result, other, _reason(test, explained)))
+            reason = hides_losses if other and other.loses_requests else ""
+            found.append(Difference(test, result, other, reason or _reason(test, explained)))
     return found
+
+
+def of_another_topology(direct, through):
+    """`through` with the direct outcome of each test that did not fail: a router makes the suite skip other tests."""
+    return {
+        test: replace(result, outcome=direct[test].outcome) if test in direct and result.outcome != "failed" else result
+        for test, result in through.items()
+    }
 
 
 def matching(tests, pattern):

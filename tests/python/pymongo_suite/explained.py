@@ -31,6 +31,17 @@ BY_CERTIFICATE = (
     "the certificate is the TLS session's, which ends at docward"
 )
 
+HIDDEN = (
+    "the test makes the server lose requests; a router sends them again as often as it may, which is more often than drivers "
+    "do, else replies with code 6, and never closes the client's connection"
+)
+NO_SHARDS = "a router looks like a mongos, and a replica set has no shards: mongod does not know the command"
+ONE_MONGOS = "with `useMultipleMongoses` the test expects the events of two mongos; the suite finds others by the next port"
+IS_BOTH = "a router accepts clients with `loadBalanced=true` beside others, as no mongos does"
+ANY_COMMITS = "a router sends no recoveryToken, because any docward can commit a transaction that another one began"
+NO_EXHAUST = "PyMongo refuses exhaust cursors for a mongos of this wire version; the test is for load balancers"
+NOT_BY_PYMONGO = "PyMongo repeats no getMore on the connection that a cursor keeps with `loadBalanced=true`"
+
 # What docward does on purpose, with or without a worker.
 ON_PURPOSE = {
     "test/test_command_logging.py::TestCommandLoggingRedactedCommands::"
@@ -87,4 +98,30 @@ WITH_POOL = {
     f"{_STREAMING}test_heartbeat_awaited_flag": OWN_HELLOS,
     f"{_STREAMING}test_monitor_waits_after_server_check_error": OWN_HELLOS,
     f"{_STREAMING}test_streaming_rtt": OWN_HELLOS,
+}
+
+_BACKPRESSURE = "test/test_client_backpressure.py::Test"
+_TRANSACTIONS = "test/test_transactions_unified.py::TestUnified"
+_TO_BALANCERS = "test/test_load_balancer.py::Test"
+
+# What a router makes different, beside HIDDEN; the last for clients with `loadBalanced=true`.
+WITH_ROUTER = {
+    "test/test_change_stream.py::TestUnifiedChangeStreamsShowExpandedEvents::"
+    "test_when_showExpandedEvents_is_true,_shardCollection_events_are_reported": NO_SHARDS,
+    f"{_DISCOVERY}TestUnifiedLoggingSharded::test_Topology_lifecycle": ONE_MONGOS,
+    f"{_DISCOVERY}TestUnifiedShardedEmitTopologyChangedBeforeClose::test_Topology_lifecycle": ONE_MONGOS,
+    f"{_DISCOVERY}TestUnifiedLoggingSharded::test_Failing_heartbeat": OWN_HELLOS,
+    "test/test_server_selection_logging.py::TestServerSelectionLoggingSharded::"
+    "test_Failure_due_to_unreachable_server": OWN_HELLOS,
+    f"{_TRANSACTIONS}MongosRecoveryToken::test_commitTransaction_explicit_retries_include_recoveryToken": ANY_COMMITS,
+    f"{_TRANSACTIONS}MongosPinAuto::test_remain_pinned_after_non-transient_Interrupted_error_on_insertOne": ANY_COMMITS,
+    "test/test_unified_format.py::TestUnifiedTestFormatValidPassPocTransactionsMongosPinAuto::"
+    "test_remain_pinned_after_non-transient_Interrupted_error_on_insertOne": ANY_COMMITS,
+    f"{_TO_BALANCERS}LoadBalancerNonLbConnectionEstablishment::"
+    "test_operations_against_non-load_balanced_clusters_fail_if_URI_contains_loadBalanced=true": IS_BOTH,
+    f"{_TO_BALANCERS}LB::test_exhaust_cursor": NO_EXHAUST,
+    f"{_TO_BALANCERS}LoadBalancerSdamErrorHandling::"
+    "test_errors_during_the_initial_connection_hello_are_ignored": OWN_HELLOS,
+    f"{_BACKPRESSURE}Backpressure::test_retry_overload_error_getMore": NOT_BY_PYMONGO,
+    f"{_BACKPRESSURE}ClientBackpressureGetMoreRetried::test_getMores_are_retried*": NOT_BY_PYMONGO,
 }

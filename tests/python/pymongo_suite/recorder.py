@@ -19,8 +19,9 @@ class Recorder:
         self.worst = {}
 
     def pytest_runtest_logreport(self, report):
-        nothing_yet = {"test": report.nodeid, "outcome": "passed", "seconds": 0, "text": ""}
+        nothing_yet = {"test": report.nodeid, "outcome": "passed", "seconds": 0, "text": "", "loses_requests": False}
         result = self.worst.setdefault(report.nodeid, nothing_yet)
+        result.update(report.user_properties)
         result["seconds"] += report.duration
         if SEVERITY[report.outcome] > SEVERITY[result["outcome"]]:
             result.update(outcome=report.outcome, text=text_of(report))

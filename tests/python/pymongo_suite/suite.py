@@ -5,11 +5,13 @@ import os
 import re
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import servers
+from topologies import Topology
 
 HERE = Path(__file__).resolve().parent
 RULE_FILES = [
@@ -28,35 +30,47 @@ class Result:
     outcome: str  # passed, skipped or failed, as pytest has it
     seconds: float
     text: str  # why it failed or was skipped
+    loses_requests: bool = False  # by a failpoint, as a member does that dies; only known with a pool
 
 
 class Target:
-    """A mongod of its own, with a docward before it if there are rules to load."""
+    """A server of its own, with docwards before it if there are rules to load; `topology` is one of topologies.py.
 
-    def __init__(self, name, rules=None):
+    The server is a replica set of one, or of three behind routers.
+    """
+
+    def __init__(self, name, rules=None, topology="members"):
         self.name = name
-        self.docward = None
-        self.mongod = servers.Mongod(cache=1)
-        try:
-            if rules is not None:
-                executable = servers.docward_executable()
-                self.docward = servers.Docward(executable, self.mongod.uri, rules)
-        except BaseException:
-            self.close()
-            raise
+        self.topology = topology
+        with ExitStack() as stack:
+            self.server = stack.enter_context(closing(servers.Mongod() if topology == "members" else servers.ReplicaSet()))
+            made = Topology(topology, self.server, partial(self._start, stack))
+            stack.enter_context(made.balancers)
+            self.way = made.direct if rules is None else made.through(rules)
+            if self.has_router:
+                # The suite asks a mongos for its shards to know whether there are secondaries.
+                shard = {"_id": "rs0", "host": f"rs0/{','.join(self.server.addresses)}"}
+                self.server.client.config.shards.insert_one(shard)
+            self._open = stack.pop_all()
+
+    def _start(self, stack, rules, *arguments, upstream=None):
+        executable = servers.docward_executable()
+        return stack.enter_context(closing(servers.Docward(executable, upstream or self.server.uri, rules, arguments)))
 
     @property
-    def address(self):
-        return (self.docward or self.mongod).address
+    def log(self):
+        return [line for docward in self.way.docwards for line in docward.log]
+
+    @property
+    def has_router(self):
+        return self.way.router
 
     @property
     def has_pool(self):
-        return bool(self.docward and servers.pool_size())
+        return self.has_router or bool(self.way.docwards and servers.pool_size())
 
     def close(self):
-        if self.docward:
-            self.docward.close()
-        self.mongod.close()
+        self._open.close()
 
 
 class Run(servers.Process):
@@ -119,14 +133,14 @@ def _pytest_command(target):
         *(sys.executable, "-m", "pytest", "--quiet", "-p", "no:cacheprovider", "-p", "pymongo_suite.recorder"),
         # The settings of the suite, but for the report that it would write beside itself;
         # `default` leaves out what needs servers of other kinds, as pymongo's own runs do.
-        *("-c", "pyproject.toml", "-o", "addopts=", "-m", "default", *LEFT_OUT),
+        *("-c", "pyproject.toml", "-o", "addopts=", "-m", "default or load_balancer", *LEFT_OUT),
         *(f"--timeout={TEST_TIMEOUT}", "--tb=short"),
         *(("-p", "pymongo_suite.failpoints") if target.has_pool else ()),
     ]
 
 
 def _environment(target, into, compressors):
-    host, port = target.address.rsplit(":", 1)
+    host, port = target.way.hosts[0].rsplit(":", 1)
     environment = {
         **{name: value for name, value in os.environ.items() if name not in SURROUNDINGS},
         "DB_IP": host,
@@ -136,6 +150,9 @@ def _environment(target, into, compressors):
         "PYTHONDONTWRITEBYTECODE": "1",
         "FAILPOINT_APP_NAME": "docward",
     }
+    if "loadBalanced=true" in target.way.options:
+        balanced = {f"{number}_MONGOS_LB_URI": target.way.uri() for number in ("SINGLE", "MULTI")}
+        environment |= {"TEST_LOAD_BALANCER": "1", **balanced}
     if compressors:
         environment["COMPRESSORS"] = compressors
     return environment

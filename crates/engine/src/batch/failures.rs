@@ -76,7 +76,7 @@ impl BatchJob<'_> {
         self.pass_on(server_errors::for_client(&self.command, error, is_half_done))
     }
 
-    /// Ends the client's command because docward cannot know now what it needs for the rest of it. The text says why; the
+    /// Ends the client's command because docward cannot know now what it needs for the rest of it. The text has the reason; the
     /// labels let a driver that has numbered the write send it again.
     pub(super) fn unavailable(&mut self, text: &str) -> Step {
         let error =
