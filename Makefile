@@ -53,6 +53,10 @@ drains: ## drains and hand-overs of one of two docwards behind HAProxy while dri
 elections: ## step-downs and deaths of the primary while drivers work, directly and through a router; failed operations, longest waits
 	@scripts/drains.sh elections
 
+.PHONY: sockets
+sockets: ## sockets and monitors of 1,000 clients of a replica set, directly and through docward (DOCWARD_CLIENTS=1000)
+	@scripts/drains.sh sockets
+
 .PHONY: try-alerts
 try-alerts: ## bring about the fault of each alert before a real Prometheus; when it fired and ended; needs Go
 	@scripts/try-alerts.sh
