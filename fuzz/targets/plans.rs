@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use docward::command::{Command, Reply, WriteBatch, WriteForm, classify};
 use docward::engine::lookup::{Lookup, LookupError, LookupResult};
+use docward::engine::step::PermitRefusal;
 use docward::engine::{ClientState, Input, Now, Plan, RequestHead, Step, Triage, dry_run, queries, triage};
 use docward::rules::RuleSet;
 use docward::shell;
@@ -78,7 +79,8 @@ fn run_plan(frame: &[u8], random: &mut Random) {
             }
             Step::Lookup(lookup) => plan.next(Input::Found(answer(&lookup, random)), &mut session),
             Step::Permits(requests) => {
-                let taken = if random.below(4) == 0 { Err(random.below(requests.len())) } else { Ok(()) };
+                let refusal = PermitRefusal { at: random.below(requests.len()), room_in: None };
+                let taken = if random.below(4) == 0 { Err(refusal) } else { Ok(()) };
                 plan.next(Input::Permits(taken), &mut session)
             }
             Step::Yield => unreachable!("the loop above handles Yield"),

@@ -106,6 +106,28 @@ fn most_at_a_time(mongod: &Mongod, finds: Vec<JoinHandle<Document>>) -> usize {
     most
 }
 
+/// docward knows when the rate allows the next statement. A driver that sends the command again does not wait for it.
+#[test]
+fn an_overload_error_shows_when_the_rate_allows_the_next_statement() {
+    let mongod = mongod();
+    let docward = docward(&mongod, "rate: 1/s, per: app, wait: 500ms").start();
+    let mut held = connect(&docward.address(), "a");
+    assert_eq!(code(&held.command("shop", find())), 0);
+    let times = |client: &mut Client| {
+        let asked = Instant::now();
+        let reply = client.command("shop", find());
+        assert_eq!(code(&reply), 462, "{reply}");
+        (asked.elapsed(), reply.get_i32("baseBackoffMS").unwrap())
+    };
+    let (waited, backoff) = times(&mut held);
+    assert!(waited >= Duration::from_millis(450) && (1..=500).contains(&backoff), "{waited:?}, {backoff}");
+    let mut sent_away = connect(&docward.address(), "b");
+    sent_away.command("admin", doc! { "hello": 1, "backpressure": "2" });
+    assert_eq!(code(&sent_away.command("shop", find())), 0);
+    let (waited, backoff) = times(&mut sent_away);
+    assert!(waited < Duration::from_millis(300) && (500..=1000).contains(&backoff), "{waited:?}, {backoff}");
+}
+
 #[test]
 fn an_application_has_no_more_commands_at_a_time_than_its_rule_allows() {
     let mongod = mongod();

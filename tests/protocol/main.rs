@@ -12,6 +12,7 @@ mod handshake;
 mod malformed_clients;
 mod memory_budget;
 mod message_limits;
+mod overload;
 mod partial_failures;
 mod pool;
 mod pool_chaos;

@@ -395,8 +395,9 @@ async fn logins_that_stall_do_not_keep_their_user_out() {
     let marks = ann.database("ann").collection::<Document>("marks");
     assert_eq!(marks.count_documents(doc! {}).await.unwrap(), 1);
     drop(stalled);
-    // A driver that is late tries again after this, but not after an error of a login.
-    assert_eq!(late.try_command("admin", scram.proof(&begun), SOON), None, "its login was given up");
+    // Most drivers lose fewer operations by this than if the connection closed (docs/pool.md).
+    let given_up = late.command("admin", scram.proof(&begun));
+    assert_eq!(given_up.get_i32("code").unwrap(), 462, "its login was given up: {given_up}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -72,6 +72,8 @@ pub struct ClientState {
     pub app_name: Option<Box<str>>,
     /// The server has not yet accepted the hello that contains `app_name`.
     pub app_name_is_claimed: bool,
+    /// Its driver sends a command again that got an overload error: its hello has `backpressure`.
+    pub retries_overload: bool,
     /// The authenticated users as (authentication database, name); `None` until the server has been queried.
     pub users: Option<Vec<(String, String)>>,
     /// The server requires authentication and the connection has not authenticated yet.
@@ -123,5 +125,5 @@ pub struct Now {
     pub milliseconds: i64,
 }
 
-use docward_protocol::{command, document, effect, text, wire};
+use docward_protocol::{command, document, effect, fnv, text, wire};
 use docward_rules::{config, patterns, rules, shell};

@@ -24,7 +24,7 @@ use super::{ClientState, Now, collection_query, rejection_text, server_errors};
 use crate::command::own::users_question;
 use crate::command::{
     Command, CommandClass, CommandError, Namespace, Reply, Statement, StatementKind, WriteBatch, WriteForm, code,
-    error_reply, write_overload_labels,
+    error_reply, write_overload,
 };
 use crate::document::{Document, Kind, OwnedValue, Writer};
 use crate::patterns::{CommandVerdict, Rejection, WholeCommand};
@@ -487,7 +487,7 @@ pub(super) fn reply_rejection(request: Header, rejected: &RejectedBy<'_>, text: 
     Step::Reply(error_reply(request, rejected.rejection.code, text, |w| {
         rejection_text::write_error_info(w, rejected, Document::EMPTY);
         if rejected.rejection.code == code::INGRESS_REQUEST_RATE_LIMIT_EXCEEDED {
-            write_overload_labels(w);
+            write_overload(w, rejected.room_in);
         }
     }))
 }

@@ -13,7 +13,7 @@ use super::message_plan::{Incoming, learn_users, reject_command};
 use super::outcome::OutcomeKind;
 use super::port::{Flow, Port, close};
 use super::rejection_text::RejectedBy;
-use super::step::{PermitRequest, Step};
+use super::step::{PermitRefusal, PermitRequest, Step};
 use crate::command::own::users_question;
 use crate::command::{
     Command, CommandClass, Namespace, WriteBatch, WriteForm, code, indirect_write_targets, input_collections,
@@ -57,16 +57,11 @@ impl<'f> Incoming<'f> {
         // Those that can delay the message come first; of several that do, the first by name is reported.
         let order = |one: &LimitedBy<'f>| (one.enforcement == Enforcement::Shadow, one.rule.name.value.clone());
         limited_by.sort_by_cached_key(order);
-        let statements = statement_count(&command);
-        let requests = port.client_state(|client_state, _| requests(&limited_by, statements, client_state)).await;
+        let requests = port.client_state(|client_state, _| requests(&limited_by, &command, client_state)).await;
         match port.permits(requests.clone()).await {
             Ok(()) => Flow::Continue(()),
-            Err(at) => match limited_by.get(at).zip(requests.get(at)) {
-                Some((limited_by, request)) => {
-                    let enforced = requests.iter().filter(|request| !request.is_shadow);
-                    let wait = enforced.map(|request| request.limits.wait).min().unwrap_or_default();
-                    Flow::Break(overloaded(&command, limited_by, request, wait, port))
-                }
+            Err(PermitRefusal { at, room_in }) => match limited_by.get(at).zip(requests.get(at)) {
+                Some((limited_by, request)) => Flow::Break(overloaded(&command, limited_by, request, room_in, port)),
                 // No caller does this: it refuses one of the requests that it got.
                 None => close("internal error: a permit was refused that was not requested"),
             },
@@ -103,7 +98,8 @@ impl<'f> Incoming<'f> {
     }
 }
 
-fn requests(limited_by: &[LimitedBy<'_>], statements: u32, client_state: &ClientState) -> Vec<PermitRequest> {
+fn requests(limited_by: &[LimitedBy<'_>], command: &Command<'_>, client_state: &ClientState) -> Vec<PermitRequest> {
+    let statements = statement_count(command);
     let request = |one: &LimitedBy<'_>| {
         let limits = one.rule.properties.permits?;
         Some(PermitRequest {
@@ -112,6 +108,7 @@ fn requests(limited_by: &[LimitedBy<'_>], statements: u32, client_state: &Client
             key: key(limits.per, client_state),
             statements,
             is_shadow: one.enforcement == Enforcement::Shadow,
+            is_retried: client_state.retries_overload && !command.message.more_to_come(),
         })
     };
     limited_by.iter().filter_map(request).collect()
@@ -167,12 +164,12 @@ fn statement_count(command: &Command<'_>) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX).max(1)
 }
 
-/// The error for a message that waited too long.
+/// The error for a message that waited too long, or would.
 fn overloaded(
     command: &Command<'_>,
     limited_by: &LimitedBy<'_>,
     request: &PermitRequest,
-    wait: Duration,
+    room_in: Option<Duration>,
     port: &Port,
 ) -> Step {
     let LimitedBy { rule, database, collection, .. } = limited_by;
@@ -181,13 +178,10 @@ fn overloaded(
     let concurrent = concurrent.map(|most| format!("{} at a time", plural(u64::from(most.get()), "command")));
     let rate = rate.map(|most| format!("{} per second", plural(u64::from(most.get()), "statement")));
     let limit = concurrent.into_iter().chain(rate).collect::<Vec<_>>().join(", ");
-    let reason = format!(
-        "{} '{}' has reached its limit ({limit}); this command waited {wait:?} for a permit",
-        per.as_str(),
-        request.key
-    );
+    let reason =
+        format!("{} '{}' has reached its limit ({limit}); no permit became free in time", per.as_str(), request.key);
     let hint = "Retry later, and send fewer commands at a time.";
     let rejection = Rejection { code: code::INGRESS_REQUEST_RATE_LIMIT_EXCEEDED, ..Rejection::new(reason, hint) };
     port.add_outcome(rule, namespace, OutcomeKind::Reject, Some(&rejection));
-    reject_command(command, &RejectedBy::new(rule, rejection), command.name, namespace)
+    reject_command(command, &RejectedBy { room_in, ..RejectedBy::new(rule, rejection) }, command.name, namespace)
 }

@@ -18,7 +18,7 @@ use super::backoff::random_pause;
 use super::lookup::{Lookup, LookupError, LookupResult, Maximum, NumberRequest};
 use super::outcome::{OutcomeKind, RuleOutcome, RuleOutcomes};
 use super::server_times::ServerTimes;
-use super::step::{Input, PermitRequest, Step};
+use super::step::{Input, PermitRefusal, PermitRequest, Step};
 use super::{ClientState, OwnSession, server_errors};
 use crate::command::{Namespace, Reply};
 use crate::patterns::Rejection;
@@ -146,8 +146,8 @@ impl Port {
         })
     }
 
-    /// Takes permits; the error is the number of the request that waited too long.
-    pub(super) fn permits(&self, requests: Vec<PermitRequest>) -> impl Future<Output = Result<(), usize>> {
+    /// Takes permits.
+    pub(super) fn permits(&self, requests: Vec<PermitRequest>) -> impl Future<Output = Result<(), PermitRefusal>> {
         self.ask(CommandPurpose::Command, Step::Permits(requests), |input| match input {
             Input::Permits(taken) => Some(taken),
             _ => None,

@@ -120,7 +120,9 @@ impl<'r> Prerequisites<'r> {
     /// The rejection of the statement if its filter matches a document.
     pub(super) fn only_new(&self) -> Option<RejectedBy<'r>> {
         self.0.iter().rev().find_map(|one| match &one.prerequisite {
-            Prerequisite::NoMatch(rejection) => Some(RejectedBy { rule: one.rule, rejection: rejection.clone() }),
+            Prerequisite::NoMatch(rejection) => {
+                Some(RejectedBy { rule: one.rule, rejection: rejection.clone(), room_in: None })
+            }
             _ => None,
         })
     }

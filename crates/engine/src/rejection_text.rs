@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::command::code;
 use crate::document::{Document, Writer};
@@ -17,11 +18,13 @@ pub(super) struct RejectedBy<'r> {
     pub(super) rule: &'r Rule,
     /// Statements of a batch share it if it is the same.
     pub(super) rejection: Arc<Rejection>,
+    /// Of an overload error: in what time there will probably be room.
+    pub(super) room_in: Option<Duration>,
 }
 
 impl<'r> RejectedBy<'r> {
     pub(super) fn new(rule: &'r Rule, rejection: Rejection) -> Self {
-        Self { rule, rejection: Arc::new(rejection) }
+        Self { rule, rejection: Arc::new(rejection), room_in: None }
     }
 
     /// Whether the rejection is a version conflict rather than an invalid statement.
@@ -37,7 +40,7 @@ pub(super) fn message(rejected: &RejectedBy<'_>, what: &str, target: impl Displa
 
 /// The same for a whole object of the sentence: `insert on shop.books`.
 pub(super) fn message_about(rejected: &RejectedBy<'_>, object: impl Display) -> String {
-    let RejectedBy { rule, rejection } = rejected;
+    let RejectedBy { rule, rejection, .. } = rejected;
     let verb = if rejection.code == code::WRITE_CONFLICT { "reports a conflict for" } else { "rejects" };
     let mut text = format!("docward rule '{}' {verb} this {object}: {}.", rule.name.value, rejection.reason);
     if let Some(why) = &rule.why {

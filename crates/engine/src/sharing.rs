@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use memchr::memmem::Finder;
 
 use crate::command::CommandClass;
+use crate::fnv::hash_of;
 use crate::request_head::RequestHead;
 use crate::wire::op_msg::EXHAUST_ALLOWED;
 
@@ -89,6 +90,12 @@ pub fn sharing(head: &RequestHead<'_>, waits: impl Fn(i64) -> bool) -> Sharing {
         _ if head.fields().has_autocommit && !head.fields().starts_transaction => Sharing::Continuation,
         _ => Sharing::Ordinary,
     }
+}
+
+/// Returns a hash of the request's session, in which its driver sends it again; `None`: it has none.
+#[must_use]
+pub fn session(head: &RequestHead<'_>) -> Option<u64> {
+    head.fields().session.map(|session| hash_of(session.bytes))
 }
 
 /// Returns whether the reply to the request may contain the id of a cursor.

@@ -61,8 +61,8 @@ pub enum Input {
     Reply(Vec<u8>),
     Replies(SmallVec<[Vec<u8>; 1]>),
     Found(Result<LookupResult, LookupError>),
-    /// All permits, or the number of the request that waited too long for one.
-    Permits(Result<(), usize>),
+    /// All permits.
+    Permits(Result<(), PermitRefusal>),
     /// Other connections have had their turn.
     Resumed,
     /// The pause is over; `elapsed` is the time since the first exchange.
@@ -83,4 +83,15 @@ pub struct PermitRequest {
     pub statements: u32,
     /// The message is only counted, and never waits.
     pub is_shadow: bool,
+    /// The client's driver sends the message again after an overload error, so it does not wait in vain.
+    pub is_retried: bool,
+}
+
+/// Why a message gets no permits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PermitRefusal {
+    /// The number of the request whose limit is not free.
+    pub at: usize,
+    /// In this time it probably will be; `None`: that is not known.
+    pub room_in: Option<Duration>,
 }

@@ -115,6 +115,10 @@ fn store_client(hello: Document<'_>, client_state: &mut ClientState) {
         client_state.app_name = Some(name.into());
         client_state.app_name_is_claimed = true;
     }
+    // "2", or true by the specification's first version.
+    if let Some(backpressure) = hello.get("backpressure") {
+        client_state.retries_overload = backpressure.as_str().is_some() || backpressure.as_flag() == Some(true);
+    }
     if hello.get("speculativeAuthenticate").is_some() {
         client_state.forget_users();
     }

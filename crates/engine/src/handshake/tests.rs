@@ -110,6 +110,21 @@ fn a_hello_sets_the_application_name_and_forgets_users_on_a_speculative_login() 
 }
 
 #[test]
+fn a_hello_shows_whether_the_driver_retries_overload_errors() {
+    let mut client_state = ClientState::default();
+    let mut retries = |hello: bson::Document| {
+        let mut negotiation = Negotiation::default();
+        note_client_hello(&message(0, &hello), &mut client_state, &mut negotiation).unwrap();
+        client_state.retries_overload
+    };
+    assert!(!retries(doc! {"hello": 1}));
+    assert!(retries(doc! {"hello": 1, "backpressure": "2"}));
+    assert!(retries(doc! {"hello": 1}), "a later hello on the same connection");
+    assert!(!retries(doc! {"hello": 1, "backpressure": false}));
+    assert!(retries(doc! {"hello": 1, "backpressure": true}));
+}
+
+#[test]
 fn the_first_accepted_application_name_is_kept() {
     let long = "x".repeat(129);
     let mut client_state = ClientState::default();

@@ -1,7 +1,9 @@
 //! The permits that messages need, and the error without one.
 
+use std::time::Duration;
+
 use super::*;
-use crate::step::PermitRequest;
+use crate::step::{PermitRefusal, PermitRequest};
 
 const CONCURRENT: &str = "throttle: { concurrent: 5, per: app }";
 
@@ -138,7 +140,8 @@ fn a_message_that_waited_too_long_gets_an_error_that_drivers_retry() {
         let mut client_state = client_state();
         let mut plan = Plan::new(&insert, &rules, NOW);
         assert!(matches!(plan.next(Input::Start, &mut client_state), Step::Permits(_)));
-        let step = plan.next(Input::Permits(Err(0)), &mut client_state);
+        let refusal = PermitRefusal { at: 0, room_in: Some(Duration::from_millis(1500)) };
+        let step = plan.next(Input::Permits(Err(refusal)), &mut client_state);
         let outcomes = plan.take_outcomes();
         assert!(matches!(&outcomes[..], [one] if one.kind == OutcomeKind::Reject && one.namespace == "d.c"));
         let Step::Reply(reply) = step else {
@@ -149,6 +152,7 @@ fn a_message_that_waited_too_long_gets_an_error_that_drivers_retry() {
         assert_eq!((body.get_f64("ok").unwrap(), body.get_i32("code").unwrap()), (0.0, 462));
         let labels: Vec<&str> = body.get_array("errorLabels").unwrap().iter().filter_map(|one| one.as_str()).collect();
         assert_eq!(labels, ["SystemOverloadedError", "RetryableError", "NoWritesPerformed"]);
+        assert_eq!(body.get_i32("baseBackoffMS").unwrap(), 1500);
         let text = body.get_str("errmsg").unwrap();
         assert!(text.contains("rule 'rule-0' rejects this insert on d.c") && text.contains("'shop'"), "{text}");
     }

@@ -34,7 +34,7 @@ pub use pipeline::{
 pub use repeated_names::{
     StageOrigin, has_repeated_name, repeated_name_check, repeated_name_in, without_repeated_name_checks,
 };
-pub use reply::{Reply, error_reply, write_overload_labels};
+pub use reply::{Reply, error_reply, write_overload};
 pub use statement::{
     Conditions, Delete, Insert, Modification, Operation, Pipeline, Statement, Update, current_date_type, has_operators,
     narrowed,

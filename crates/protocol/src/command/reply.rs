@@ -1,5 +1,7 @@
 //! Reads command replies, and writes docward's own error replies.
 
+use std::time::Duration;
+
 use super::{CommandError, code, parse_document};
 use crate::document::{Document, Element, Value, Writer};
 use crate::wire::header::OpCode;
@@ -138,9 +140,18 @@ impl<'a> Reply<'a> {
 /// Backpressure". Drivers that know it retry.
 const OVERLOAD_LABELS: [&str; 3] = ["SystemOverloadedError", "RetryableError", "NoWritesPerformed"];
 
-/// Writes the labels of an overload error.
-pub fn write_overload_labels(w: &mut Writer<'_>) {
+/// The longest pause of a driver, from the same specification, in milliseconds.
+const MAX_BACKOFF: i32 = 10_000;
+
+/// Writes the labels of an overload error, and if it is known when there will be room, the pause before a retry.
+///
+/// Drivers pause on average for `baseBackoffMS` before their first retry, and for twice as long before the second.
+pub fn write_overload(w: &mut Writer<'_>, room_in: Option<Duration>) {
     w.array("errorLabels", |labels| OVERLOAD_LABELS.iter().for_each(|label| labels.string(label)));
+    if let Some(room_in) = room_in {
+        let milliseconds = i32::try_from(room_in.as_millis()).unwrap_or(i32::MAX);
+        w.int32("baseBackoffMS", milliseconds.clamp(1, MAX_BACKOFF));
+    }
 }
 
 /// Returns `{ok: 0, errmsg, code, codeName}` with the opcode of the request. `extra` may add fields such as

@@ -231,10 +231,14 @@ impl ResponseData {
         metrics.seconds("pool_oldest_wait", "How long the oldest of them has waited", oldest)?;
         metrics.counters("pool_opened", "Server connections opened for pools", by_member(|pool| pool.opened))?;
         metrics.counters("pool_closed", "Server connections that left their pools", by_member(|pool| pool.closed))?;
-        let rejected = by_member(|pool| pool.overloaded);
+        let rejected = pools.iter().flat_map(|pool| {
+            let by_cause = pool.rejected.iter();
+            by_cause.map(|(cause, count)| ([("member", pool.member.as_str()), ("cause", *cause)], *count))
+        });
         metrics.counters(
             "pool_rejected_requests",
-            "Requests rejected with error 462 because they waited longer than `max_wait`",
+            "Requests rejected with error 462: they waited longer than `max_wait`, or were `sent_away` because their \
+             drivers send them again",
             rejected,
         )?;
         let logins = pools.iter().flat_map(|pool| {

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use super::{ResponseData, health, milliseconds};
-use crate::proxy::PoolStatus;
+use crate::proxy::{PoolStatus, WaitingClients};
 use crate::service::{WorkerState, WorkerStatus};
 
 /// docs/reference/admin-api.md documents the fields.
@@ -26,6 +26,15 @@ fn pool(pool: &PoolStatus) -> serde_json::Value {
         "waiting": pool.waiting,
         "oldest_wait": u64::try_from(pool.oldest_wait.as_millis()).unwrap_or(u64::MAX),
     })
+}
+
+/// Those with the most waiting requests are listed.
+const MOST_WAITING: usize = 20;
+
+fn waiting(clients: &WaitingClients) -> serde_json::Value {
+    let WaitingClients { member, user, app, waiting, oldest_wait } = clients;
+    let oldest_wait = u64::try_from(oldest_wait.as_millis()).unwrap_or(u64::MAX);
+    json!({"member": member, "user": user, "app": app.as_deref(), "waiting": waiting, "oldest_wait": oldest_wait})
 }
 
 /// The background worker of a rule.
@@ -76,6 +85,7 @@ fn describe(data: &ResponseData) -> Response {
         },
         "members": observer.members(),
         "pools": observer.pools().iter().map(pool).collect::<Vec<_>>(),
+        "waiting": observer.waiting_clients(MOST_WAITING).iter().map(waiting).collect::<Vec<_>>(),
         "workers": observer.workers().iter().map(worker).collect::<Vec<_>>(),
         "certificates": certificates(data),
         "query_listener": observer.query_address(),

@@ -36,7 +36,7 @@ pub use process::permits::{ClientPermits, PermitStatus};
 pub use recording::{QueuedRecord, RecordCounts, Records, Sink};
 pub use server::{Proxy, StartError};
 pub use server_side::hello::{CONNECT_TIMEOUT, exchange_up_to};
-pub use server_side::pool::counters::PoolStatus;
+pub use server_side::pool::counters::{PoolStatus, WaitingClients};
 pub use server_side::pool::settings::PoolSettings;
 pub use server_side::router_counters::RouterStatus;
 pub use server_side::upstream::{Address, Upstream, UpstreamError};

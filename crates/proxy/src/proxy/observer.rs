@@ -17,7 +17,7 @@ use crate::proxy::process::limits::ConnectionLimits;
 use crate::proxy::process::memory::MemoryUse;
 use crate::proxy::process::permits::PermitStatus;
 use crate::proxy::recording::Sink;
-use crate::proxy::server_side::pool::counters::PoolStatus;
+use crate::proxy::server_side::pool::counters::{PoolStatus, WaitingClients};
 use crate::proxy::server_side::pool::registry::Pools;
 use crate::proxy::server_side::router_counters::RouterStatus;
 use crate::proxy::telemetry::decisions::Decision;
@@ -116,6 +116,12 @@ impl<P: Interceptor> Observer<P> {
     #[must_use]
     pub fn pools(&self) -> Vec<PoolStatus> {
         self.pools.as_ref().map(|pools| pools.status()).unwrap_or_default()
+    }
+
+    /// Returns the applications with the most requests that wait for a server connection, at most `most`.
+    #[must_use]
+    pub fn waiting_clients(&self, most: usize) -> Vec<WaitingClients> {
+        self.pools.as_ref().map(|pools| pools.waiting_clients(most)).unwrap_or_default()
     }
 
     /// Returns the numbers of the router, if there is one.

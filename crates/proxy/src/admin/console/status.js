@@ -17,8 +17,20 @@ export function showStatus(status) {
   setText(byId("query-listener"), status.query_listener ? `query listener ${visible(status.query_listener)}` : "");
   byId("certificates").replaceChildren(...certificates(status.certificates));
   byId("members").replaceChildren(...members(status.members, status.pools));
+  byId("waiting-table").hidden = !status.waiting.length;
+  byId("waiting").replaceChildren(...status.waiting.map(waiting));
   byId("workers-table").hidden = !status.workers.length;
   byId("workers").replaceChildren(...status.workers.map(worker));
+}
+
+/** The requests of an application that wait for a server connection. */
+function waiting({ app, user, member, waiting, oldest_wait: oldest }) {
+  const name = (text, none) => text ? element("bdi", {}, visible(text)) : element("span", { class: "muted" }, none);
+  return element("tr", {},
+    element("th", { scope: "row" }, name(app, "without a name")),
+    element("td", { "data-label": "User" }, name(user, "not logged in")),
+    element("td", { "data-label": "Member" }, visible(member)),
+    element("td", { "data-label": "Waiting" }, `${number(waiting)}, the oldest for ${duration(oldest)}`));
 }
 
 /** The background work of one rule. */

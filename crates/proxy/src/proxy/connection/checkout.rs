@@ -1,6 +1,8 @@
 //! Takes connections of pools for a message in progress.
 
-use crate::command::{code, error_reply, write_overload_labels};
+use std::time::Duration;
+
+use crate::command::{code, error_reply, write_overload};
 use crate::proxy::connection::end::End;
 use crate::proxy::connection::in_progress::MessageInProgress;
 use crate::proxy::connection::pooling::{BegunCheckout, Need};
@@ -24,7 +26,7 @@ where
             return Ok(Some(error));
         }
         if !pooling.is_attached() {
-            let asked = pooling.take_for(&need);
+            let asked = pooling.take(&need, self.watched);
             if let Some(error) = self.attach(asked).await? {
                 return Ok(Some(error));
             }
@@ -70,10 +72,9 @@ where
     pub(super) fn reject_without_connection(&self, error: &CheckoutError, header: Header) -> Option<Vec<u8>> {
         let is_routed = || self.relay.pooling.as_ref().is_some_and(|pooling| pooling.is_routed());
         match error {
-            CheckoutError::Overloaded(_) => {
-                let text = format!("docward: {error}");
-                Some(error_reply(header, code::INGRESS_REQUEST_RATE_LIMIT_EXCEEDED, &text, write_overload_labels))
-            }
+            CheckoutError::Overloaded { room_in, .. } => Some(overload_reply(header, error, *room_in)),
+            CheckoutError::LoginGivenUp => Some(overload_reply(header, error, None)),
+            CheckoutError::SentAway(room_in) => Some(overload_reply(header, error, Some(*room_in))),
             CheckoutError::NoMember(_) => {
                 let text = format!("docward: {error}; it has not been sent to any");
                 Some(error_reply(header, code::FAILED_TO_SATISFY_READ_PREFERENCE, &text, |_| {}))
@@ -88,7 +89,12 @@ where
                 self.relay.listener_context.process.members.recheck.notify_waiters();
                 None
             }
-            CheckoutError::LoginNeeded | CheckoutError::LoginGivenUp => None,
+            CheckoutError::LoginNeeded => None,
         }
     }
+}
+
+fn overload_reply(header: Header, error: &CheckoutError, room_in: Option<Duration>) -> Vec<u8> {
+    let text = format!("docward: {error}");
+    error_reply(header, code::INGRESS_REQUEST_RATE_LIMIT_EXCEEDED, &text, |w| write_overload(w, room_in))
 }

@@ -105,7 +105,8 @@ impl From<CheckoutError> for End {
     fn from(error: CheckoutError) -> Self {
         match error {
             CheckoutError::Unreachable(error) => Self::UpstreamError(error),
-            CheckoutError::Overloaded(_)
+            CheckoutError::Overloaded { .. }
+            | CheckoutError::SentAway(_)
             | CheckoutError::LoginNeeded
             | CheckoutError::LoginGivenUp
             | CheckoutError::NoMember(_)

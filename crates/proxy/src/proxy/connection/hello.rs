@@ -45,6 +45,9 @@ where
         note_client_hello(frame, &mut self.relay.client.state, &mut self.relay.negotiation)
             .map_err(ClientFault::from)?;
         self.relay.client.handshake.note_hello(is_awaitable(frame), streams(frame));
+        if let Some(pooling) = &mut self.relay.pooling {
+            pooling.note_client(&self.relay.client.state);
+        }
         let service = match &mut self.relay.pooling {
             Some(pooling) if hello.load_balanced => pooling.serve_behind_balancer(),
             _ => None,

@@ -6,7 +6,7 @@ use std::pin::pin;
 
 use crate::engine::Step;
 use crate::engine::lookup::{Lookup, LookupError, LookupResult};
-use crate::engine::step::PermitRequest;
+use crate::engine::step::{PermitRefusal, PermitRequest};
 use crate::proxy::connection::end::End;
 use crate::proxy::connection::pending_replies::more_to_come;
 use crate::proxy::connection::relay::Relay;
@@ -108,7 +108,7 @@ where
         &mut self,
         requests: Vec<PermitRequest>,
         request_id: i32,
-    ) -> Result<Result<Result<(), usize>, Step>, End> {
+    ) -> Result<Result<Result<(), PermitRefusal>, Step>, End> {
         let asked = self.relay.listener_context.process.traffic.meter.now();
         let mut lane = None;
         let taken = match self.relay.listener_context.process.rules.permits.ask(requests) {

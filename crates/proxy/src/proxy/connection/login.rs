@@ -21,7 +21,7 @@ use crate::proxy::connection::pooling::routed::ClientLogin;
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::server_side::pool::open::{ask, identify};
 use crate::proxy::server_side::pool::queue::Lane;
-use crate::proxy::server_side::pool::{AcceptedLogin, CheckoutError};
+use crate::proxy::server_side::pool::{AcceptedLogin, CheckoutError, Demand};
 use crate::proxy::transport::socket::{ClientSocket, ServerSocket};
 use crate::wire::Header;
 use crate::wire::compressed::Compressor;
@@ -46,13 +46,19 @@ where
     pub(super) async fn reply_to_authentication(&mut self, frame: &[u8], came: Option<Compressor>) -> Result<(), End> {
         let header = header_of(frame)?;
         self.relay.client.state.forget_users();
-        let mut reply = match self.authenticate(frame).await? {
-            Handled::Forward => {
+        let mut reply = match self.authenticate(frame).await {
+            Ok(Handled::Forward) => {
                 self.relay.pending.push(header.request_id, ReplyAction::Login);
                 self.relay.server.out.push(frame.to_vec());
                 return Ok(());
             }
-            Handled::Reply(reply) => reply,
+            Ok(Handled::Reply(reply)) => reply,
+            // In the middle of a login, the end of the connection costs drivers more than an error (docs/pool.md).
+            Err(End::LoginNeeded(error)) => {
+                let reply = self.reject_without_connection(&error, header);
+                reply.ok_or(End::LoginNeeded(error))?
+            }
+            Err(end) => return Err(end),
         };
         set_response_to(&mut reply, header.request_id);
         self.relay.client.out.push(pack(reply.into(), came).into_owned());
@@ -89,7 +95,7 @@ where
     /// Sends the first message of a login. Returns the server's reply; `None`: the user's name is too long.
     ///
     /// # Errors
-    /// [`End`]: among others, no connection became free. Drivers then try again.
+    /// [`End`]: among others, no connection became free.
     pub(super) async fn begin_login(&mut self, start: &Start) -> Result<Option<Vec<u8>>, End> {
         let Some(pooling) = &mut self.relay.pooling else { return Ok(None) };
         drop(pooling.take_login());
@@ -99,7 +105,7 @@ where
         }
         let member = pooling.login_member();
         let pool = member.pool(Some(&user));
-        let checkout = pool.clone().finish_checkout(pool.check_out(Lane::Login)?);
+        let checkout = pool.clone().finish_checkout(pool.check_out(Demand::held(Lane::Login, pooling.app()))?);
         let mut checkout = self.while_connected(checkout).await??;
         let Some(connection) = checkout.take_out() else { return Ok(None) };
         let conversation =
@@ -110,8 +116,8 @@ where
     /// Sends a later message of a login. Returns the server's reply; `None`: the client has begun no login.
     ///
     /// # Errors
-    /// [`End`]: among others, the login was given up because others waited. Drivers then connect again; an error that
-    /// the server could have sent they would report to the application.
+    /// [`End`]: among others, the login was given up because others waited. The client gets an overload error: another
+    /// error of a login, drivers would report to the application.
     async fn continue_login(&mut self, next: &Continue) -> Result<Option<Vec<u8>>, End> {
         let paused = self.relay.pooling.as_mut().and_then(|pooling| pooling.take_login());
         let Some(paused) = paused else { return Ok(None) };
@@ -233,7 +239,7 @@ where
     pub(super) async fn ask_without_user(&mut self, message: &[u8], lane: Lane) -> Result<Vec<u8>, End> {
         let Some(pooling) = &self.relay.pooling else { return Err(End::UpstreamClosed) };
         let pool = pooling.login_member().pool(None);
-        let checkout = pool.clone().finish_checkout(pool.check_out(lane)?);
+        let checkout = pool.clone().finish_checkout(pool.check_out(Demand::held(lane, pooling.app()))?);
         let mut checkout = self.while_connected(checkout).await??;
         let Some(mut connection) = checkout.take_out() else { return Err(End::UpstreamClosed) };
         let asking = ask(&mut connection.stream, message);

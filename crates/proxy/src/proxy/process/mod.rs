@@ -6,5 +6,6 @@ pub(super) mod connection_table;
 pub(super) mod context;
 pub(super) mod limits;
 pub(super) mod memory;
+pub(super) mod pace;
 pub(super) mod permits;
 pub(super) mod unauthenticated;

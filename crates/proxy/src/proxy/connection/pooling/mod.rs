@@ -21,18 +21,20 @@ use self::hello::AwaitedHello;
 use self::login::{Conversation, PausedLogin};
 use self::resending::Resending;
 use self::routed::{ClientLogin, Taken, pool_at};
-use crate::engine::RequestHead;
 use crate::engine::handshake::negotiation::Negotiation;
 use crate::engine::routing::{
     Destination, OpenTransaction, ReadPreference, TransactionStep, destination, ends_transaction,
 };
-use crate::engine::sharing::{self, Sharing, is_enough, opens_cursor, opens_waiting_cursor, sharing};
+use crate::engine::sharing::{self, Sharing, is_enough, opens_cursor, opens_waiting_cursor, session, sharing};
+use crate::engine::{ClientState, RequestHead};
 use crate::login::{User, has_one_user};
 use crate::proxy::server_side::pool::abandoned::abandon;
 use crate::proxy::server_side::pool::counters::PinGuard;
 use crate::proxy::server_side::pool::member::{Member, MemberHello};
 use crate::proxy::server_side::pool::queue::Lane;
-use crate::proxy::server_side::pool::{Checkout, CheckoutError, CheckoutRequest, Details, Pool, PooledConnection};
+use crate::proxy::server_side::pool::{
+    Checkout, CheckoutError, CheckoutRequest, Demand, Details, Pool, PooledConnection,
+};
 use crate::proxy::server_side::router::Router;
 use crate::proxy::transport::socket::ServerSocket;
 
@@ -53,6 +55,9 @@ pub(in crate::proxy) struct Pooling<U: ServerSocket> {
     pool: Arc<Pool<U>>,
     /// `None`: the client has not logged in.
     login: Option<ClientLogin>,
+    /// See [`ClientState::retries_overload`].
+    retries_overload: bool,
+    app: Option<Arc<str>>,
     /// Where the last request goes.
     destination: Destination,
     /// When the client must log in again.
@@ -137,6 +142,8 @@ pub(in crate::proxy) struct Need {
     /// `None`: the listener has one member.
     destination: Option<Destination>,
     sharing: Sharing,
+    /// See [`Demand::retried_in`].
+    retried_in: Option<u64>,
     opens_waiting_cursor: bool,
     opens_cursor: bool,
     /// Of a client behind a load balancer.
@@ -173,6 +180,8 @@ impl<U: ServerSocket> Pooling<U> {
             member,
             pool,
             login: None,
+            retries_overload: false,
+            app: None,
             destination: Destination::Primary,
             login_ends: None,
             attachment: Attachment::Detached,
@@ -194,6 +203,12 @@ impl<U: ServerSocket> Pooling<U> {
         let service = self.router.as_ref()?.service();
         self.is_of_service = true;
         Some(service)
+    }
+
+    /// Records what the client's hello shows of it.
+    pub(in crate::proxy) fn note_client(&mut self, client: &ClientState) {
+        self.retries_overload = client.retries_overload;
+        self.app = client.app_name.as_deref().map(Arc::from);
     }
 
     /// Whether a transaction would be aborted if the client's connection ended.
@@ -224,6 +239,11 @@ impl<U: ServerSocket> Pooling<U> {
     /// The hello that the client sees, and changes of it.
     pub(in crate::proxy) fn hello(&self) -> watch::Receiver<Option<MemberHello>> {
         self.router.as_ref().map_or_else(|| self.member.hello(), |router| router.hello())
+    }
+
+    /// The client's application, if it has named it.
+    pub(in crate::proxy) fn app(&self) -> Option<&Arc<str>> {
+        self.app.as_ref()
     }
 
     /// The client's user.
@@ -303,7 +323,7 @@ impl<U: ServerSocket> Pooling<U> {
             // The connection must be given back first.
             Attachment::Attached(..) if self.must_move(&need) => return Route::Own,
             Attachment::Waiting(_) | Attachment::Ready(_) | Attachment::Attached(..) => {}
-            Attachment::Detached => match self.take(self.lane(&need), need.destination.clone()) {
+            Attachment::Detached => match self.take(&need, expects_reply) {
                 Ok(BegunCheckout::Open(checkout)) => self.attachment = Attachment::Ready(checkout),
                 Ok(BegunCheckout::Pending { checkout, waits }) => {
                     let is_revocable = expects_reply && waits;
@@ -326,15 +346,31 @@ impl<U: ServerSocket> Pooling<U> {
     }
 
     /// Asks for a connection for a request of the client.
-    fn take(&mut self, lane: Lane, destination: Option<Destination>) -> Result<BegunCheckout<U>, CheckoutError> {
+    pub(in crate::proxy) fn take(
+        &mut self,
+        need: &Need,
+        expects_reply: bool,
+    ) -> Result<BegunCheckout<U>, CheckoutError> {
+        let retried_in = need.retried_in.filter(|_| expects_reply);
+        self.take_at(self.lane(need), retried_in, need.destination.clone())
+    }
+
+    /// Asks for a connection. `retried_in`: see [`Demand`].
+    fn take_at(
+        &mut self,
+        lane: Lane,
+        retried_in: Option<u64>,
+        destination: Option<Destination>,
+    ) -> Result<BegunCheckout<U>, CheckoutError> {
         if self.login_ends.is_some_and(|ends| Instant::now() >= ends) {
             return Err(CheckoutError::LoginNeeded);
         }
+        let demand = Demand { lane, retried_in, app: self.app.as_ref() };
         let (Some(router), Some(destination)) = (self.router.clone(), destination) else {
-            return Ok(match self.pool.check_out(lane)? {
+            return Ok(match self.pool.check_out(demand)? {
                 CheckoutRequest::Ready(checkout) if checkout.is_open() => BegunCheckout::Open(checkout),
                 asked => {
-                    let waits = matches!(asked, CheckoutRequest::Queued(_));
+                    let waits = matches!(asked, CheckoutRequest::Queued { .. });
                     let (member, pool) = (self.member.clone(), self.pool.clone());
                     let checkout = async move {
                         let checkout = pool.clone().finish_checkout(asked).await?;
@@ -346,7 +382,7 @@ impl<U: ServerSocket> Pooling<U> {
         };
         let found = match router.find(&destination)? {
             Some(member) => {
-                let (pool, asked) = self.check_out_at(&member, lane)?;
+                let (pool, asked) = self.check_out_at(&member, demand)?;
                 match asked {
                     CheckoutRequest::Ready(checkout) if checkout.is_open() => {
                         (self.member, self.pool) = (member, pool);
@@ -357,7 +393,8 @@ impl<U: ServerSocket> Pooling<U> {
             }
             None => None,
         };
-        let checkout = Box::pin(routed::check_out(router, destination, self.login.clone(), lane, found));
+        let checkout =
+            Box::pin(routed::check_out(router, destination, self.login.clone(), lane, self.app.clone(), found));
         Ok(BegunCheckout::Pending { checkout, waits: true })
     }
 
@@ -365,28 +402,24 @@ impl<U: ServerSocket> Pooling<U> {
     fn check_out_at(
         &self,
         member: &Arc<Member<U>>,
-        lane: Lane,
+        demand: Demand<'_>,
     ) -> Result<(Arc<Pool<U>>, CheckoutRequest<U>), CheckoutError> {
         // Mostly that of the last request. It may have been replaced since.
-        if Arc::ptr_eq(member, &self.member)
-            && let Ok(asked) = self.pool.check_out(lane)
-        {
-            return Ok((self.pool.clone(), asked));
+        if Arc::ptr_eq(member, &self.member) {
+            match self.pool.check_out(demand) {
+                Err(CheckoutError::LoginNeeded) => {}
+                asked => return Ok((self.pool.clone(), asked?)),
+            }
         }
         let pool = pool_at(member, self.login.as_ref())?;
-        let asked = pool.check_out(lane)?;
+        let asked = pool.check_out(demand)?;
         Ok((pool, asked))
-    }
-
-    /// Asks for a connection for a message to be evaluated.
-    pub(in crate::proxy) fn take_for(&mut self, need: &Need) -> Result<BegunCheckout<U>, CheckoutError> {
-        self.take(self.lane(need), need.destination.clone())
     }
 
     /// Asks for a connection again, after one was lent back.
     pub(in crate::proxy) fn take_again(&mut self, lane: Lane) -> Result<BegunCheckout<U>, CheckoutError> {
         let destination = self.router.is_some().then(|| self.destination.clone());
-        self.take(lane, destination)
+        self.take_at(lane, None, destination)
     }
 
     /// Whether the request must go to another member than that of the connection in use.
@@ -422,7 +455,9 @@ impl<U: ServerSocket> Pooling<U> {
         };
         let opens_cursor = destination.is_some() && opens_cursor(head);
         let transaction = if self.is_of_service { TransactionStep::of_request(head) } else { None };
-        Need { destination, sharing, opens_waiting_cursor: opens_waiting_cursor(head), opens_cursor, transaction }
+        let retried_in = if self.retries_overload { session(head) } else { None };
+        let opens_waiting_cursor = opens_waiting_cursor(head);
+        Need { destination, sharing, retried_in, opens_waiting_cursor, opens_cursor, transaction }
     }
 
     /// Records a request that is sent on the client's connection.

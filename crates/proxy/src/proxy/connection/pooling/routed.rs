@@ -10,7 +10,7 @@ use crate::login::User;
 use crate::proxy::server_side::pool::member::Member;
 use crate::proxy::server_side::pool::open::ask;
 use crate::proxy::server_side::pool::queue::Lane;
-use crate::proxy::server_side::pool::{AcceptedLogin, Checkout, CheckoutError, CheckoutRequest, Pool};
+use crate::proxy::server_side::pool::{AcceptedLogin, Checkout, CheckoutError, CheckoutRequest, Demand, Pool};
 use crate::proxy::server_side::router::{ELECTION_WAIT, Router};
 use crate::proxy::transport::socket::ServerSocket;
 
@@ -51,7 +51,8 @@ pub(super) fn pool_at<U: ServerSocket>(
 }
 
 /// Takes a connection at a member that the request may go to, and opens it if that is to be done. Waits for a member, and
-/// looks for another one if it cannot be reached: nothing has been sent. `found`: the first one, if there is one.
+/// looks for another one if it cannot be reached: nothing has been sent. `found`: the first one, if there is one. The
+/// request is held.
 ///
 /// # Errors
 /// [`CheckoutError`]
@@ -60,12 +61,13 @@ pub(super) async fn check_out<U: ServerSocket>(
     destination: Destination,
     login: Option<ClientLogin>,
     lane: Lane,
+    app: Option<Arc<str>>,
     mut found: Option<Taken<U, CheckoutRequest<U>>>,
 ) -> Result<Taken<U, Checkout<U>>, CheckoutError> {
     let deadline = Instant::now() + ELECTION_WAIT;
     let ask = |member| {
         let pool = pool_at(&member, login.as_ref())?;
-        let checkout = pool.check_out(lane)?;
+        let checkout = pool.check_out(Demand::held(lane, app.as_ref()))?;
         Ok::<_, CheckoutError>(Taken { member, pool, checkout })
     };
     let mut strangers = Vec::new();
@@ -98,7 +100,7 @@ pub(super) async fn abort<U: ServerSocket>(
     login: Option<ClientLogin>,
     transaction: OpenTransaction,
 ) {
-    let taken = check_out(router, Destination::Primary, login, Lane::Continuation, None).await;
+    let taken = check_out(router, Destination::Primary, login, Lane::Continuation, None, None).await;
     let Ok(Taken { mut checkout, .. }) = taken else { return };
     let Some(mut connection) = checkout.take_out() else { return };
     if ask(&mut connection.stream, &transaction.abort(1)).await.is_ok() {

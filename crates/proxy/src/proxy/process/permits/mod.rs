@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use self::queue::{PermitLimits, PermitQueues, Ticket};
 use self::shadow_queue::{ShadowQueue, ShadowTicket};
-use crate::engine::step::PermitRequest;
+use crate::engine::step::{PermitRefusal, PermitRequest};
 
 /// All permits.
 #[derive(Debug)]
@@ -78,6 +78,8 @@ pub(in crate::proxy) struct WaitingPermit {
     changed: Arc<Notify>,
     /// To be asked for when it has its permits.
     shadow: Vec<PermitRequest>,
+    /// See [`PermitRequest::is_retried`].
+    is_retried: bool,
 }
 
 /// What is counted of one rule since the start of the process.
@@ -134,7 +136,7 @@ impl Permits {
     pub(in crate::proxy) fn ask(self: &Arc<Self>, mut requests: Vec<PermitRequest>) -> PermitReply {
         let shadow = requests.split_off(requests.partition_point(|request| !request.is_shadow));
         let Some(first) = requests.first() else { return PermitReply::Now(self.observe(shadow).collect()) };
-        let (statements, now) = (first.statements, self.began.elapsed());
+        let (statements, is_retried, now) = (first.statements, first.is_retried, self.began.elapsed());
         let keys: Arc<[LimitKey]> = requests.iter().map(LimitKey::of_request).collect();
         let permit =
             |ticket| Permit { permits: self.clone(), held: HeldPermit::Permits { keys: keys.clone(), ticket } };
@@ -153,7 +155,7 @@ impl Permits {
         // The shortest that one of the rules allows.
         let wait = requests.iter().map(|request| request.limits.wait).min().unwrap_or_default();
         let permit = permit(Some(ticket));
-        PermitReply::Waits(WaitingPermit { permit, keys, ticket, wait, changed, shadow })
+        PermitReply::Waits(WaitingPermit { permit, keys, ticket, wait, changed, shadow, is_retried })
     }
 
     /// Adds a message that is sent now to the queues of rules in shadow mode.
@@ -309,14 +311,15 @@ impl WaitingPermit {
     /// Waits for the permits.
     ///
     /// # Errors
-    /// It has waited too long: the index of the request whose limit is not free.
-    pub(in crate::proxy) async fn granted(self) -> Result<Vec<Permit>, usize> {
+    /// It has waited too long; or it would, and is retried.
+    pub(in crate::proxy) async fn granted(self) -> Result<Vec<Permit>, PermitRefusal> {
         let deadline = Instant::now() + self.wait;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.progress() {
                 PermitProgress::Granted => return Ok(self.permit.and(self.shadow)),
                 _ if left.is_zero() => return Err(self.reject()),
+                PermitProgress::Allowed { after } if self.is_retried && after > left => return Err(self.reject()),
                 PermitProgress::Allowed { after } => _ = timeout(left.min(after), self.changed.notified()).await,
                 PermitProgress::Waits => _ = timeout(left, self.changed.notified()).await,
             }
@@ -337,13 +340,15 @@ impl WaitingPermit {
         }
     }
 
-    /// Counts a rejection for the rule of the first limit that is not free. Returns its index.
-    fn reject(&self) -> usize {
+    /// Counts a rejection for the rule of the first limit that is not free.
+    fn reject(&self) -> PermitRefusal {
         let permits = &self.permit.permits;
         let state = &mut *permits.lock();
-        let taken = state.queues.first_taken(&self.keys, permits.began.elapsed()).unwrap_or_default();
-        self.keys.get(taken).into_iter().for_each(|key| counts(&mut state.counts, &key.rule).rejected += 1);
-        taken
+        let now = permits.began.elapsed();
+        let at = state.queues.first_taken(&self.keys, now).unwrap_or_default();
+        let key = self.keys.get(at);
+        key.into_iter().for_each(|key| counts(&mut state.counts, &key.rule).rejected += 1);
+        PermitRefusal { at, room_in: key.and_then(|key| state.queues.room_in(key, self.ticket, now)) }
     }
 }
 

@@ -13,6 +13,8 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 
+use crate::proxy::process::pace::QueuePace;
+
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The settings of a limit.
@@ -39,6 +41,8 @@ pub(super) struct Limit {
     held: u32,
     /// When all statements so far would be done if they were done one after the other at the rate.
     done_at: Duration,
+    /// Of those that wait for it.
+    pace: QueuePace,
     /// The lanes of the messages that need it.
     lanes: Vec<u64>,
 }
@@ -106,6 +110,10 @@ impl<K: Clone + Eq + Hash, W> PermitQueues<K, W> {
     pub(super) fn wait(&mut self, keys: &Arc<[K]>, statements: u32, now: Duration, waiter: W) -> Ticket {
         self.tickets += 1;
         let number = self.tickets;
+        for limit in keys.iter() {
+            let limit = self.limits.get_mut(limit).filter(|limit| limit.lanes.is_empty());
+            limit.into_iter().for_each(|limit| limit.pace.begin(now));
+        }
         let lane = self.lane_of(keys).unwrap_or_else(|| {
             for limit in keys.iter() {
                 self.limits.get_mut(limit).into_iter().for_each(|limit| limit.lanes.push(number));
@@ -150,6 +158,9 @@ impl<K: Clone + Eq + Hash, W> PermitQueues<K, W> {
         let keys = lane.keys.clone();
         self.remove_empty(id);
         self.hold(&keys, statements, now);
+        for limit in keys.iter() {
+            self.limits.get_mut(limit).into_iter().for_each(|limit| limit.pace.served(now));
+        }
         Some(waiter)
     }
 
@@ -165,6 +176,14 @@ impl<K: Clone + Eq + Hash, W> PermitQueues<K, W> {
             (done_at + limit.duration(1)).saturating_sub(SECOND)
         });
         allowed_at.max()
+    }
+
+    /// In what time the limit of this key will probably be free for the message with this ticket; `None`: that is not
+    /// known.
+    pub(super) fn room_in(&self, key: &K, ticket: Ticket, now: Duration) -> Option<Duration> {
+        let by_rate = self.allowed_at(ticket).and_then(|allowed_at| allowed_at.checked_sub(now));
+        let (waiting, _) = self.waiting(key, now);
+        by_rate.filter(|time| !time.is_zero()).or_else(|| self.limits.get(key)?.pace.time_for(waiting, now))
     }
 
     /// Those messages that need a permit of this key, are the first of their lane, and wait only for a rate.
@@ -239,7 +258,7 @@ impl<K: Clone + Eq + Hash, W> PermitQueues<K, W> {
 
 impl Limit {
     pub(super) fn new(limits: PermitLimits) -> Self {
-        Self { limits, held: 0, done_at: Duration::ZERO, lanes: Vec::new() }
+        Self { limits, held: 0, done_at: Duration::ZERO, pace: QueuePace::default(), lanes: Vec::new() }
     }
 
     /// A second without statements allows as many at once as the rate. A message with more is allowed too; those after

@@ -12,6 +12,7 @@ pub(in crate::proxy) struct PoolCounters {
     opened: AtomicU64,
     closed: AtomicU64,
     overloaded: AtomicU64,
+    sent_away: AtomicU64,
     routed_to_primary: AtomicU64,
     routed_to_others: AtomicU64,
     logins_relayed: AtomicU64,
@@ -48,12 +49,24 @@ pub struct PoolStatus {
     /// Since the start of the process.
     pub opened: u64,
     pub closed: u64,
-    /// Requests that were rejected because they waited too long.
-    pub overloaded: u64,
+    /// Requests that were rejected, by cause: they waited too long, or were sent away to be sent again.
+    pub rejected: [(&'static str, u64); 2],
     /// Requests that a router has sent to it, by its role then.
     pub routed: [(&'static str, u64); 2],
     /// Logins by result.
     pub logins: [(&'static str, u64); 3],
+}
+
+/// The requests of one user's application that wait for a connection to a member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingClients {
+    /// Address of the member.
+    pub member: String,
+    /// "authDb.name"; `None`: clients that are not logged in.
+    pub user: Option<String>,
+    pub app: Option<Arc<str>>,
+    pub waiting: usize,
+    pub oldest_wait: Duration,
 }
 
 impl PoolCounters {
@@ -65,6 +78,10 @@ impl PoolCounters {
 
     pub(super) fn overloaded(&self) {
         self.overloaded.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn sent_away(&self) {
+        self.sent_away.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a request of a router's client.
@@ -103,7 +120,7 @@ impl PoolCounters {
                 .collect(),
             opened: read(&self.opened),
             closed: read(&self.closed),
-            overloaded: read(&self.overloaded),
+            rejected: [("max_wait", read(&self.overloaded)), ("sent_away", read(&self.sent_away))],
             routed: [("primary", read(&self.routed_to_primary)), ("secondary", read(&self.routed_to_others))],
             logins: [
                 ("relayed", read(&self.logins_relayed)),

@@ -1,6 +1,6 @@
 //! One member with its pools by user, and its last hello.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,8 +10,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::Pool;
-use super::counters::{PoolCounters, PoolLoad, PoolStatus};
+use super::counters::{PoolCounters, PoolLoad, PoolStatus, WaitingClients};
 use super::member_server::{Connect, MemberServer};
+use super::recent::Recent;
 use super::settings::PoolSettings;
 use crate::login::User;
 use crate::proxy::server_side::upstream::Address;
@@ -38,35 +39,8 @@ pub(in crate::proxy) struct Member<S: ServerSocket> {
     /// It does not answer.
     is_lost: AtomicBool,
     pools: Mutex<HashMap<Option<User>, Arc<Pool<S>>>>,
-    waiting_cursors: Mutex<WaitingCursors>,
-}
-
-/// The cursors that wait for data and were used last. They are in two generations, so that those in use stay when many
-/// others come.
-#[derive(Debug, Default)]
-struct WaitingCursors {
-    new: HashSet<i64>,
-    old: HashSet<i64>,
-}
-
-impl WaitingCursors {
-    fn insert(&mut self, cursor: i64) {
-        if self.new.len() >= MAX_WAITING_CURSORS / 2 {
-            self.old = std::mem::take(&mut self.new);
-        }
-        self.new.insert(cursor);
-    }
-
-    fn contains(&mut self, cursor: i64) -> bool {
-        if self.new.contains(&cursor) {
-            return true;
-        }
-        let is_known = self.old.remove(&cursor);
-        if is_known {
-            self.insert(cursor);
-        }
-        is_known
-    }
+    /// Cursors that wait for data.
+    waiting_cursors: Mutex<Recent<i64>>,
 }
 
 impl<S: ServerSocket> Member<S> {
@@ -82,7 +56,7 @@ impl<S: ServerSocket> Member<S> {
             hello: watch::Sender::new(None),
             is_lost: AtomicBool::new(false),
             pools: Mutex::default(),
-            waiting_cursors: Mutex::default(),
+            waiting_cursors: Mutex::new(Recent::new(MAX_WAITING_CURSORS)),
         })
     }
 
@@ -181,6 +155,11 @@ impl<S: ServerSocket> Member<S> {
     pub(in crate::proxy) fn status(&self) -> PoolStatus {
         let pools = self.all();
         self.server.counters.status(self.server.address.to_string(), pools.iter().map(|pool| pool.load()))
+    }
+
+    /// The requests that wait for a connection to it.
+    pub(super) fn waiting_clients(&self) -> Vec<WaitingClients> {
+        self.all().iter().flat_map(|pool| pool.waiting_clients()).collect()
     }
 
     fn all(&self) -> Vec<Arc<Pool<S>>> {

@@ -10,9 +10,11 @@ pub(in crate::proxy) mod member;
 mod member_server;
 pub(in crate::proxy) mod open;
 pub(in crate::proxy) mod queue;
+mod recent;
 pub(in crate::proxy) mod registry;
 pub(in crate::proxy) mod settings;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::pin::Pin;
@@ -25,7 +27,7 @@ use tokio::io::ReadBuf;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-use self::counters::{OpenGuard, PoolCounters};
+use self::counters::{OpenGuard, PoolCounters, WaitingClients};
 use self::member_server::MemberServer;
 use self::open::OpenError;
 use self::queue::{Grant, Lane, OfThread, PoolQueue};
@@ -71,6 +73,7 @@ struct PoolWaiter<S: ServerSocket> {
     checkout: oneshot::Sender<Checkout<S>>,
     since: Instant,
     thread: usize,
+    app: Option<Arc<str>>,
 }
 
 impl<S> OfThread for Idle<S> {
@@ -90,6 +93,8 @@ pub(in crate::proxy) struct Pool<S: ServerSocket> {
     /// `None`: of clients that are not logged in.
     user: Option<User>,
     server: Arc<MemberServer<S>>,
+    /// The beginning of the queue's times.
+    began: Instant,
     queue: Mutex<PoolQueue<Idle<S>, PoolWaiter<S>>>,
     login: Mutex<KnownLogin>,
     /// The user has changed. Its clients must log in again.
@@ -133,18 +138,46 @@ pub(in crate::proxy) struct Checkout<S: ServerSocket> {
     connection: Option<PooledConnection<S>>,
 }
 
+/// What a request needs.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::proxy) struct Demand<'r> {
+    pub(in crate::proxy) lane: Lane,
+    /// The session in which the client's driver sends the request again if it gets an overload error; `None`: it does
+    /// not, so the request is held.
+    pub(in crate::proxy) retried_in: Option<u64>,
+    /// The application, if the client has named it.
+    pub(in crate::proxy) app: Option<&'r Arc<str>>,
+}
+
+impl<'r> Demand<'r> {
+    /// Of a request that is not sent away.
+    pub(in crate::proxy) fn held(lane: Lane, app: Option<&'r Arc<str>>) -> Self {
+        Self { lane, retried_in: None, app }
+    }
+}
+
 /// A request for a connection.
 #[derive(Debug)]
 pub(in crate::proxy) enum CheckoutRequest<S: ServerSocket> {
     Ready(Checkout<S>),
-    Queued(oneshot::Receiver<Checkout<S>>),
+    Queued {
+        receiver: oneshot::Receiver<Checkout<S>>,
+        /// See [`Demand::retried_in`].
+        retried_in: Option<u64>,
+    },
 }
 
 /// Why a request got no connection.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::proxy) enum CheckoutError {
-    #[error("no server connection became free within {0:?} (pool: max_wait)")]
-    Overloaded(Duration),
+    #[error("no server connection became free within {waited:?} (pool: max_wait)")]
+    Overloaded {
+        waited: Duration,
+        /// In this time those that wait now will probably be served.
+        room_in: Option<Duration>,
+    },
+    #[error("all server connections are in use, and the request would wait for about {:.1} s", .0.as_secs_f64())]
+    SentAway(Duration),
     #[error("a server connection could not be opened: {0}")]
     Unreachable(#[from] io::Error),
     #[error("the user changed, or docward cannot log in as it; the client must log in again")]
@@ -172,6 +205,7 @@ impl<S: ServerSocket> Pool<S> {
         Arc::new(Self {
             user,
             server,
+            began: Instant::now(),
             queue: Mutex::new(queue),
             login: Mutex::default(),
             is_replaced: false.into(),
@@ -194,8 +228,12 @@ impl<S: ServerSocket> Pool<S> {
     /// Asks for a connection.
     ///
     /// # Errors
-    /// [`CheckoutError::LoginNeeded`]
-    pub(in crate::proxy) fn check_out(self: &Arc<Self>, lane: Lane) -> Result<CheckoutRequest<S>, CheckoutError> {
+    /// [`CheckoutError::LoginNeeded`], [`CheckoutError::SentAway`]
+    pub(in crate::proxy) fn check_out(
+        self: &Arc<Self>,
+        demand: Demand<'_>,
+    ) -> Result<CheckoutRequest<S>, CheckoutError> {
+        let lane = demand.lane;
         if self.is_replaced.load(Ordering::Acquire) {
             return Err(CheckoutError::LoginNeeded);
         }
@@ -215,9 +253,18 @@ impl<S: ServerSocket> Pool<S> {
         if lane != Lane::Login && queue.is_stuck() {
             return Err(CheckoutError::LoginNeeded);
         }
+        let since = Instant::now();
+        let now = since.duration_since(self.began);
+        let retried_in = demand.retried_in.filter(|_| lane == Lane::Ordinary);
+        if let Some(session) = retried_in
+            && queue.sends_away(session, self.server.settings.longest_retried_wait(), now)
+        {
+            self.server.counters.sent_away();
+            return Err(CheckoutError::SentAway(queue.expected_wait(now).unwrap_or_default()));
+        }
         let (checkout, receiver) = oneshot::channel();
-        queue.wait(lane, PoolWaiter { checkout, since: Instant::now(), thread });
-        Ok(CheckoutRequest::Queued(receiver))
+        queue.wait(lane, PoolWaiter { checkout, since, thread, app: demand.app.cloned() }, now);
+        Ok(CheckoutRequest::Queued { receiver, retried_in })
     }
 
     /// Waits for a connection, and opens it if that is to be done.
@@ -231,11 +278,14 @@ impl<S: ServerSocket> Pool<S> {
         let max_wait = self.server.settings.max_wait;
         let mut checkout = match taken {
             CheckoutRequest::Ready(checkout) => checkout,
-            CheckoutRequest::Queued(receiver) => match timeout(max_wait, receiver).await {
+            CheckoutRequest::Queued { receiver, retried_in } => match timeout(max_wait, receiver).await {
                 Ok(checkout) => checkout.map_err(|_| CheckoutError::LoginNeeded)?,
                 Err(_) => {
                     self.server.counters.overloaded();
-                    return Err(CheckoutError::Overloaded(max_wait));
+                    let mut queue = self.lock();
+                    retried_in.into_iter().for_each(|session| queue.note_sent_away(session));
+                    let room_in = queue.expected_wait(self.began.elapsed());
+                    return Err(CheckoutError::Overloaded { waited: max_wait, room_in });
                 }
             },
         };
@@ -393,7 +443,7 @@ impl<S: ServerSocket> Pool<S> {
                 queue.put_back(lane, connection.map(|connection| Idle { connection, since: Instant::now() }));
             }
             let stuck = queue.drain_stuck();
-            let next = queue.next();
+            let next = queue.next(self.began.elapsed());
             drop(queue);
             drop(stuck);
             let Some((lane, waiter, grant)) = next else { return };
@@ -419,6 +469,23 @@ impl<S: ServerSocket> Pool<S> {
             waiting: queue.waiting(),
             oldest_wait: oldest,
         }
+    }
+
+    /// The requests that wait, by application.
+    pub(super) fn waiting_clients(&self) -> Vec<WaitingClients> {
+        let mut by_app: HashMap<Option<Arc<str>>, (usize, Instant)> = HashMap::new();
+        for waiter in self.lock().waiters() {
+            let (count, oldest) = by_app.entry(waiter.app.clone()).or_insert((0, waiter.since));
+            (*count, *oldest) = (*count + 1, waiter.since.min(*oldest));
+        }
+        let clients = by_app.into_iter().map(|(app, (waiting, oldest))| WaitingClients {
+            member: self.server.address.to_string(),
+            user: self.user.as_ref().map(|user| format!("{}.{}", user.database, user.name)),
+            app,
+            waiting,
+            oldest_wait: oldest.elapsed(),
+        });
+        clients.collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, PoolQueue<Idle<S>, PoolWaiter<S>>> {

@@ -9,8 +9,16 @@
 //! transaction's locks could hold all connections, and its commit would never be sent. A commit can come from a client
 //! that must log in first, so one login at a time may use the reserve, too. Requests that wait for data, and logins, have
 //! a bound of their own, so that many of them leave connections to the others.
+//!
+//! A driver that retries overload errors waits better than a queue does: it waits at the application, and gives its
+//! connection to other operations. So a request of such a driver is sent away if it would wait long, once: when the
+//! driver sends it again, it is held like those of other drivers.
 
 use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::recent::Recent;
+use crate::proxy::process::pace::QueuePace;
 
 /// What a request is for, which decides the connections that it may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +57,9 @@ const LONG_QUEUE: usize = 64;
 /// In a long queue, at most this many requests of other threads that came later are served before a request. Also the
 /// number of idle connections that are searched for one of the request's thread.
 const SEARCHED: usize = 32;
+
+/// The sessions that are remembered because a request of theirs was sent away. A forgotten one is sent away again.
+const MAX_SENT_AWAY: usize = 65_536;
 
 /// What belongs to a thread.
 pub(in crate::proxy) trait OfThread {
@@ -111,12 +122,25 @@ pub(in crate::proxy) struct PoolQueue<C, W> {
     tickets: u64,
     /// Waiting continuations that were served since another lane was.
     continuations: usize,
+    pace: QueuePace,
+    /// Sessions whose request was sent away, and is held when it comes again.
+    sent_away: Recent<u64>,
 }
 
 impl<C: OfThread, W: OfThread> PoolQueue<C, W> {
     pub(in crate::proxy) fn new(bounds: PoolBounds, can_open: bool) -> Self {
         let waiting = [VecDeque::new(), VecDeque::new(), VecDeque::new(), VecDeque::new()];
-        Self { bounds, can_open, held: [0; Lane::COUNT], idle: VecDeque::new(), waiting, tickets: 0, continuations: 0 }
+        Self {
+            bounds,
+            can_open,
+            held: [0; Lane::COUNT],
+            idle: VecDeque::new(),
+            waiting,
+            tickets: 0,
+            continuations: 0,
+            pace: QueuePace::default(),
+            sent_away: Recent::new(MAX_SENT_AWAY),
+        }
     }
 
     /// Gives a new request of this thread a connection, unless it must wait.
@@ -125,8 +149,32 @@ impl<C: OfThread, W: OfThread> PoolQueue<C, W> {
         if self.waits(lane) { None } else { self.grant(lane, thread) }
     }
 
+    /// Returns whether a request that [`Self::admit`] has not given a connection is sent away instead of held: its
+    /// driver sends it again, in this session, and it would wait for longer than `bound`.
+    pub(in crate::proxy) fn sends_away(&mut self, session: u64, bound: Duration, now: Duration) -> bool {
+        let was_sent_away = self.sent_away.remove(session);
+        let sends_away = !was_sent_away && self.expected_wait(now).is_some_and(|wait| wait > bound);
+        if sends_away {
+            self.note_sent_away(session);
+        }
+        sends_away
+    }
+
+    /// The next request of this session is held.
+    pub(in crate::proxy) fn note_sent_away(&mut self, session: u64) {
+        self.sent_away.insert(session);
+    }
+
+    /// Returns how long a request that comes now would wait, if the queue advances as it did; `None`: that is not known.
+    pub(in crate::proxy) fn expected_wait(&self, now: Duration) -> Option<Duration> {
+        self.pace.time_for(self.waiting() + 1, now)
+    }
+
     /// Adds a request that [`Self::admit`] has not given a connection.
-    pub(in crate::proxy) fn wait(&mut self, lane: Lane, waiter: W) {
+    pub(in crate::proxy) fn wait(&mut self, lane: Lane, waiter: W, now: Duration) {
+        if self.waiting() == 0 {
+            self.pace.begin(now);
+        }
         self.tickets += 1;
         let waiting = WaitingRequest { ticket: self.tickets, waiter };
         if let Some(queue) = self.waiting.get_mut(lane.index()) {
@@ -143,11 +191,12 @@ impl<C: OfThread, W: OfThread> PoolQueue<C, W> {
     }
 
     /// The next waiting request that gets a connection, with its lane.
-    pub(in crate::proxy) fn next(&mut self) -> Option<(Lane, W, Grant<C>)> {
+    pub(in crate::proxy) fn next(&mut self, now: Duration) -> Option<(Lane, W, Grant<C>)> {
         let lane = self.next_lane()?;
         let waiter = self.take_waiting(lane)?;
         let grant = self.grant(lane, waiter.thread())?;
         self.continuations = if lane == Lane::Continuation { self.continuations + 1 } else { 0 };
+        self.pace.served(now);
         Some((lane, waiter, grant))
     }
 
@@ -219,6 +268,11 @@ impl<C: OfThread, W: OfThread> PoolQueue<C, W> {
         }
         self.idle.push_back(connection);
         None
+    }
+
+    /// The requests that wait.
+    pub(in crate::proxy) fn waiters(&self) -> impl Iterator<Item = &W> {
+        self.waiting.iter().flatten().map(|waiting| &waiting.waiter)
     }
 
     /// The request that has waited longest.
@@ -325,6 +379,8 @@ mod tests {
 
     type Numbered = PoolQueue<u32, u32>;
 
+    const NOW: Duration = Duration::ZERO;
+
     /// Even numbers belong to thread 0, odd ones to thread 1.
     impl OfThread for u32 {
         fn thread(&self) -> usize {
@@ -361,10 +417,10 @@ mod tests {
     fn a_long_queue_prefers_requests_of_the_connections_thread_and_starves_none() {
         let mut queue = queue(2, 1);
         assert_eq!(queue.admit(Lane::Ordinary, 0), Some(Grant::Open));
-        (0..2 * LONG_QUEUE as u32).for_each(|waiter| queue.wait(Lane::Ordinary, waiter));
+        (0..2 * LONG_QUEUE as u32).for_each(|waiter| queue.wait(Lane::Ordinary, waiter, NOW));
         let mut serve = |connection| {
             queue.put_back(Lane::Ordinary, Some(connection));
-            queue.next().unwrap().1
+            queue.next(NOW).unwrap().1
         };
         let order: Vec<u32> = (0..LONG_QUEUE).map(|_| serve(0)).collect();
         let preferred: Vec<u32> = (0..=SEARCHED as u32).step_by(2).collect();
@@ -378,18 +434,18 @@ mod tests {
         assert_eq!(queue.admit(Lane::Ordinary, 0), Some(Grant::Open));
         assert_eq!(queue.admit(Lane::Ordinary, 0), Some(Grant::Open));
         assert_eq!(queue.admit(Lane::Ordinary, 0), None);
-        queue.wait(Lane::Ordinary, 7);
+        queue.wait(Lane::Ordinary, 7, NOW);
         assert_eq!(queue.admit(Lane::Continuation, 0), Some(Grant::Open));
         assert_eq!(queue.admit(Lane::Continuation, 0), None);
-        queue.wait(Lane::Continuation, 8);
+        queue.wait(Lane::Continuation, 8, NOW);
         queue.put_back(Lane::Ordinary, Some(1));
-        assert_eq!(queue.next(), Some((Lane::Continuation, 8, Grant::Idle(1))));
-        assert_eq!(queue.next(), None);
+        assert_eq!(queue.next(NOW), Some((Lane::Continuation, 8, Grant::Idle(1))));
+        assert_eq!(queue.next(NOW), None);
         queue.put_back(Lane::Continuation, Some(2));
-        assert_eq!(queue.next(), Some((Lane::Ordinary, 7, Grant::Idle(2))));
-        queue.wait(Lane::Ordinary, 9);
+        assert_eq!(queue.next(NOW), Some((Lane::Ordinary, 7, Grant::Idle(2))));
+        queue.wait(Lane::Ordinary, 9, NOW);
         queue.put_back(Lane::Continuation, Some(3));
-        assert_eq!(queue.next(), None, "two ordinary requests are served, as many as there are without the reserve");
+        assert_eq!(queue.next(NOW), None, "two ordinary requests are served, as many as there are without the reserve");
     }
 
     #[test]
@@ -397,12 +453,16 @@ mod tests {
         let mut queue = queue(2, 1);
         assert_eq!(queue.admit(Lane::Ordinary, 0), Some(Grant::Open));
         assert_eq!(queue.admit(Lane::Login, 0), Some(Grant::Open));
-        queue.wait(Lane::Login, 1);
-        queue.wait(Lane::Continuation, 2);
+        queue.wait(Lane::Login, 1, NOW);
+        queue.wait(Lane::Continuation, 2, NOW);
         queue.put_back(Lane::Login, Some(5));
-        assert_eq!(queue.next(), Some((Lane::Continuation, 2, Grant::Idle(5))), "a commit goes before the next login");
+        assert_eq!(
+            queue.next(NOW),
+            Some((Lane::Continuation, 2, Grant::Idle(5))),
+            "a commit goes before the next login"
+        );
         queue.put_back(Lane::Continuation, Some(5));
-        assert_eq!(queue.next(), Some((Lane::Login, 1, Grant::Idle(5))));
+        assert_eq!(queue.next(NOW), Some((Lane::Login, 1, Grant::Idle(5))));
     }
 
     #[test]
@@ -410,15 +470,15 @@ mod tests {
         let mut queue = queue(2, 1);
         assert_eq!(queue.admit(Lane::Continuation, 0), Some(Grant::Open));
         assert_eq!(queue.admit(Lane::Continuation, 0), Some(Grant::Open));
-        queue.wait(Lane::Ordinary, 100);
+        queue.wait(Lane::Ordinary, 100, NOW);
         for turn in 0..MAX_CONTINUATIONS as u32 {
-            queue.wait(Lane::Continuation, turn);
+            queue.wait(Lane::Continuation, turn, NOW);
             queue.put_back(Lane::Continuation, Some(1));
-            assert_eq!(queue.next(), Some((Lane::Continuation, turn, Grant::Idle(1))));
+            assert_eq!(queue.next(NOW), Some((Lane::Continuation, turn, Grant::Idle(1))));
         }
-        queue.wait(Lane::Continuation, 99);
+        queue.wait(Lane::Continuation, 99, NOW);
         queue.put_back(Lane::Continuation, Some(1));
-        assert_eq!(queue.next(), Some((Lane::Ordinary, 100, Grant::Idle(1))));
+        assert_eq!(queue.next(NOW), Some((Lane::Ordinary, 100, Grant::Idle(1))));
     }
 
     #[test]
@@ -426,14 +486,14 @@ mod tests {
         let mut queue = queue(9, 1);
         let granted = (0..9).filter(|_| queue.admit(Lane::Awaiting, 0).is_some()).count();
         assert_eq!(granted, 4);
-        queue.wait(Lane::Awaiting, 1);
+        queue.wait(Lane::Awaiting, 1, NOW);
         assert_eq!(
             queue.admit(Lane::Ordinary, 0),
             Some(Grant::Open),
             "those that wait in a full lane hold up no others"
         );
         queue.put_back(Lane::Awaiting, Some(5));
-        assert_eq!(queue.next(), Some((Lane::Awaiting, 1, Grant::Idle(5))));
+        assert_eq!(queue.next(NOW), Some((Lane::Awaiting, 1, Grant::Idle(5))));
     }
 
     #[test]
@@ -441,14 +501,32 @@ mod tests {
         let mut queue: Numbered = PoolQueue::new(PoolBounds { size: 3, reserve: 1 }, false);
         assert_eq!(queue.admit(Lane::Ordinary, 0), None);
         assert!(queue.is_stuck());
-        queue.wait(Lane::Ordinary, 1);
+        queue.wait(Lane::Ordinary, 1, NOW);
         assert_eq!(queue.admit(Lane::Login, 0), Some(Grant::Open));
         assert!(!queue.is_stuck());
         queue.put_back(Lane::Login, None);
-        assert!(queue.is_stuck() && queue.next().is_none());
-        queue.wait(Lane::Login, 2);
+        assert!(queue.is_stuck() && queue.next(NOW).is_none());
+        queue.wait(Lane::Login, 2, NOW);
         assert_eq!(queue.drain_stuck(), [1]);
-        assert_eq!(queue.next(), Some((Lane::Login, 2, Grant::Open)), "a login can open a connection");
+        assert_eq!(queue.next(NOW), Some((Lane::Login, 2, Grant::Open)), "a login can open a connection");
+    }
+
+    #[test]
+    fn a_request_that_would_wait_long_is_sent_away_once() {
+        let mut queue = queue(2, 1);
+        let (ms, bound) = (Duration::from_millis, Duration::from_secs(1));
+        assert_eq!(queue.admit(Lane::Ordinary, 0), Some(Grant::Open));
+        (0..600).for_each(|waiter| queue.wait(Lane::Ordinary, waiter, NOW));
+        assert!(!queue.sends_away(7, bound, ms(1)), "the pace is not known yet");
+        for served in 1..=200 {
+            queue.put_back(Lane::Ordinary, Some(1));
+            assert!(queue.next(ms(2 * served)).is_some());
+        }
+        assert_eq!(queue.expected_wait(ms(400)), Some(ms(802)));
+        assert!(!queue.sends_away(7, bound, ms(400)));
+        assert!(queue.sends_away(7, bound / 2, ms(400)));
+        assert!(!queue.sends_away(7, bound / 2, ms(400)), "its driver has sent it again");
+        assert!(queue.sends_away(7, bound / 2, ms(400)), "another request of the session");
     }
 
     proptest! {
@@ -474,7 +552,7 @@ mod tests {
                         Some(_) => held.push(lane),
                         None => {
                             arrivals += 1;
-                            queue.wait(lane, arrivals);
+                            queue.wait(lane, arrivals, NOW);
                             waiting[lane.index()].push(arrivals);
                         }
                     }
@@ -485,7 +563,7 @@ mod tests {
                     loop {
                         let others = [Lane::Ordinary, Lane::Awaiting, Lane::Login];
                         let others_wait = others.into_iter().any(|lane| queue.waits(lane) && queue.may_hold(lane));
-                        let Some((lane, waiter, _)) = queue.next() else { break };
+                        let Some((lane, waiter, _)) = queue.next(NOW) else { break };
                         let waiting = &mut waiting[lane.index()];
                         let overtaken = if waiting.len() < LONG_QUEUE { 0 } else { SEARCHED as u32 };
                         prop_assert!(waiter <= waiting[0] + overtaken);
@@ -503,7 +581,7 @@ mod tests {
                 // One login may use the reserve.
                 let others = held.len() - count(Lane::Continuation);
                 prop_assert!(others <= bounds.unreserved() + usize::from(logins > 0));
-                prop_assert!(queue.next().is_none(), "a request waits that could be served");
+                prop_assert!(queue.next(NOW).is_none(), "a request waits that could be served");
                 let is_full = held.len() == size;
                 prop_assert!(is_full || !queue.waits(Lane::Continuation), "the reserve is free, and a commit waits");
                 prop_assert!(is_full || logins > 0 || !queue.waits(Lane::Login), "the reserve is free, and a login waits");

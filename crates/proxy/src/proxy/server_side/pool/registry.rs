@@ -1,5 +1,6 @@
 //! The pools of all members.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::time::interval;
 
-use super::counters::PoolStatus;
+use super::counters::{PoolStatus, WaitingClients};
 use super::member::{Member, MemberHello};
 use super::settings::PoolSettings;
 use crate::proxy::server_side::upstream::{Address, Upstream};
@@ -74,6 +75,15 @@ impl Pools {
     pub(in crate::proxy) fn status(&self) -> Vec<PoolStatus> {
         let mut all: Vec<PoolStatus> = self.lock().values().map(|member| member.status()).collect();
         all.sort_by(|left, right| left.member.cmp(&right.member));
+        all
+    }
+
+    /// The applications with the most requests that wait for a connection, at most `most`.
+    pub(in crate::proxy) fn waiting_clients(&self, most: usize) -> Vec<WaitingClients> {
+        let members: Vec<_> = self.lock().values().cloned().collect();
+        let mut all: Vec<_> = members.iter().flat_map(|member| member.waiting_clients()).collect();
+        all.sort_by_cached_key(|clients| (Reverse(clients.waiting), clients.member.clone(), clients.app.clone()));
+        all.truncate(most);
         all
     }
 

@@ -33,6 +33,11 @@ impl PoolSettings {
         (size / 10).max(1)
     }
 
+    /// How long a request may expect to wait whose driver sends it again: it waits better at its application.
+    pub(super) fn longest_retried_wait(&self) -> Duration {
+        self.max_wait / 4
+    }
+
     pub(super) fn bounds(&self) -> PoolBounds {
         PoolBounds { size: self.size, reserve: self.reserve }
     }

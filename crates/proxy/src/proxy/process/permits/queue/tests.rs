@@ -206,3 +206,21 @@ proptest! {
         prop_assert_eq!((queues.len(), queues.lanes.len()), (0, 0));
     }
 }
+
+#[test]
+fn a_message_that_waits_knows_when_there_will_probably_be_room() {
+    let mut queue_of_rate = queue(0, 10);
+    assert!((0..10).all(|_| queue_of_rate.admit(1, at(0))));
+    let ticket = queue_of_rate.wait(1, at(0), 1);
+    assert_eq!(queue_of_rate.0.room_in(&0, ticket, at(30)), Some(at(70)));
+    let mut queue = queue(1, 0);
+    assert!(queue.admit(1, at(0)));
+    (0..8).for_each(|waiter| _ = queue.wait(1, at(0), waiter));
+    let ticket = queue.wait(1, at(0), 8);
+    assert_eq!(queue.0.room_in(&0, ticket, at(5)), None, "nothing was served yet");
+    for turn in 1..=8 {
+        queue.release();
+        assert_eq!(queue.next(at(10 * turn)), Some(turn - 1));
+    }
+    assert_eq!(queue.0.room_in(&0, ticket, at(80)), Some(at(10)));
+}
