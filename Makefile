@@ -57,6 +57,11 @@ elections: ## step-downs and deaths of the primary while drivers work, directly 
 sockets: ## sockets and monitors of 1,000 clients of a replica set, directly and through docward (DOCWARD_CLIENTS=1000)
 	@scripts/drains.sh sockets
 
+.PHONY: logins
+logins: ## what each driver gives up, and which operations fail, when a server without room ends its logins
+	@PYMONGO_OLDER=$$(scripts/python-env.sh tests/python/requirements-older.txt) && export PYMONGO_OLDER \
+		&& "$$(scripts/python-env.sh)" tests/python/logins.py
+
 .PHONY: try-alerts
 try-alerts: ## bring about the fault of each alert before a real Prometheus; when it fired and ended; needs Go
 	@scripts/try-alerts.sh
@@ -88,6 +93,12 @@ bench: ## measure the cost of a message: time and allocations of triage, parsing
 .PHONY: bench-compare
 bench-compare: ## compare docward with a bare relay, HAProxy and a direct connection (SECTIONS="unmatched idle")
 	@MONGOD=$$(scripts/mongod.sh) && DOCWARD_BIN=$$(scripts/release.sh) && export MONGOD DOCWARD_BIN && cargo bench --bench compare -- $(SECTIONS) $(if $(WRITE),--write)
+
+.PHONY: goodput
+goodput: ## what clients get of a server that can do a quarter of what they ask for, directly and through docward (WRITE=1 keeps the results)
+	@MONGOD=$$(scripts/mongod.sh) && DOCWARD_BIN=$$(scripts/release.sh) && PYTHON=$$(scripts/python-env.sh) \
+		&& PYMONGO_OLDER=$$(scripts/python-env.sh tests/python/requirements-older.txt) \
+		&& export MONGOD DOCWARD_BIN PYTHON PYMONGO_OLDER && cargo bench --bench compare -- goodput $(if $(WRITE),--write)
 
 .PHONY: bench-shell
 bench-shell: ## run the workloads of bench/shell with mongosh, then replay them over many connections (WRITE=1 keeps the results)

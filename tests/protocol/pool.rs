@@ -395,7 +395,7 @@ async fn logins_that_stall_do_not_keep_their_user_out() {
     let marks = ann.database("ann").collection::<Document>("marks");
     assert_eq!(marks.count_documents(doc! {}).await.unwrap(), 1);
     drop(stalled);
-    // Most drivers lose fewer operations by this than if the connection closed (docs/pool.md).
+    // Most drivers lose fewer operations by this than if the connection closed (bench/RESULTS.md).
     let given_up = late.command("admin", scram.proof(&begun));
     assert_eq!(given_up.get_i32("code").unwrap(), 462, "its login was given up: {given_up}");
 }

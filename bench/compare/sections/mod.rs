@@ -3,6 +3,7 @@
 
 mod axes;
 mod canned;
+mod goodput;
 mod idle;
 mod pool;
 mod server;
@@ -15,7 +16,7 @@ use super::report::Report;
 
 type Section = fn() -> Result<Option<Report>>;
 
-pub(crate) const SECTIONS: [(&str, Section); 13] = [
+pub(crate) const SECTIONS: [(&str, Section); 14] = [
     ("unmatched", canned::unmatched),
     ("latency", canned::latency),
     ("rewritten", canned::rewritten),
@@ -27,6 +28,7 @@ pub(crate) const SECTIONS: [(&str, Section); 13] = [
     ("mixed", server::mixed),
     ("pool", pool::pool),
     ("storm", storm::storm),
+    ("goodput", goodput::goodput),
     ("shell", shell::shells),
     ("replay", shell::replay),
 ];
