@@ -266,8 +266,9 @@ pub(in crate::proxy) fn sort_reply(
         ReplyAction::Cursor(goes, why) if header.length <= MAX_HELLO_LENGTH || why == OpenedCursor::Elsewhere => {
             FrameClass::Whole(ReplyToCollect::Other(goes, Some(why)))
         }
-        ReplyAction::Examine(goes) if header.length <= MAX_ERROR_LENGTH => {
-            FrameClass::Whole(ReplyToCollect::Other(goes, None))
+        // Compressed as it is: both sides agreed on the request's compressor.
+        ReplyAction::Examine(_) if header.length <= MAX_ERROR_LENGTH => {
+            FrameClass::Whole(ReplyToCollect::Other(came, None))
         }
         ReplyAction::Discard => FrameClass::Whole(ReplyToCollect::Discard),
         ReplyAction::Convert(goes) | ReplyAction::Cursor(goes, _)
