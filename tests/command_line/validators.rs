@@ -222,7 +222,7 @@ fn validators_of_rules_that_are_not_loaded_stay() {
         )
     };
     let estate = Estate::new(&rule("one"));
-    ["one", "two"].map(|name| estate.create(name, doc! {}));
+    ["one", "two"].iter().for_each(|name| estate.create(name, doc! {}));
     let before = estate.options();
     estate.validators(0, &["--apply"]);
     let first = estate.options();

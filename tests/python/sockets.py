@@ -24,7 +24,7 @@ READS = 8  # of secondaries, which drivers choose at random
 
 def main():
     with closing(servers.ReplicaSet()) as replica_set, ExitStack() as stack:
-        be_patient(replica_set.client.admin)
+        lengthen_election_timeout(replica_set.client.admin)
         # The primary first.
         addresses = sorted(replica_set.addresses, key=lambda address: address != replica_set.primary())
         members = [stack.enter_context(MongoClient(address, directConnection=True)) for address in addresses]
@@ -35,7 +35,7 @@ def main():
                 docward.close()
 
 
-def be_patient(admin):
+def lengthen_election_timeout(admin):
     """Thousands of new connections are no reason for an election."""
     configuration = admin.command("replSetGetConfig")["config"]
     configuration["version"] += 1

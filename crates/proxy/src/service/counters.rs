@@ -17,7 +17,7 @@ use super::allocator::CounterStore;
 use super::client::ServiceClient;
 use super::error_kind::is_unauthorized;
 use super::listing;
-use super::mongo::patiently;
+use super::mongo::repeated_until_deadline;
 use super::pipeline::checked;
 use crate::command::repeated_name_in;
 use crate::document::{Document, Kind};
@@ -40,7 +40,7 @@ const UNCHANGED: CounterChange = CounterChange::To(i64::MIN);
 
 impl CounterStore for ServiceClient {
     async fn advance(&self, request: &NumberRequest, count: i64) -> Result<i64, LookupError> {
-        patiently(|| async {
+        repeated_until_deadline(|| async {
             let has_provided = self.provided().contains(&request.counter);
             if !has_provided && let Some(last) = self.change(request, CounterChange::By(count), None).await? {
                 return Ok(last);
@@ -53,7 +53,7 @@ impl CounterStore for ServiceClient {
     }
 
     async fn raise(&self, request: &NumberRequest, number: i64) -> Result<i64, LookupError> {
-        patiently(|| async {
+        repeated_until_deadline(|| async {
             let raise = CounterChange::To(number);
             if let Some(last) = self.change(request, raise, None).await? {
                 return Ok(last);

@@ -161,7 +161,8 @@ impl Service for MongoService {
             },
             Lookup::Maximum(maximum) => {
                 let server = self.server.clone();
-                let asking = self.background.spawn(async move { patiently(|| server.maximum(&maximum)).await });
+                let asking =
+                    self.background.spawn(async move { repeated_until_deadline(|| server.maximum(&maximum)).await });
                 LookupReply::Pending(Box::pin(async {
                     let maximum = asking.await.ok().flatten().unwrap_or_else(|| Err(LookupError::shutting_down()));
                     maximum.map(LookupResult::Maximum)
@@ -207,7 +208,7 @@ fn floor(document: &RawDocumentBuf, field: &str) -> Option<i64> {
 }
 
 /// Carries out a lookup, and repeats it while it may succeed later, for [`TIMEOUT`] at most.
-pub(super) async fn patiently<T, F>(lookup: impl Fn() -> F) -> Result<T, LookupError>
+pub(super) async fn repeated_until_deadline<T, F>(lookup: impl Fn() -> F) -> Result<T, LookupError>
 where
     F: Future<Output = Result<T, LookupError>>,
 {
@@ -237,9 +238,9 @@ mod tests {
             let reply = if attempts.get() < 3 { Err(error) } else { Ok(attempts.get()) };
             async { reply }
         };
-        assert_eq!(patiently(|| lookup(LookupError::Unavailable("no primary".to_owned()))).await, Ok(3));
+        assert_eq!(repeated_until_deadline(|| lookup(LookupError::Unavailable("no primary".to_owned()))).await, Ok(3));
         attempts.set(0);
         let permanent = LookupError::Permanent("seq is a string".to_owned());
-        assert_eq!(patiently(|| lookup(permanent.clone())).await, Err(permanent));
+        assert_eq!(repeated_until_deadline(|| lookup(permanent.clone())).await, Err(permanent));
     }
 }
