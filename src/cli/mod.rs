@@ -104,7 +104,7 @@ pub enum CliCommand {
     Repair(connection::OneRuleArguments),
     /// Set what a rule needs in documents that are stored already.
     Backfill(backfill::Arguments),
-    /// Let the server hold what rules require of a document, also for clients that bypass docward.
+    /// Let the server hold what rules require of a document.
     Validators(Box<validators::Arguments>),
     /// Remove the timestamps of a `timestamps` rule, so that the next write wins.
     ResetClock(connection::OneRuleArguments),

@@ -370,7 +370,11 @@ impl<'f> BatchJob<'f> {
             let more = port.repeat_after_overload(port.exchange(get_more()).await, self.time_limit(), get_more).await;
             frame = match merge::join_cursor(&frame, &more) {
                 Some(joined) => joined,
-                None => return Flow::Break(self.unavailable("the rest of the bulkWrite's results could not be read")),
+                None => {
+                    return Flow::Break(
+                        self.unavailable("the rest of the bulkWrite's results could not be read", true),
+                    );
+                }
             };
         }
     }

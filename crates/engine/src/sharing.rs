@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 
-use crate::command::CommandClass;
+use crate::command::{CommandClass, WriteForm};
 use crate::fnv::hash_of;
 use crate::request_head::RequestHead;
 use crate::wire::op_msg::EXHAUST_ALLOWED;
@@ -92,10 +92,14 @@ pub fn sharing(head: &RequestHead<'_>, waits: impl Fn(i64) -> bool) -> Sharing {
     }
 }
 
-/// Returns a hash of the request's session, in which its driver sends it again; `None`: it has none.
+/// Returns a hash of the request's session, in which its driver sends it again after an overload error; `None`: it has
+/// none, or is a write without a number, and the driver may have `retryWrites` off. Nothing shows `retryReads`.
 #[must_use]
-pub fn session(head: &RequestHead<'_>) -> Option<u64> {
-    head.fields().session.map(|session| hash_of(session.bytes))
+pub fn retried_in(head: &RequestHead<'_>) -> Option<u64> {
+    let fields = head.fields();
+    let is_write = head.class().is_some_and(|class| WriteForm::for_class(class).is_some());
+    let session = fields.session.filter(|_| !is_write || fields.transaction_number.is_some());
+    session.map(|session| hash_of(session.bytes))
 }
 
 /// Returns whether the reply to the request may contain the id of a cursor.

@@ -18,7 +18,8 @@ pub fn explain_validators(reply: &[u8], rules: &RuleSet) -> Option<Vec<u8>> {
     memmem::find(reply, TITLE.as_bytes())?;
     let reply = Reply::parse(reply).ok()?;
     let is_explained = |error: Document<'_>| rejection(error, rules).is_some();
-    let mut errors = reply.write_errors().values().chain(reply.first_batch().unwrap_or(Document::EMPTY).values());
+    let results = reply.first_batch().filter(|_| reply.cursor().is_some_and(is_of_bulk_write));
+    let mut errors = reply.write_errors().values().chain(results.unwrap_or(Document::EMPTY).values());
     if !is_explained(reply.body) && !errors.any(|error| error.as_document().is_some_and(is_explained)) {
         return None;
     }
@@ -32,7 +33,9 @@ fn write_explained(w: &mut Writer<'_>, document: Document<'_>, rules: &RuleSet) 
         match (key, &rejected, value.as_document(), value.as_array()) {
             (b"errmsg", Some(rejected), ..) => w.string(key, message_about(rejected, "document")),
             (b"errInfo", Some(rejected), Some(details), _) => write_error_info(w, rejected, details),
-            (b"cursor", None, Some(cursor), _) => w.nested(key, |w| write_explained(w, cursor, rules)),
+            (b"cursor", None, Some(cursor), _) if is_of_bulk_write(cursor) => {
+                w.nested(key, |w| write_explained(w, cursor, rules))
+            }
             (b"writeErrors" | b"firstBatch", None, _, Some(errors)) => w.array(key, |a| {
                 for error in errors.values() {
                     match error.as_document() {
@@ -44,6 +47,11 @@ fn write_explained(w: &mut Writer<'_>, document: Document<'_>, rules: &RuleSet) 
             _ => w.value(key, value),
         }
     }
+}
+
+/// Whether the documents of a cursor are the results of a bulkWrite (server 8.0), and not what a client reads.
+fn is_of_bulk_write(cursor: Document<'_>) -> bool {
+    cursor.get("ns").and_then(Value::as_str) == Some("admin.$cmd.bulkWrite")
 }
 
 /// Returns the rejection by the first rule whose clause the server names in an error.

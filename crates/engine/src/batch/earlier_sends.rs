@@ -185,8 +185,10 @@ impl<'f> BatchJob<'f> {
         if !reply.is_ok() {
             return Flow::Break(match server_errors::is_passing(&reply) {
                 true => self.pass_on_error(&reply, self.merged.has_effect()),
-                false => self
-                    .unavailable(&format!("the commit of an earlier send was not confirmed: {}", reply.error_text())),
+                false => {
+                    let text = format!("the commit of an earlier send was not confirmed: {}", reply.error_text());
+                    self.unavailable(&text, self.merged.has_effect())
+                }
             });
         }
         if let Some(applied) = self.remembered_reply(index) {

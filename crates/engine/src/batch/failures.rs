@@ -77,12 +77,12 @@ impl BatchJob<'_> {
     }
 
     /// Ends the client's command because docward cannot know now what it needs for the rest of it. The text has the reason; the
-    /// labels let a driver that has numbered the write send it again.
-    pub(super) fn unavailable(&mut self, text: &str) -> Step {
+    /// labels let a driver that has numbered the write send it again. `is_half_done`: a part of it has been executed.
+    pub(super) fn unavailable(&mut self, text: &str, is_half_done: bool) -> Step {
         let error =
             error_reply(self.command.message.header, code::HOST_UNREACHABLE, &format!("docward: {text}"), |_| {});
         match Reply::parse(&error) {
-            Ok(error) => self.pass_on_error(&error, self.merged.has_effect()),
+            Ok(error) => self.pass_on_error(&error, is_half_done),
             Err(error) => Step::Close(error.to_string()),
         }
     }

@@ -215,7 +215,9 @@ impl<'f> BatchJob<'f> {
                 }
             }
             Err(LookupError::Unavailable(text)) => {
-                return Flow::Break(self.unavailable(&format!("no number could be reserved: {text}")));
+                return Flow::Break(
+                    self.unavailable(&format!("no number could be reserved: {text}"), self.merged.has_effect()),
+                );
             }
             Err(LookupError::Permanent(text)) => {
                 statements.into_iter().for_each(|index| self.reject_for_lookup(index, rule.rule, &text, outcomes));
@@ -246,7 +248,9 @@ impl<'f> BatchJob<'f> {
                 Ok(next) => group.next_numbers.push((rule.rule.id, next)),
                 // Its driver cannot retry what is half done, and must know what is done.
                 Err(LookupError::Unavailable(text)) if self.may_be_retried() => {
-                    return Flow::Break(self.unavailable(&format!("no number could be found: {text}")));
+                    return Flow::Break(
+                        self.unavailable(&format!("no number could be found: {text}"), self.merged.has_effect()),
+                    );
                 }
                 Err(LookupError::Unavailable(text) | LookupError::Permanent(text)) => {
                     for index in &group.statements {

@@ -26,8 +26,8 @@ use crate::engine::lookup::{Lookup, LookupError, LookupResult, Maximum};
 const SERVER_SELECTION: Duration = Duration::from_secs(5);
 /// How long a lookup is repeated while it may succeed later: as long as a router's requests wait for a primary.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Pause before it is repeated.
-const PAUSE: Duration = Duration::from_millis(100);
+/// First and longest pause before it is repeated.
+const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
 /// How long the servers may take to answer; later, the error of the first operation names the set.
 const OTHER_SET_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bound on the end of its tasks, sessions and connections: `drain_timeout` is kept to within half a second.
@@ -214,12 +214,14 @@ where
 {
     let deadline = Instant::now() + TIMEOUT;
     let mut last = format!("the server did not answer docward within {} s", TIMEOUT.as_secs());
+    let [mut pause, longest] = PAUSES;
     while let Ok(reply) = timeout_at(deadline, lookup()).await {
         match reply {
             Err(LookupError::Unavailable(text)) => last = text,
             reply => return reply,
         }
-        sleep(PAUSE).await;
+        sleep(pause).await;
+        pause = longest.min(2 * pause);
     }
     Err(LookupError::Unavailable(last))
 }

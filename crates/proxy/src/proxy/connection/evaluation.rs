@@ -202,7 +202,8 @@ where
             if head.class().or_else(|| Some(Command::parse(frame).ok()?.class)) == Some(CommandClass::Authenticate) {
                 return Ok(false);
             }
-            self.relay.pooling.as_mut().map(|pooling| pooling.need(&head).with_preference(preference))
+            let need = self.relay.pooling.as_mut().map(|pooling| pooling.need(&head));
+            need.map(|need| need.with_preference(preference).again(request == Request::Repeat))
         };
         let Some(need) = need else { return Ok(false) };
         let asked = self.relay.listener_context.process.traffic.meter.now();
@@ -215,9 +216,10 @@ where
         let Some(error) = failure else { return Ok(false) };
         let head = RequestHead::new(frame);
         // A request that is sent again may have been executed; a cursor is gone with its member.
-        let is_lost = self.relay.pooling.as_ref().is_some_and(|pooling| pooling.is_routed())
-            && (request == Request::Repeat || head.name() == Some(b"getMore"))
-            && matches!(error, CheckoutError::Unreachable(_) | CheckoutError::NoMember(_));
+        let is_lost = self.relay.pooling.as_ref().is_some_and(|pooling| {
+            let is_gone = matches!(error, CheckoutError::Unreachable(_) | CheckoutError::NoMember(_));
+            pooling.is_repeating() || is_gone && pooling.is_routed() && head.name() == Some(b"getMore")
+        });
         let reply = match AfterLoss::of_request(&head).filter(|_| is_lost) {
             Some(after_loss) => Some(after_loss.reply()),
             None => self.reject_without_connection(&error, header_of(frame)?),

@@ -94,14 +94,19 @@ where
             _ => (Repetition::Never, None),
         };
         self.has_sent = true;
+        let mut was_sent = false;
         loop {
             if let Some(error) = self.follow_primary().await? {
+                if was_sent {
+                    return Ok(sent.iter().map(AfterLoss::reply).collect());
+                }
                 let rejections = sent.iter().map(|sent| self.reject_without_connection(&error, sent.header));
                 return rejections.collect::<Option<Frames>>().ok_or_else(|| error.into());
             }
             if self.note_transaction(&sent) {
                 return Ok(sent.iter().map(AfterLoss::reply).collect());
             }
+            was_sent = true;
             let mut replies = ReplyReader::new(messages.len());
             let is_lost = match self.send(std::mem::take(&mut messages), &mut replies).await {
                 // What was sent before on this connection has ended, too.

@@ -25,7 +25,7 @@ use crate::engine::handshake::negotiation::Negotiation;
 use crate::engine::routing::{
     Destination, OpenTransaction, ReadPreference, TransactionStep, destination, ends_transaction,
 };
-use crate::engine::sharing::{self, Sharing, is_enough, opens_cursor, opens_waiting_cursor, session, sharing};
+use crate::engine::sharing::{self, Sharing, is_enough, opens_cursor, opens_waiting_cursor, retried_in, sharing};
 use crate::engine::{ClientState, RequestHead};
 use crate::login::{User, has_one_user};
 use crate::proxy::server_side::pool::abandoned::abandon;
@@ -151,6 +151,11 @@ pub(in crate::proxy) struct Need {
 }
 
 impl Need {
+    /// Of a request that docward sends again: it is not sent away.
+    pub(in crate::proxy) fn again(self, is_again: bool) -> Self {
+        Self { retried_in: self.retried_in.filter(|_| !is_again), ..self }
+    }
+
     /// With the read preference of a rule, if there is one.
     pub(in crate::proxy) fn with_preference(self, preference: Option<ReadPreference>) -> Self {
         match preference {
@@ -455,7 +460,7 @@ impl<U: ServerSocket> Pooling<U> {
         };
         let opens_cursor = destination.is_some() && opens_cursor(head);
         let transaction = if self.is_of_service { TransactionStep::of_request(head) } else { None };
-        let retried_in = if self.retries_overload { session(head) } else { None };
+        let retried_in = if self.retries_overload { retried_in(head) } else { None };
         let opens_waiting_cursor = opens_waiting_cursor(head);
         Need { destination, sharing, retried_in, opens_waiting_cursor, opens_cursor, transaction }
     }

@@ -107,6 +107,11 @@ impl<U: ServerSocket> Pooling<U> {
         true
     }
 
+    /// Whether the request in progress is sent again after its member was lost or stopped being primary.
+    pub(in crate::proxy) fn is_repeating(&self) -> bool {
+        self.resending.repeats > 0
+    }
+
     /// Whether the client is one of a router, and its requests go to the members that they ask for.
     pub(in crate::proxy) fn is_routed(&self) -> bool {
         self.router.is_some() && self.is_shared()

@@ -162,6 +162,7 @@ pub(in crate::proxy) enum CheckoutRequest<S: ServerSocket> {
     Ready(Checkout<S>),
     Queued {
         receiver: oneshot::Receiver<Checkout<S>>,
+        lane: Lane,
         /// See [`Demand::retried_in`].
         retried_in: Option<u64>,
     },
@@ -260,11 +261,11 @@ impl<S: ServerSocket> Pool<S> {
             && queue.sends_away(session, self.server.settings.longest_retried_wait(), now)
         {
             self.server.counters.sent_away();
-            return Err(CheckoutError::SentAway(queue.expected_wait(now).unwrap_or_default()));
+            return Err(CheckoutError::SentAway(queue.expected_wait(lane, now).unwrap_or_default()));
         }
         let (checkout, receiver) = oneshot::channel();
         queue.wait(lane, PoolWaiter { checkout, since, thread, app: demand.app.cloned() }, now);
-        Ok(CheckoutRequest::Queued { receiver, retried_in })
+        Ok(CheckoutRequest::Queued { receiver, lane, retried_in })
     }
 
     /// Waits for a connection, and opens it if that is to be done.
@@ -278,13 +279,13 @@ impl<S: ServerSocket> Pool<S> {
         let max_wait = self.server.settings.max_wait;
         let mut checkout = match taken {
             CheckoutRequest::Ready(checkout) => checkout,
-            CheckoutRequest::Queued { receiver, retried_in } => match timeout(max_wait, receiver).await {
+            CheckoutRequest::Queued { receiver, lane, retried_in } => match timeout(max_wait, receiver).await {
                 Ok(checkout) => checkout.map_err(|_| CheckoutError::LoginNeeded)?,
                 Err(_) => {
                     self.server.counters.overloaded();
                     let mut queue = self.lock();
                     retried_in.into_iter().for_each(|session| queue.note_sent_away(session));
-                    let room_in = queue.expected_wait(self.began.elapsed());
+                    let room_in = queue.expected_wait(lane, self.began.elapsed());
                     return Err(CheckoutError::Overloaded { waited: max_wait, room_in });
                 }
             },
@@ -437,13 +438,17 @@ impl<S: ServerSocket> Pool<S> {
 
     /// Takes back what is returned, and serves those who wait.
     fn serve(self: &Arc<Self>, mut returned: Option<(Lane, Option<PooledConnection<S>>)>) {
+        let mut served = None;
         loop {
             let mut queue = self.lock();
+            if let Some(lane) = served.take() {
+                queue.note_served(lane, self.began.elapsed());
+            }
             if let Some((lane, connection)) = returned.take() {
                 queue.put_back(lane, connection.map(|connection| Idle { connection, since: Instant::now() }));
             }
             let stuck = queue.drain_stuck();
-            let next = queue.next(self.began.elapsed());
+            let next = queue.next();
             drop(queue);
             drop(stuck);
             let Some((lane, waiter, grant)) = next else { return };
@@ -452,9 +457,12 @@ impl<S: ServerSocket> Pool<S> {
                 Grant::Open => None,
             };
             // The client is gone if it cannot be sent.
-            if let Err(mut checkout) = waiter.checkout.send(self.checkout(lane, connection)) {
-                checkout.pool = None;
-                returned = Some((lane, checkout.connection.take()));
+            match waiter.checkout.send(self.checkout(lane, connection)) {
+                Ok(()) => served = Some(lane),
+                Err(mut checkout) => {
+                    checkout.pool = None;
+                    returned = Some((lane, checkout.connection.take()));
+                }
             }
         }
     }

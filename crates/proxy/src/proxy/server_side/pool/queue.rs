@@ -122,7 +122,8 @@ pub(in crate::proxy) struct PoolQueue<C, W> {
     tickets: u64,
     /// Waiting continuations that were served since another lane was.
     continuations: usize,
-    pace: QueuePace,
+    /// Of each lane.
+    paces: [QueuePace; Lane::COUNT],
     /// Sessions whose request was sent away, and is held when it comes again.
     sent_away: Recent<u64>,
 }
@@ -138,7 +139,7 @@ impl<C: OfThread, W: OfThread> PoolQueue<C, W> {
             waiting,
             tickets: 0,
             continuations: 0,
-            pace: QueuePace::default(),
+            paces: [QueuePace::default(); Lane::COUNT],
             sent_away: Recent::new(MAX_SENT_AWAY),
         }
     }
@@ -149,11 +150,11 @@ impl<C: OfThread, W: OfThread> PoolQueue<C, W> {
         if self.waits(lane) { None } else { self.grant(lane, thread) }
     }
 
-    /// Returns whether a request that [`Self::admit`] has not given a connection is sent away instead of held: its
-    /// driver sends it again, in this session, and it would wait for longer than `bound`.
+    /// Returns whether an ordinary request that [`Self::admit`] has not given a connection is sent away instead of held:
+    /// its driver sends it again, in this session, and it would wait for longer than `bound`.
     pub(in crate::proxy) fn sends_away(&mut self, session: u64, bound: Duration, now: Duration) -> bool {
         let was_sent_away = self.sent_away.remove(session);
-        let sends_away = !was_sent_away && self.expected_wait(now).is_some_and(|wait| wait > bound);
+        let sends_away = !was_sent_away && self.expected_wait(Lane::Ordinary, now).is_some_and(|wait| wait > bound);
         if sends_away {
             self.note_sent_away(session);
         }
@@ -165,15 +166,25 @@ impl<C: OfThread, W: OfThread> PoolQueue<C, W> {
         self.sent_away.insert(session);
     }
 
-    /// Returns how long a request that comes now would wait, if the queue advances as it did; `None`: that is not known.
-    pub(in crate::proxy) fn expected_wait(&self, now: Duration) -> Option<Duration> {
-        self.pace.time_for(self.waiting() + 1, now)
+    /// Returns how long a request that comes now would wait, if its lane advances as it did; `None`: that is not known.
+    pub(in crate::proxy) fn expected_wait(&self, lane: Lane, now: Duration) -> Option<Duration> {
+        let waiting = self.waiting.get(lane.index()).map_or(0, VecDeque::len);
+        self.paces.get(lane.index())?.time_for(waiting + 1, now)
+    }
+
+    /// A request of this lane that has waited has its connection.
+    pub(in crate::proxy) fn note_served(&mut self, lane: Lane, now: Duration) {
+        if let Some(pace) = self.paces.get_mut(lane.index()) {
+            pace.served(now);
+        }
     }
 
     /// Adds a request that [`Self::admit`] has not given a connection.
     pub(in crate::proxy) fn wait(&mut self, lane: Lane, waiter: W, now: Duration) {
-        if self.waiting() == 0 {
-            self.pace.begin(now);
+        if !self.waits(lane)
+            && let Some(pace) = self.paces.get_mut(lane.index())
+        {
+            pace.begin(now);
         }
         self.tickets += 1;
         let waiting = WaitingRequest { ticket: self.tickets, waiter };
@@ -191,12 +202,11 @@ impl<C: OfThread, W: OfThread> PoolQueue<C, W> {
     }
 
     /// The next waiting request that gets a connection, with its lane.
-    pub(in crate::proxy) fn next(&mut self, now: Duration) -> Option<(Lane, W, Grant<C>)> {
+    pub(in crate::proxy) fn next(&mut self) -> Option<(Lane, W, Grant<C>)> {
         let lane = self.next_lane()?;
         let waiter = self.take_waiting(lane)?;
         let grant = self.grant(lane, waiter.thread())?;
         self.continuations = if lane == Lane::Continuation { self.continuations + 1 } else { 0 };
-        self.pace.served(now);
         Some((lane, waiter, grant))
     }
 
@@ -420,7 +430,7 @@ mod tests {
         (0..2 * LONG_QUEUE as u32).for_each(|waiter| queue.wait(Lane::Ordinary, waiter, NOW));
         let mut serve = |connection| {
             queue.put_back(Lane::Ordinary, Some(connection));
-            queue.next(NOW).unwrap().1
+            queue.next().unwrap().1
         };
         let order: Vec<u32> = (0..LONG_QUEUE).map(|_| serve(0)).collect();
         let preferred: Vec<u32> = (0..=SEARCHED as u32).step_by(2).collect();
@@ -439,13 +449,13 @@ mod tests {
         assert_eq!(queue.admit(Lane::Continuation, 0), None);
         queue.wait(Lane::Continuation, 8, NOW);
         queue.put_back(Lane::Ordinary, Some(1));
-        assert_eq!(queue.next(NOW), Some((Lane::Continuation, 8, Grant::Idle(1))));
-        assert_eq!(queue.next(NOW), None);
+        assert_eq!(queue.next(), Some((Lane::Continuation, 8, Grant::Idle(1))));
+        assert_eq!(queue.next(), None);
         queue.put_back(Lane::Continuation, Some(2));
-        assert_eq!(queue.next(NOW), Some((Lane::Ordinary, 7, Grant::Idle(2))));
+        assert_eq!(queue.next(), Some((Lane::Ordinary, 7, Grant::Idle(2))));
         queue.wait(Lane::Ordinary, 9, NOW);
         queue.put_back(Lane::Continuation, Some(3));
-        assert_eq!(queue.next(NOW), None, "two ordinary requests are served, as many as there are without the reserve");
+        assert_eq!(queue.next(), None, "two ordinary requests are served, as many as there are without the reserve");
     }
 
     #[test]
@@ -456,13 +466,9 @@ mod tests {
         queue.wait(Lane::Login, 1, NOW);
         queue.wait(Lane::Continuation, 2, NOW);
         queue.put_back(Lane::Login, Some(5));
-        assert_eq!(
-            queue.next(NOW),
-            Some((Lane::Continuation, 2, Grant::Idle(5))),
-            "a commit goes before the next login"
-        );
+        assert_eq!(queue.next(), Some((Lane::Continuation, 2, Grant::Idle(5))), "a commit goes before the next login");
         queue.put_back(Lane::Continuation, Some(5));
-        assert_eq!(queue.next(NOW), Some((Lane::Login, 1, Grant::Idle(5))));
+        assert_eq!(queue.next(), Some((Lane::Login, 1, Grant::Idle(5))));
     }
 
     #[test]
@@ -474,11 +480,11 @@ mod tests {
         for turn in 0..MAX_CONTINUATIONS as u32 {
             queue.wait(Lane::Continuation, turn, NOW);
             queue.put_back(Lane::Continuation, Some(1));
-            assert_eq!(queue.next(NOW), Some((Lane::Continuation, turn, Grant::Idle(1))));
+            assert_eq!(queue.next(), Some((Lane::Continuation, turn, Grant::Idle(1))));
         }
         queue.wait(Lane::Continuation, 99, NOW);
         queue.put_back(Lane::Continuation, Some(1));
-        assert_eq!(queue.next(NOW), Some((Lane::Ordinary, 100, Grant::Idle(1))));
+        assert_eq!(queue.next(), Some((Lane::Ordinary, 100, Grant::Idle(1))));
     }
 
     #[test]
@@ -493,7 +499,7 @@ mod tests {
             "those that wait in a full lane hold up no others"
         );
         queue.put_back(Lane::Awaiting, Some(5));
-        assert_eq!(queue.next(NOW), Some((Lane::Awaiting, 1, Grant::Idle(5))));
+        assert_eq!(queue.next(), Some((Lane::Awaiting, 1, Grant::Idle(5))));
     }
 
     #[test]
@@ -505,10 +511,10 @@ mod tests {
         assert_eq!(queue.admit(Lane::Login, 0), Some(Grant::Open));
         assert!(!queue.is_stuck());
         queue.put_back(Lane::Login, None);
-        assert!(queue.is_stuck() && queue.next(NOW).is_none());
+        assert!(queue.is_stuck() && queue.next().is_none());
         queue.wait(Lane::Login, 2, NOW);
         assert_eq!(queue.drain_stuck(), [1]);
-        assert_eq!(queue.next(NOW), Some((Lane::Login, 2, Grant::Open)), "a login can open a connection");
+        assert_eq!(queue.next(), Some((Lane::Login, 2, Grant::Open)), "a login can open a connection");
     }
 
     #[test]
@@ -520,9 +526,10 @@ mod tests {
         assert!(!queue.sends_away(7, bound, ms(1)), "the pace is not known yet");
         for served in 1..=200 {
             queue.put_back(Lane::Ordinary, Some(1));
-            assert!(queue.next(ms(2 * served)).is_some());
+            assert!(queue.next().is_some());
+            queue.note_served(Lane::Ordinary, ms(2 * served));
         }
-        assert_eq!(queue.expected_wait(ms(400)), Some(ms(802)));
+        assert_eq!(queue.expected_wait(Lane::Ordinary, ms(400)), Some(ms(802)));
         assert!(!queue.sends_away(7, bound, ms(400)));
         assert!(queue.sends_away(7, bound / 2, ms(400)));
         assert!(!queue.sends_away(7, bound / 2, ms(400)), "its driver has sent it again");
@@ -563,7 +570,7 @@ mod tests {
                     loop {
                         let others = [Lane::Ordinary, Lane::Awaiting, Lane::Login];
                         let others_wait = others.into_iter().any(|lane| queue.waits(lane) && queue.may_hold(lane));
-                        let Some((lane, waiter, _)) = queue.next(NOW) else { break };
+                        let Some((lane, waiter, _)) = queue.next() else { break };
                         let waiting = &mut waiting[lane.index()];
                         let overtaken = if waiting.len() < LONG_QUEUE { 0 } else { SEARCHED as u32 };
                         prop_assert!(waiter <= waiting[0] + overtaken);
@@ -581,7 +588,7 @@ mod tests {
                 // One login may use the reserve.
                 let others = held.len() - count(Lane::Continuation);
                 prop_assert!(others <= bounds.unreserved() + usize::from(logins > 0));
-                prop_assert!(queue.next(NOW).is_none(), "a request waits that could be served");
+                prop_assert!(queue.next().is_none(), "a request waits that could be served");
                 let is_full = held.len() == size;
                 prop_assert!(is_full || !queue.waits(Lane::Continuation), "the reserve is free, and a commit waits");
                 prop_assert!(is_full || logins > 0 || !queue.waits(Lane::Login), "the reserve is free, and a login waits");
