@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing
 
 import servers
 from drains import OPTIONS, Pair, drivers, work
-from elections import assert_none_lost, kill, told
+from elections import assert_none_lost, kill, columns
 
 EVENTS = int(os.environ.get("DOCWARD_CHAOS_EVENTS", "24"))
 SEED = int(os.environ.get("DOCWARD_CHAOS_SEED", "20261121"))
@@ -80,7 +80,7 @@ def main():
         print(f"seed {SEED}, {OPTIONS}: {dict(happened)}")
         print("| driver | operations | failed | longest | errors |\n|---|---|---|---|---|")
         for name, result in results.items():
-            print("|", name, "|", told(result), flush=True)
+            print("|", name, "|", columns(result), flush=True)
         for database, result in zip(databases, results.values()):
             assert_none_lost(result)
             inserted = replica_set.client[database].inserted

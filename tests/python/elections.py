@@ -63,7 +63,7 @@ def assert_none_lost(result):
         assert done <= stored <= done + result["failures"].get(kind, 0), result
 
 
-def told(result):
+def columns(result):
     """The last columns of a row: operations, failed ones, the longest, errors."""
     kind, longest = max(result["longest"].items(), key=lambda each: each[1])
     errors = Counter(WHAT_DIFFERS.sub("…", text)[:160] for text in result["texts"])
@@ -80,7 +80,7 @@ def main():
             for way in ("direct", "router"):
                 results, elections = observed(way, fault, retries, commands)
                 for name, result in results.items():
-                    print(f"| {name} | {fault} | {retries} | {way} | {told(result)}")
+                    print(f"| {name} | {fault} | {retries} | {way} | {columns(result)}")
                     assert_none_lost(result)
                 print("elections:", *(f"{each:.1f} s" for each in elections), flush=True)
 
