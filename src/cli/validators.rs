@@ -62,24 +62,28 @@ fn print_commands(plans: &[ValidatorPlan]) -> ExitCode {
 
 /// Shows the plans, and makes their changes if `changes`.
 async fn carry_out(service: &MongoService, rules: &RuleSet, plans: &[ValidatorPlan], changes: bool) -> ExitCode {
-    let (mut changed, mut failed, mut printed) = (0, report_refused(plans), PrintResult::default());
+    let (mut planned, mut changed, mut failed) = (0, 0, report_refused(plans));
     for plan in plans {
-        printed = show(plan, rules);
+        _ = show(plan, rules);
         if plan.change().is_none() {
             continue;
         }
-        changed += 1;
-        if changes && let Err(text) = plan.apply(service).await {
-            failed = true;
-            _ = fail(&text, 1);
+        planned += 1;
+        match if changes { plan.apply(service).await } else { continue } {
+            Ok(()) => changed += 1,
+            Err(text) => {
+                failed = true;
+                _ = fail(&text, 1);
+            }
         }
     }
-    let changed = plural(changed, "validator");
-    match (failed, changes) {
-        (true, _) => printed.unless(true),
-        (false, true) => print_line(&format!("changed {changed}")).into(),
-        (false, false) => print_line(&format!("dry run: --apply changes {changed}")).into(),
-    }
+    let validators = plural(planned, "validator");
+    let text = match changes {
+        false => format!("dry run: --apply changes {validators}"),
+        true if changed == planned => format!("changed {validators}"),
+        true => format!("changed {changed} of {validators}"),
+    };
+    print_line(&text).unless(failed)
 }
 
 /// Reports the collections that cannot have what the rules require; returns whether there are some.

@@ -47,7 +47,9 @@ impl Estate {
     }
 
     fn run(&self, subcommand: &str, more: &[&str]) -> Output {
-        let (rules, uri) = (self.folder.path().join("rules.yaml"), Mongod::shared().uri());
+        let rules = self.folder.path().join("rules.yaml");
+        // By the name, failpoints are of one estate.
+        let uri = format!("{}&appName={}", Mongod::shared().uri(), self.database);
         docward(&[&[subcommand, rules.to_str().unwrap(), "--upstream", &uri], more].concat())
     }
 
@@ -234,6 +236,106 @@ fn validators_of_rules_that_are_not_loaded_stay() {
     estate.write_rules(&rule("one"));
     estate.validators(0, &["--remove"]);
     assert_eq!(estate.options(), before);
+}
+
+#[test]
+fn parts_of_other_rules_and_changes_by_hand_stay() {
+    let stock = "version: 1\nrules:\n  - { name: stock, namespace: DB.books, bounds: { field: n, min: 0 } }\n";
+    let (pages, both) = (
+        stock.replace("stock", "pages"),
+        format!("{stock}{}", "  - { name: pages, namespace: DB.books, together: [a, b] }\n"),
+    );
+    let estate = Estate::new(stock);
+    estate.create("books", doc! {});
+    let before = estate.options();
+    let refuses = |action: &str, why: &str| {
+        let options = estate.options();
+        let refused = estate.validators(1, &[action]);
+        assert!(refused.contains(&format!("DB.books: {why}")), "{refused}");
+        assert_eq!(estate.options(), options, "{refused}");
+    };
+    let other = "it has a part of other rules (`stock`); load them too";
+    estate.validators(0, &["--apply"]);
+    estate.write_rules(&pages);
+    refuses("--apply", other);
+    assert!(estate.validators(0, &["--remove"]).contains("changed 0 validators"));
+    estate.write_rules(&both);
+    estate.validators(0, &["--apply"]);
+    estate.write_rules(&pages);
+    refuses("--apply", other);
+    refuses("--remove", other);
+
+    estate.write_rules(&both);
+    let options = Document::from_reader(&estate.options()[0].1[..]).unwrap();
+    let made = options.get_document("validator").unwrap();
+    let set = |validator: Document| _ = estate.command(doc! {"collMod": "books", "validator": validator});
+    let theirs = Bson::from(doc! {"x": {"$exists": true}});
+    let by_hand: [fn(&mut Document, Bson); 4] = [
+        |validator, theirs| _ = validator.insert("$or", [theirs]),
+        |validator, theirs| validator.get_array_mut("$and").unwrap().push(theirs),
+        |validator, theirs| _ = validator.insert("$and", [theirs]),
+        |validator, _| _ = validator.get_document_mut("$comment").unwrap().insert("note", 1),
+    ];
+    for change in by_hand {
+        let mut changed = made.clone();
+        change(&mut changed, theirs.clone());
+        set(changed);
+        refuses("--apply", "it was changed by hand");
+        refuses("--remove", "it was changed by hand");
+    }
+    set(made.clone());
+    estate.validators(0, &["--remove"]);
+    assert_eq!(estate.options(), before);
+}
+
+#[test]
+fn collections_that_docward_writes_get_no_validator() {
+    let versions = "version: 1\nrules:\n  - { name: versions, namespace: 'DB.*', schema_version: { field: v, current: 3, minimum: 2 } }\n";
+    let estate = Estate::new(versions);
+    ["counters", "orders"].iter().for_each(|name| estate.create(name, doc! {}));
+    let insert = || ["counters", "orders"].map(|name| estate.insert(name, doc! {"seq": 1}));
+    estate.validators(0, &["--apply", "--enforce"]);
+    assert_eq!(insert(), [121, 121]);
+    let numbers = "  - { name: numbers, namespace: DB.orders, sequence: { field: n, counter: orders } }\n";
+    estate.write_rules(&format!("{versions}{numbers}"));
+    assert_eq!(estate.drifted(), ["the validator of `DB.counters` is not what the rules require"]);
+    for _ in 0..2 {
+        estate.validators(0, &["--apply", "--enforce"]);
+        assert_eq!(insert(), [0, 121]);
+    }
+}
+
+#[test]
+fn one_collection_that_fails_does_not_stop_the_others() {
+    let estate =
+        Estate::new("version: 1\nrules:\n  - { name: stock, namespace: 'DB.*', bounds: { field: n, min: 0 } }\n");
+    ["a", "b"].iter().for_each(|name| estate.create(name, doc! {}));
+    let fail = |mode: Bson, more: Document| {
+        let mut data = doc! {"appName": &estate.database};
+        data.extend(more);
+        let reply =
+            Mongod::shared().command("admin", doc! {"configureFailPoint": "failCommand", "mode": mode, "data": data});
+        reply.get_i32("count").unwrap()
+    };
+    let namespace = format!("{}.a", estate.database);
+    fail("alwaysOn".into(), doc! {"failCommands": ["aggregate"], "namespace": namespace, "errorCode": 50});
+    let shown = estate.validators(1, &[]);
+    assert!(shown.contains("DB.a: its documents cannot be counted: "), "{shown}");
+    assert!(shown.contains("dry run: --apply changes 1 validator"), "{shown}");
+
+    // While the first is changed, somebody changes the second.
+    let slow = doc! {"failCommands": ["collMod"], "blockConnection": true, "blockTimeMS": 2000};
+    let entered = fail(doc! {"times": 1}.into(), slow);
+    let applied = std::thread::scope(|scope| {
+        let applied = scope.spawn(|| estate.validators(1, &["--apply"]));
+        let wait = doc! {"waitForFailPoint": "failCommand", "timesEntered": entered + 1, "maxTimeMS": 60_000};
+        Mongod::shared().command("admin", wait);
+        estate.command(doc! {"collMod": "b", "validator": {"x": 1}});
+        applied.join().unwrap()
+    });
+    assert!(applied.contains("`DB.b`: its validator has changed meanwhile"), "{applied}");
+    assert!(applied.contains("changed 1 of 2 validators"), "{applied}");
+    assert_eq!(estate.insert("b", doc! {"x": 1, "n": -1}), 0);
 }
 
 #[test]

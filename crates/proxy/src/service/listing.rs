@@ -11,8 +11,10 @@ use mongodb::error::Error;
 
 use super::client::ServiceClient;
 use super::error_kind::is_unauthorized;
-use crate::config::NamespaceGlob;
+use crate::command::own;
+use crate::config::{Located, NamespaceGlob};
 use crate::patterns::AnyPattern;
+use crate::patterns::sequence::{Sequence, Strategy};
 use crate::rules::{Mode, Rule, RuleSet};
 
 /// A collection: its database's name and its own.
@@ -99,17 +101,10 @@ pub(super) async fn applying(
     if !globs.is_empty() {
         // A view stores no documents.
         let present = listed(server, &globs, doc! { "type": { "$ne": "view" } }).await?;
-        // Only docward writes there.
-        let histories = rules.rules().iter().filter_map(|rule| match &rule.pattern {
-            AnyPattern::History(history) if rule.mode != Mode::Disabled => Some(&history.into),
-            _ => None,
-        });
-        let histories: BTreeSet<CollectionName> =
-            histories.map(|into| (into.database.clone(), into.name.clone())).collect();
         let is_meant = |(database, collection): &CollectionName| {
             globs.iter().any(|glob| glob.matches(database.as_bytes(), collection.as_bytes()))
         };
-        found.extend(present.into_iter().filter(|name| is_meant(name) && !histories.contains(name)));
+        found.extend(present.into_iter().filter(|name| is_meant(name) && !is_docwards(rules, name)));
     }
     // A disabled rule applies to no collection, so its own names are used.
     found.retain(|(database, collection)| {
@@ -117,6 +112,22 @@ pub(super) async fn applying(
         applies || rule.mode == Mode::Disabled
     });
     Ok(found)
+}
+
+/// Whether docward itself writes the collection: its own database, histories and counters.
+pub(super) fn is_docwards(rules: &RuleSet, (database, collection): &CollectionName) -> bool {
+    let is_written = |rule: &Rule| match &rule.pattern {
+        _ if rule.mode == Mode::Disabled => false,
+        AnyPattern::History(history) => history.into.database == *database && history.into.name == *collection,
+        AnyPattern::Sequence(Sequence { strategy: Strategy::Counter, collection: counters, database: own, .. }) => {
+            let is_there = |namespace: &Located<NamespaceGlob>| namespace.value.matches_database(database.as_bytes());
+            let is_database =
+                own.as_ref().map_or_else(|| rule.namespaces.iter().any(is_there), |own| **own == **database);
+            **counters == **collection && is_database
+        }
+        _ => false,
+    };
+    database == own::DATABASE || rules.rules().iter().any(is_written)
 }
 
 fn names<'r>(documents: impl Iterator<Item = &'r Document>) -> impl Iterator<Item = String> {
@@ -177,4 +188,30 @@ pub(super) fn listing_error(server: &ServiceClient, error: &Error, what: &str, d
         return format!("the server does not let docward list {what}; give --service a user with the role {role}");
     }
     server.describe(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::SourceFile;
+
+    #[test]
+    fn what_docward_writes_is_known() {
+        let text = "version: 1\nrules:\n  - { name: numbers, namespace: shop.y, sequence: { field: n, counter: c } }\n  \
+                    - { name: others, namespace: shop.x, sequence: { field: m, counter: d, collection: far.numbers } }\n  \
+                    - { name: old, namespace: shop.orders, history: { into: orders_history, keep: 100 } }\n";
+        let rules = RuleSet::from_sources(vec![SourceFile { name: "rules.yaml".into(), text: text.into() }]).unwrap();
+        for (database, collection, expected) in [
+            ("docward", "leases", true),
+            ("shop", "counters", true),
+            ("far", "counters", false),
+            ("far", "numbers", true),
+            ("shop", "numbers", false),
+            ("shop", "orders_history", true),
+            ("shop", "orders", false),
+        ] {
+            let name = (database.to_owned(), collection.to_owned());
+            assert_eq!(is_docwards(&rules, &name), expected, "{name:?}");
+        }
+    }
 }

@@ -14,7 +14,7 @@ use mongodb::error::Error;
 use super::MongoService;
 use super::client::ServiceClient;
 use super::data::secondary;
-use super::listing::{CollectionName, applying, count, databases, first_batch, listing_error};
+use super::listing::{CollectionName, applying, count, databases, first_batch, is_docwards, listing_error};
 use super::own_reads;
 use crate::command::Namespace;
 use crate::config::{Code, Diagnostic, Located, NamespaceGlob};
@@ -77,8 +77,12 @@ impl ValidatorPlan {
         command.insert("writeConcern", doc! {"w": "majority"});
         let server = service.server();
         let client = server.client().map_err(|error| error.to_string())?;
-        let done = client.database(&self.database).run_command(command).await;
-        done.map(drop).map_err(|error| format!("`{}`: {}", self.namespace(), server.describe(&error)))
+        let failed = |error: Error| format!("`{}`: {}", self.namespace(), server.describe(&error));
+        let infos = infos(&client, &self.database, doc! {"name": &self.collection}).await.map_err(failed)?;
+        if !infos.first().map(options_in).unwrap_or_default().is_same(&self.found) {
+            return Err(format!("`{}`: its validator has changed meanwhile; run the command again", self.namespace()));
+        }
+        client.database(&self.database).run_command(command).await.map(drop).map_err(failed)
     }
 }
 
@@ -102,51 +106,65 @@ pub async fn plan(service: &MongoService, rules: &RuleSet, goal: Goal) -> Result
     };
     let mut plans = Vec::new();
     for name in names {
-        let planned = plan_one(&client, rules, goal, &name, present.get(&name)).await;
-        plans.extend(planned.map_err(|error| format!("`{}.{}`: {}", name.0, name.1, server.describe(&error)))?);
+        plans.extend(plan_one((&server, &client), rules, goal, &name, present.get(&name)).await);
     }
     Ok(plans)
 }
 
 async fn plan_one(
-    client: &Client,
+    (server, client): (&ServiceClient, &Client),
     rules: &RuleSet,
     goal: Goal,
     name: &CollectionName,
     info: Option<&Document>,
-) -> Result<Option<ValidatorPlan>, Error> {
+) -> Option<ValidatorPlan> {
     let (database, collection) = name.clone();
     let found = info.map(options_in).unwrap_or_default();
     let Goal::Held { enforce } = goal else {
-        let (wanted, omitted, failing) = (Ok(found.without_own()), Vec::new(), Vec::new());
-        return Ok(Some(ValidatorPlan { database, collection, found, wanted, omitted, failing }));
+        let wanted = found.check_own(rules).map(|()| found.without_own());
+        return Some(ValidatorPlan { database, collection, found, wanted, omitted: Vec::new(), failing: Vec::new() });
     };
-    let validator = rules.validator(Namespace { database: &database, collection: &collection }, enforce);
-    let is_idle = validator.clauses.is_empty() && !found.is_marked();
+    let validator = required(rules, name, enforce);
+    let is_idle = validator.clauses.is_empty() && !found.is_of(rules);
     if is_idle && validator.omitted.is_empty() {
-        return Ok(None);
+        return None;
     }
     let unsuitable = unsuitable(info).filter(|_| !is_idle);
     // Of what a glob matches, only collections are meant.
     let is_named = |namespace: &Located<NamespaceGlob>| namespace.value.exact() == Some((&database, &collection));
     if unsuitable.is_some() && !rules.rules().iter().flat_map(|rule| &rule.namespaces).any(is_named) {
-        return Ok(None);
+        return None;
     }
     let (mut failing, mut wanted) = (Vec::new(), unsuitable.map_or(Ok(found.clone()), Err));
     if wanted.is_ok() && !is_idle {
-        failing = count_failing(client, name, &validator).await?;
-        wanted = joined(&found, &validator, enforce, !failing.is_empty());
+        wanted = match count_failing(client, name, &validator).await {
+            Err(error) => Err(format!("its documents cannot be counted: {}", server.describe(&error))),
+            Ok(counted) => {
+                failing = counted;
+                joined(rules, &found, &validator, enforce, !failing.is_empty())
+            }
+        };
     }
-    Ok(Some(ValidatorPlan { database, collection, found, wanted, omitted: validator.omitted, failing }))
+    Some(ValidatorPlan { database, collection, found, wanted, omitted: validator.omitted, failing })
+}
+
+/// What the rules require of a collection's documents. docward writes its own past the rules.
+fn required(rules: &RuleSet, name: &CollectionName, enforce: bool) -> Validator {
+    match is_docwards(rules, name) {
+        true => Validator::default(),
+        false => rules.validator(Namespace { database: &name.0, collection: &name.1 }, enforce),
+    }
 }
 
 /// The options with docward's part. `fails`: stored documents fail it.
 fn joined(
+    rules: &RuleSet,
     found: &ValidatorOptions,
     validator: &Validator,
     enforce: bool,
     fails: bool,
 ) -> Result<ValidatorOptions, String> {
+    found.check_own(rules)?;
     let wanted = found.with_own(validator.clauses.iter().map(|(_, clause)| clause.clone()), enforce)?;
     // The server looks at both parts as one: a document that fails one of them could then break the other, or not be
     // changed at all.
@@ -209,17 +227,16 @@ pub(super) async fn drifted(service: &MongoService, rules: &RuleSet) -> Result<V
     let server = service.server();
     let client = server.client().map_err(|error| error.to_string())?;
     let mut found = Vec::new();
-    for ((database, collection), info) in described(&server, &client, rules).await? {
+    for (name, info) in described(&server, &client, rules).await? {
         let stored = options_in(&info);
-        let validator =
-            rules.validator(Namespace { database: &database, collection: &collection }, stored.is_enforcing());
-        let wanted = joined(&stored, &validator, stored.is_enforcing(), false);
+        let validator = required(rules, &name, stored.is_enforcing());
+        let wanted = joined(rules, &stored, &validator, stored.is_enforcing(), false);
         let is_own = stored.is_of(rules) || stored.is_marked() && !validator.clauses.is_empty();
         if !is_own || wanted.is_ok_and(|wanted| wanted.is_same(&stored)) {
             continue;
         }
         let first = validator.clauses.first().map_or(RuleId(0), |(rule, _)| *rule);
-        let message = format!("the validator of `{database}.{collection}` is not what the rules require");
+        let message = format!("the validator of `{}.{}` is not what the rules require", name.0, name.1);
         let warning = Diagnostic::warning(Code::DriftedValidator, rules.rule(first).name.span, message);
         found.push(warning.help("`docward validators` shows the difference"));
     }
@@ -239,7 +256,7 @@ async fn described(
         if !globs.iter().any(|glob| glob.matches_database(database.as_bytes())) {
             continue;
         }
-        let infos = infos(client, &database).await.map_err(|error| {
+        let infos = infos(client, &database, doc! {}).await.map_err(|error| {
             listing_error(server, &error, &format!("the collections of `{database}`"), Some(&database))
         })?;
         let named = infos.into_iter().filter_map(|info| Some((info.get_str("name").ok()?.to_owned(), info)));
@@ -248,8 +265,9 @@ async fn described(
     Ok(present)
 }
 
-async fn infos(client: &Client, database: &str) -> Result<Vec<Document>, Error> {
-    let command = RawDocumentBuf::try_from(&doc! {"listCollections": 1, "cursor": {}}).map_err(Error::custom)?;
+async fn infos(client: &Client, database: &str, filter: Document) -> Result<Vec<Document>, Error> {
+    let command = RawDocumentBuf::try_from(&doc! {"listCollections": 1, "filter": filter, "cursor": {}})
+        .map_err(Error::custom)?;
     let mut cursor = client.database(database).run_raw_cursor_command(command).await?;
     let mut infos = Vec::new();
     while cursor.advance().await? {

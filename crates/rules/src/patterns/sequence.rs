@@ -138,10 +138,11 @@ impl Pattern for Sequence {
         checks
     }
 
-    /// Clients that provide values of their own can provide any.
+    /// Clients that provide values of their own can provide any. An `_id` that an upsert lacks is the server's ObjectId.
     fn stored_state(&self) -> Vec<StateCondition> {
         let field = self.field();
-        let number = (self.provided == Provided::Reject).then(|| bson::doc! {"bsonType": ["number", "null"]});
+        let is_number = self.provided == Provided::Reject && (self.on_upsert || !self.is_id());
+        let number = is_number.then(|| bson::doc! {"bsonType": ["number", "null"]});
         let schema = number.and_then(|number| of_each(field, number));
         let meaning = format!("`{field}` is missing, null or a number");
         schema.map(|schema| StateCondition::schema(meaning, &[field], schema)).into_iter().collect()

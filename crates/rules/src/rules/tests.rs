@@ -304,6 +304,14 @@ fn validators_have_only_what_holds_for_everybody_at_any_time() {
             &["does not show whether a write was late", "`a` has at most 3 elements: docward writes for `r1`"],
         ),
         (&[BOUNDS, "timestamps: { source: at, per: document }"], &[], &["was late", "docward writes for `r1`"]),
+        // The server generates an `_id` for an upsert.
+        (&["sequence: { field: _id, counter: c, provided: reject }"], &[], &["a document does not show"]),
+        (&["sequence: { field: _id, counter: c, provided: reject, on_upsert: true }"], &["r0"], &[]),
+        (
+            &["bounds: { field: c, min: 0 }", "bucket: { array: a, count: c, limit: 3 }"],
+            &["r1"],
+            &["docward writes for `r1` after a statement", "docward makes it true after a statement"],
+        ),
     ] {
         let (found, reasons) = validator(rules, true);
         assert_eq!(found, clauses, "{rules:?}");

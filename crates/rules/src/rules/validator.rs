@@ -9,6 +9,7 @@ use bson::Document;
 use super::rule::{Rule, RuleId, Unsupported};
 use super::set::RuleSet;
 use crate::command::Namespace;
+use crate::document::Path;
 use crate::patterns::{Mode, StateCondition};
 
 /// The validator of a collection.
@@ -75,6 +76,9 @@ fn writes(rule: &Rule, condition: &StateCondition) -> bool {
             [] => rule.properties.writes_itself(),
             // What a late statement wrote is put back.
             _ if rule.properties.may_keep_replaced => true,
-            fields => fields.iter().any(|field| rule.pattern.partial_change_reason(field).is_some()),
+            fields => fields.iter().any(|field| {
+                let is_own = |own: &Path| own.overlaps(field.as_str().as_bytes());
+                rule.properties.own_fields.iter().any(is_own) || rule.pattern.partial_change_reason(field).is_some()
+            }),
         }
 }

@@ -4,6 +4,8 @@
 //! where the application has a validator these stay as they are, because others would weaken it or make it stricter. A mark
 //! in `$comment`, which the server keeps and ignores, has what was there before.
 
+use std::collections::BTreeSet;
+
 use bson::{Bson, Document, doc};
 
 use crate::patterns::{RULE_VARIABLE, rule_in_title};
@@ -66,12 +68,41 @@ impl ValidatorOptions {
         self.mark().is_some()
     }
 
-    /// Whether docward's part is of one of these rules.
+    /// Whether docward's part is of one of these rules, or names no rule any more.
     pub(super) fn is_of(&self, rules: &RuleSet) -> bool {
+        let mut names = self.names().into_iter().flatten().peekable();
+        self.is_marked() && (names.peek().is_none() || names.any(|name| has(rules, name)))
+    }
+
+    /// The rule that each clause names.
+    fn names(&self) -> Vec<Option<&str>> {
         let clauses = self.validator.as_ref().and_then(|validator| validator.get_array("$and").ok());
-        let titles = clauses.into_iter().flatten().filter_map(|clause| title(clause.as_document()?));
-        let is_known = |name: &str| rules.rules().iter().any(|rule| *rule.name.value == *name);
-        self.is_marked() && titles.filter_map(rule_in_title).any(is_known)
+        clauses.into_iter().flatten().map(|clause| rule_in_title(title(clause.as_document()?)?)).collect()
+    }
+
+    /// Whether docward's part, if there is one, can be replaced or removed by these rules.
+    ///
+    /// # Errors
+    /// Why not, as half a sentence.
+    pub(super) fn check_own(&self, rules: &RuleSet) -> Result<(), String> {
+        let (Some(validator), Some(mark)) = (&self.validator, self.mark()) else { return Ok(()) };
+        let names = self.names();
+        let joined = usize::from(mark.get_bool(JOINED).unwrap_or(false));
+        let (theirs, own) = names.split_at_checked(joined).unwrap_or_default();
+        let is_clean = validator.len() == 2 && validator.get_document(COMMENT).is_ok_and(|comment| comment.len() == 1);
+        if !is_clean || own.is_empty() || own.contains(&None) || theirs.iter().any(Option::is_some) {
+            return Err(
+                "it was changed by hand: docward cannot tell its part from the rest. Set the validator without \
+                        that part by collMod, and run the command again"
+                    .to_owned(),
+            );
+        }
+        let others: BTreeSet<&str> = own.iter().flatten().copied().filter(|name| !has(rules, name)).collect();
+        if others.is_empty() {
+            return Ok(());
+        }
+        let others: Vec<String> = others.iter().map(|name| format!("`{name}`")).collect();
+        Err(format!("it has a part of other rules ({}); load them too", others.join(", ")))
     }
 
     /// Whether the application has a validator of its own.
@@ -141,8 +172,15 @@ impl ValidatorOptions {
     }
 }
 
+fn has(rules: &RuleSet, name: &str) -> bool {
+    rules.rules().iter().any(|rule| *rule.name.value == *name)
+}
+
 /// The title of a clause, which has its rule.
 fn title(clause: &Document) -> Option<&str> {
+    if clause.len() != 1 {
+        return None;
+    }
     if let Ok(schema) = clause.get_document("$jsonSchema") {
         return schema.get_str("title").ok();
     }
