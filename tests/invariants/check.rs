@@ -14,7 +14,7 @@ use super::excuses;
 use super::lab::{Answer, BothSides, Outcome};
 use super::later;
 use super::patterns;
-use super::reply::{Rejection, codes, errors, rejection_of_validator, rejections, without_rejections, without_times};
+use super::reply::{Rejection, codes, errors, rejections, without_rejections, without_times};
 use super::rules::{Change, Rule};
 use super::show;
 use super::values::{at, put, take};
@@ -213,15 +213,6 @@ pub(super) fn findings(
     });
     let mut found: Vec<Finding> =
         broken.chain(uncommitted_change(outcome)).chain(changed_by_retry(rules, step, outcome)).collect();
-    if let Some(rejection) = reply.and_then(rejection_of_validator) {
-        // docward finds room by the count; where it is too low, a push exceeds the limit.
-        let stored = Change { before: &[], after: &outcome.before, statements: &[], reply: None };
-        let is_miscounted = |rule: &Rule| rule.name() == "bucket" && rule.broken(&stored).is_some();
-        if !rules.iter().any(|rule| rule.name() == rejection.pattern && is_miscounted(rule)) {
-            found.push(rejection.stricter());
-        }
-        return found;
-    }
     if let Some(writes) = outcome.writes.filter(|writes| *writes > most_writes(rules)) {
         found.push(Finding::new("repeated", "", format!("the server has executed {writes} writes")));
     }

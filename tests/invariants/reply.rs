@@ -16,11 +16,6 @@ impl Rejection {
     pub(super) fn finding(&self) -> Finding {
         Finding::new("rejected although harmless", &self.pattern, self.reason.clone())
     }
-
-    /// docward lets it be stored, and a validator does not.
-    pub(super) fn stricter(&self) -> Finding {
-        Finding::new("stricter", &self.pattern, self.reason.clone())
-    }
 }
 
 /// The reply without the fields that differ in every reply, the one that marks a retry, and the texts of errors, some of
