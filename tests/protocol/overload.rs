@@ -133,10 +133,11 @@ struct Requests {
     stream: i64,
 }
 
-const REQUESTS: [&str; 12] = [
+const REQUESTS: [&str; 13] = [
     "find, or another read",
     "getMore",
-    "insert, or another write",
+    "write with a number (`retryWrites`)",
+    "write without a number",
     "write of a protected collection",
     "write without a reply (`w: 0`)",
     "createIndexes, or another command",
@@ -147,6 +148,11 @@ const REQUESTS: [&str; 12] = [
     "getMore of a change stream",
     "command that a `throttle` rule limits",
 ];
+
+fn numbered(mut write: Document) -> Document {
+    write.insert("txnNumber", 1_i64);
+    write
+}
 
 impl Requests {
     fn new(mongod: Mongod, docward: &Docward, announces: bool) -> Self {
@@ -194,8 +200,9 @@ impl Requests {
             "getMore" => {
                 ("shop", doc! { "getMore": self.cursor, "collection": "c", "batchSize": 1, "lsid": session(2) })
             }
-            "insert, or another write" => ("shop", insert("c", 8)),
-            "write of a protected collection" => ("shop", insert("protected", 9)),
+            "write with a number (`retryWrites`)" => ("shop", numbered(insert("c", 8))),
+            "write without a number" => ("shop", insert("c", 14)),
+            "write of a protected collection" => ("shop", numbered(insert("protected", 9))),
             "write without a reply (`w: 0`)" => {
                 let before = self.written();
                 let mut command = insert("c", 13);
