@@ -67,6 +67,8 @@ rules:
 
 # Commands that fail here, each with what they print then.
 ANSWERS = {
+    "docward validators --config docward.yaml --remove": "changed ",
+    "docward validators ": "there is no such collection: create it",
     "docward history shop.orders 'ObjectId": "states are kept for 7776000s only",
 }
 
