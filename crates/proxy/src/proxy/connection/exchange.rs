@@ -218,7 +218,7 @@ where
             self.relay.server.out.push(message);
         }
         let mut room_for = usize::MAX;
-        while let Err(length) = poll_fn(|cx| self.poll_exchange(cx, replies, self.watched, room_for)).await? {
+        while let Err(length) = poll_fn(|cx| self.poll_exchange(cx, replies, room_for)).await? {
             // The reply to the client is built from it.
             self.keep(2 * length).await?;
             replies.splitter.reserve();
@@ -238,10 +238,9 @@ where
         &mut self,
         cx: &mut Context<'_>,
         replies: &mut ReplyReader,
-        watched: bool,
         room_for: usize,
     ) -> Poll<Result<Result<(), usize>, End>> {
-        if watched {
+        if self.watched {
             self.relay.watch_client(cx)?;
         }
         if self.relay.pooling.as_mut().is_some_and(|pooling| pooling.poll_lost(cx).is_ready()) {

@@ -102,8 +102,8 @@ where
     }
 
     /// Takes permits for the message, which keeps them until its last reply. While it waits for one, it holds no
-    /// connection of a pool: otherwise clients that wait could hold all of them. Returns the number of the request that
-    /// waited too long, or the last step of a message that has no server connection any more.
+    /// connection of a pool: otherwise clients that wait could hold all of them. Returns why it gets none, or the last
+    /// step of a message that has no server connection any more.
     pub(super) async fn take_permits(
         &mut self,
         requests: Vec<PermitRequest>,
