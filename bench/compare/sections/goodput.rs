@@ -1,7 +1,7 @@
 //! What thousands of clients get of a server that can do a quarter of what they ask for: `make goodput`.
 //!
-//! A mongod with few threads, whose finds a failpoint delays, does some 500 operations per second whatever the machine
-//! does. Each client has a connection and one operation at a time. In the closed loop it thinks before each operation; in
+//! A mongod that executes few reads at a time, each of which a failpoint delays, does some 500 operations per second
+//! whatever the machine does. Each client has a connection and one operation at a time. In the closed loop it thinks before each operation; in
 //! the open loop operations come in bursts, and wait for a free client as they would for a connection of a driver.
 //! Beside the clients work some of PyMongo, of a version that retries overload errors and of one before.
 
@@ -28,9 +28,9 @@ use crate::load::histogram;
 use crate::report::Report;
 
 const CLIENTS: usize = 4_000;
-/// Threads of mongod, and the time of a find: 500 operations per second.
-const THREADS: &str = "10";
-const DELAY: i32 = 30;
+/// Reads at a time, and how many milliseconds each holds a collection: 500 operations per second.
+const READS: &str = "wiredTigerConcurrentReadTransactions=10";
+const DELAY: i32 = 20;
 const MAX_WAIT: Duration = Duration::from_secs(10);
 /// The mean time that a client of the closed loop thinks, so that all together ask for 2,000 operations per second.
 const THINKING: Duration = Duration::from_secs(2);
@@ -248,15 +248,11 @@ pub(super) fn goodput() -> Result<Option<Report>> {
         eprintln!("skipped: set MONGOD to the path of a mongod, or run `make goodput`");
         return Ok(None);
     }
-    let parameters = [
-        "initialServiceExecutorThreadingModel=borrowed".to_owned(),
-        format!("fixedServiceExecutorThreadLimit={THREADS}"),
-    ];
-    let arguments: Vec<&str> = parameters.iter().flat_map(|parameter| ["--setParameter", parameter]).collect();
-    let mongod = Mongod::start_with(Kind::Standalone, &arguments);
+    let mongod = Mongod::start_with(Kind::Standalone, &["--setParameter", READS]);
     mongod.command("bench", doc! { "insert": "devices", "documents": [{ "_id": 1 }] });
-    let data = doc! { "failCommands": ["find"], "blockConnection": true, "blockTimeMS": DELAY };
-    mongod.command("admin", doc! { "configureFailPoint": "failCommand", "mode": "alwaysOn", "data": data });
+    let data = doc! { "waitForMillis": DELAY };
+    mongod
+        .command("admin", doc! { "configureFailPoint": "setAutoGetCollectionWait", "mode": "alwaysOn", "data": data });
     let docward = Docward::before(&mongod.uri()).argument("--pool-size").argument("50");
     let docward = docward.argument("--pool-max-wait").argument(format!("{}s", MAX_WAIT.as_secs())).start();
 
