@@ -17,6 +17,7 @@ use support::process::{TIMEOUT, poll};
 use support::proxy::{Builder, Docward};
 use support::raw::Client;
 use support::replica_set::ReplicaSet;
+use support::scripted::{Peer, reply_to, standalone_hello};
 
 fn router(set: &ReplicaSet) -> Builder {
     Docward::before(&set.uri()).argument("--topology").argument("router").without_test_pool()
@@ -146,6 +147,19 @@ fn a_read_goes_to_members_that_know_the_user_and_its_password() {
         let is_back = || (member_of(&mut client, Some(mode("secondary"))) == behind_port).then_some(());
         poll(TIMEOUT, is_back).expect("the member that is no longer behind gets no read");
     }
+    // If none knows the user, the read waits.
+    let switch = |mode: &str| {
+        secondaries.iter().for_each(|at| run(*at, doc! { "configureFailPoint": "rsSyncApplyStop", "mode": mode }));
+    };
+    switch("alwaysOn");
+    run(primary, doc! { "createUser": "bob", "pwd": "new", "roles": ["root"], "writeConcern": { "w": 1 } });
+    let mut client = Client::connect(&docward.address());
+    log_in(&mut client, "bob", "new");
+    let reader = spawn(move || member_of(&mut client, Some(mode("secondary"))));
+    sleep(Duration::from_secs(3));
+    assert!(!reader.is_finished());
+    switch("off");
+    assert!(ports(&set, &secondaries).contains(&reader.join().unwrap()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -726,4 +740,78 @@ fn a_request_does_not_wait_for_a_member_that_hangs() {
     set.go_on(hung);
     assert!(is_ok(&first), "{first}");
     assert!(is_ok(&second) || second.get_i32("code").is_ok_and(|code| code == 6), "{second}");
+}
+
+/// A server that answers as a mongos, with its number in each reply.
+fn mongos(number: i32) -> Peer {
+    let mut hello = standalone_hello();
+    hello.insert("msg", "isdbgrid");
+    Peer::with_hello(hello, move |request| vec![reply_to(&request, doc! { "ok": 1.0, "mongos": number })])
+}
+
+#[test]
+fn each_session_has_its_mongos_at_every_docward() {
+    let mut servers: Vec<Peer> = (0..3).map(mongos).collect();
+    let uri = format!("mongodb://{}/", servers.iter().map(Peer::address).collect::<Vec<_>>().join(","));
+    let start = || Docward::before(&uri).argument("--topology").argument("router").without_test_pool().start();
+    let docwards = [start(), start()];
+    let mut clients = docwards.each_ref().map(|docward| Client::connect(&docward.address()));
+    // The mongos of the requests of thirty sessions, which go to both docwards in turn.
+    let mut places = || -> Vec<i32> {
+        let place_of = |session: u8| {
+            let session = doc! { "lsid": { "id": bson::Uuid::from_bytes([session; 16]) } };
+            let transaction = doc! { "txnNumber": 1_i64, "autocommit": false };
+            let requests = [
+                (doc! { "insert": "c", "documents": [{}], "startTransaction": true }, Some(&transaction)),
+                (doc! { "find": "c", "$readPreference": { "mode": "secondary" } }, None),
+                (doc! { "getMore": 7_i64, "collection": "c" }, None),
+                (doc! { "commitTransaction": 1, "recoveryToken": { "shard": "s" } }, Some(&transaction)),
+            ];
+            let used = requests.into_iter().enumerate().map(|(at, (mut request, number))| {
+                request.extend(session.clone());
+                request.extend(number.cloned().unwrap_or_default());
+                let reply = clients[at % 2].command("shop", request);
+                reply.get_i32("mongos").unwrap_or_else(|_| panic!("{reply}"))
+            });
+            let used: Vec<i32> = used.collect();
+            assert!(used.iter().all(|one| *one == used[0]), "{used:?}");
+            used[0]
+        };
+        (0..30).map(place_of).collect()
+    };
+    let before = places();
+    assert_eq!(before.iter().collect::<HashSet<_>>().len(), 3, "{before:?}");
+    let requests: Vec<_> = servers.iter().flat_map(Peer::requests).collect();
+    let mut commits =
+        requests.iter().map(Message::parse).filter(|message| message.body().contains_key("commitTransaction"));
+    assert!(commits.all(|commit| commit.body().contains_key("recoveryToken")));
+    drop(servers.pop());
+    let after = poll(TIMEOUT, || Some(places()).filter(|places| !places.contains(&2))).unwrap();
+    assert!(before.iter().zip(&after).all(|(before, after)| before == after || *before == 2), "{before:?} {after:?}");
+}
+
+/// A docward behind docwards is to it one of several mongos.
+#[test]
+fn a_router_before_routers_continues_what_the_other_began() {
+    let set = steady_set(2, |_, _| {});
+    let inner = [router(&set).start(), router(&set).start()];
+    let uri = format!("mongodb://{},{}/", inner[0].address(), inner[1].address());
+    let docward = Docward::before(&uri).argument("--topology").argument("router").without_test_pool().start();
+    let mut client = Client::connect(&docward.address());
+    assert!(is_ok(&client.command("shop", doc! { "create": "c" })));
+    for number in 0..8_u8 {
+        let numbered = doc! {
+            "lsid": { "id": bson::Uuid::from_bytes([number; 16]) }, "txnNumber": 1_i64, "autocommit": false,
+        };
+        let mut insert =
+            doc! { "insert": "c", "documents": [{ "_id": i32::from(number), "n": 5 }], "startTransaction": true };
+        let mut commit = doc! { "commitTransaction": 1, "writeConcern": { "w": "majority" } };
+        insert.extend(numbered.clone());
+        commit.extend(numbered);
+        let replies = [client.command("shop", insert), client.command("admin", commit)];
+        assert!(replies.iter().all(is_acknowledged), "{replies:?}");
+        assert_eq!(counted(&set, "c", i32::from(number)), 5);
+    }
+    let secondary = member_of(&mut client, Some(mode("secondary")));
+    assert!(ports(&set, &set.secondaries()).contains(&secondary));
 }

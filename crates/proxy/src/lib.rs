@@ -15,6 +15,6 @@ pub mod rate_limit;
 pub mod service;
 
 use docward_engine as engine;
-use docward_protocol::{command, document, text, wire};
+use docward_protocol::{command, document, fnv, text, wire};
 use docward_rules::{config, patterns, rules, secret, shell};
 use docward_traffic::audit;

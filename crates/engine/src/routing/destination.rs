@@ -7,14 +7,23 @@ use std::time::Duration;
 
 use crate::command::CommandClass;
 use crate::document::{Document, Value};
+use crate::fnv::hash_of;
 use crate::request_head::RequestHead;
 
 /// The smallest `maxStalenessSeconds` that drivers and mongos accept (driver specification "Max Staleness").
 pub const MIN_STALENESS: Duration = Duration::from_secs(90);
 
+/// Where a request goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Destination {
+    pub place: Place,
+    /// The hash of its session; 0: it has none. Of several mongos, one has all requests of a session.
+    pub session: u64,
+}
+
 /// The kind of member that a request asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Destination {
+pub enum Place {
     Primary,
     Read(ReadPreference),
     /// The member that holds this cursor.
@@ -41,29 +50,31 @@ pub enum ReadMode {
     Nearest,
 }
 
-/// Returns the kind of member that the request asks for. What cannot be read goes to the primary, which reports the error.
+/// Returns where the request goes. What cannot be read goes to the primary, which reports the error.
 #[must_use]
 pub fn destination(head: &RequestHead<'_>) -> Destination {
-    let Some(first) = head.first else { return Destination::Primary };
+    Destination { place: place(head), session: head.fields().session.map_or(0, |session| hash_of(session.bytes)) }
+}
+
+fn place(head: &RequestHead<'_>) -> Place {
+    let Some(first) = head.first else { return Place::Primary };
     // A transaction reads and writes at the primary.
     if head.fields().has_autocommit {
-        return Destination::Primary;
+        return Place::Primary;
     }
     match (first.key, first.value.as_integer()) {
-        (b"getMore", Some(cursor)) => return Destination::Cursor(cursor),
-        (b"killCursors", _) => return first_cursor(head).map_or(Destination::Primary, Destination::Cursor),
+        (b"getMore", Some(cursor)) => return Place::Cursor(cursor),
+        (b"killCursors", _) => return first_cursor(head).map_or(Place::Primary, Place::Cursor),
         _ => {}
     }
     if !may_go_to_a_secondary(first.key, head.class()) {
-        return Destination::Primary;
+        return Place::Primary;
     }
     let preference = head.fields().read_preference.and_then(Value::as_document).and_then(ReadPreference::parse);
     match preference {
-        Some(preference) if preference.max_staleness.is_some_and(|longest| longest < MIN_STALENESS) => {
-            Destination::TooFresh
-        }
-        Some(preference) => Destination::Read(preference),
-        None => Destination::Primary,
+        Some(preference) if preference.max_staleness.is_some_and(|longest| longest < MIN_STALENESS) => Place::TooFresh,
+        Some(preference) => Place::Read(preference),
+        None => Place::Primary,
     }
 }
 
@@ -116,6 +127,11 @@ fn first_cursor(head: &RequestHead<'_>) -> Option<i64> {
     head.fields().cursors?.as_array()?.values().next()?.as_integer()
 }
 
+impl Destination {
+    /// The primary, for a request without a session.
+    pub const PRIMARY: Self = Self { place: Place::Primary, session: 0 };
+}
+
 impl ReadPreference {
     /// Returns `None` for the mode "primary", and if it is not valid.
     fn parse(preference: Document<'_>) -> Option<Self> {
@@ -153,10 +169,10 @@ mod tests {
     use super::*;
     use crate::wire::op_msg::MessageWriter;
 
-    fn destination_of(body: bson::Document) -> Destination {
+    fn place_of(body: bson::Document) -> Place {
         let mut writer = MessageWriter::new(1, 0, 0, 0);
         writer.body(|out| out.extend_from_slice(RawDocumentBuf::try_from(&body).unwrap().as_bytes()));
-        destination(&RequestHead::new(&writer.finish()))
+        place(&RequestHead::new(&writer.finish()))
     }
 
     #[test]
@@ -181,7 +197,7 @@ mod tests {
             doc! { "noSuchCommand": 1, "$readPreference": &secondary },
             doc! { "commitTransaction": 1 },
         ] {
-            assert_eq!(destination_of(body.clone()), Destination::Primary, "{body}");
+            assert_eq!(place_of(body.clone()), Place::Primary, "{body}");
         }
         let tags = doc! { "mode": "nearest", "tags": [{ "dc": "a", "rack": "1" }, {}], "maxStalenessSeconds": 120 };
         let read = |mode| ReadPreference { mode, tag_sets: vec![], max_staleness: None };
@@ -197,15 +213,15 @@ mod tests {
                 },
             ),
         ] {
-            assert_eq!(destination_of(body.clone()), Destination::Read(expected), "{body}");
+            assert_eq!(place_of(body.clone()), Place::Read(expected), "{body}");
         }
     }
 
     #[test]
     fn cursors_are_followed_outside_of_transactions() {
-        assert_eq!(destination_of(doc! { "getMore": 7_i64, "collection": "c" }), Destination::Cursor(7));
-        assert_eq!(destination_of(doc! { "killCursors": "c", "cursors": [8_i64, 9_i64] }), Destination::Cursor(8));
-        assert_eq!(destination_of(doc! { "killCursors": "c", "cursors": [] }), Destination::Primary);
-        assert_eq!(destination_of(doc! { "getMore": 7_i64, "autocommit": false }), Destination::Primary);
+        assert_eq!(place_of(doc! { "getMore": 7_i64, "collection": "c" }), Place::Cursor(7));
+        assert_eq!(place_of(doc! { "killCursors": "c", "cursors": [8_i64, 9_i64] }), Place::Cursor(8));
+        assert_eq!(place_of(doc! { "killCursors": "c", "cursors": [] }), Place::Primary);
+        assert_eq!(place_of(doc! { "getMore": 7_i64, "autocommit": false }), Place::Primary);
     }
 }

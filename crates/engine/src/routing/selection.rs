@@ -24,6 +24,8 @@ pub struct Selectable {
 pub enum RoutedRole {
     Primary,
     Secondary,
+    /// A mongos, or a standalone server: every request may go to it. With the hash of its address.
+    Mongos(u64),
 }
 
 impl Selectable {
@@ -41,6 +43,24 @@ impl Selectable {
     fn has(&self, set: &[(String, String)]) -> bool {
         set.iter().all(|tag| self.tags.contains(tag))
     }
+}
+
+/// Returns the index of the mongos that has a session's requests, if these are mongos. Each docward finds the same one, and
+/// when one comes or goes, only its own sessions move: the one whose hash with the session's is the highest has it.
+#[must_use]
+pub fn mongos_of<'m>(members: impl IntoIterator<Item = &'m Selectable>, session: u64) -> Option<usize> {
+    let weight = |(at, member): (usize, &Selectable)| match member.role {
+        RoutedRole::Mongos(address) => Some((mixed(session ^ mixed(address)), at)),
+        RoutedRole::Primary | RoutedRole::Secondary => None,
+    };
+    members.into_iter().enumerate().filter_map(weight).max().map(|(_, at)| at)
+}
+
+/// The last step of MurmurHash3: every bit of the result depends on every bit of `hash`, which is not so with FNV.
+fn mixed(hash: u64) -> u64 {
+    let hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    let hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    hash ^ (hash >> 33)
 }
 
 /// Returns the indexes of the members that a read with this preference may go to; none if it must wait.
@@ -84,6 +104,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::fnv::hash_of;
 
     fn member() -> impl Strategy<Value = Selectable> {
         let tag = ("[ab]", "[12]");
@@ -163,6 +184,31 @@ mod tests {
                 prop_assert!(least.zip(most).is_none_or(|(least, most)| *most <= *least + LATENCY_WINDOW));
             }
         }
+    }
+
+    #[test]
+    fn sessions_are_shared_by_mongos_and_move_only_with_theirs() {
+        let mongos = |port: usize| Selectable {
+            role: RoutedRole::Mongos(hash_of(format!("mongos.example:2701{port}").as_bytes())),
+            tags: Vec::new(),
+            staleness: None,
+            round_trip: Duration::ZERO,
+        };
+        let all: Vec<Selectable> = (0..4).map(mongos).collect();
+        let sessions: Vec<u64> = (0..4_000_u32).map(|number| hash_of(&number.to_le_bytes())).collect();
+        let of = |members: &[Selectable]| -> Vec<usize> {
+            sessions.iter().map(|session| mongos_of(members, *session).unwrap()).collect()
+        };
+        let before = of(&all);
+        for at in 0..4 {
+            let share = before.iter().filter(|one| **one == at).count();
+            assert!((850..1_150).contains(&share), "{share} of 4000 sessions at mongos {at}");
+        }
+        for (before, after) in before.iter().zip(of(&all[..3])) {
+            assert!(*before == after || *before == 3);
+        }
+        let of_set = Selectable { role: RoutedRole::Primary, ..mongos(0) };
+        assert_eq!(mongos_of(&[of_set], 7), None);
     }
 
     #[test]

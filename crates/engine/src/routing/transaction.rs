@@ -1,8 +1,10 @@
 //! The transaction that a client of a service has open: a service behind a load balancer ends it with the connection (driver
 //! specification "Load Balancers").
 
+use super::destination::{Destination, Place};
 use crate::command::{Reply, own};
 use crate::document::{Kind, Value, Writer};
+use crate::fnv::hash_of;
 use crate::request_head::RequestHead;
 use crate::server_errors::{TRANSIENT, has_label};
 
@@ -51,6 +53,12 @@ pub fn ends_transaction(reply: &[u8]) -> bool {
 }
 
 impl OpenTransaction {
+    /// Where its requests go.
+    #[must_use]
+    pub fn destination(&self) -> Destination {
+        Destination { place: Place::Primary, session: hash_of(&self.session) }
+    }
+
     /// Returns the message that aborts it.
     #[must_use]
     pub fn abort(&self, request_id: i32) -> Vec<u8> {

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::document::Document;
 use crate::engine::routing::{RoutedRole, Selectable};
+use crate::fnv::hash_of;
 use crate::proxy::members::monitor::{HEARTBEAT, HelloResult, ask_once};
 use crate::proxy::members::status::MemberStatus;
 use crate::proxy::members::topology::MemberAddress;
@@ -177,7 +178,7 @@ impl Membership {
         let of = |(address, hello_result, hello): &(Address, &HelloResult, &Hello)| {
             let role = match hello.role {
                 Role::Primary if primary.is_some_and(|(first, ..)| first == address) => RoutedRole::Primary,
-                Role::Standalone => RoutedRole::Primary,
+                Role::Standalone => RoutedRole::Mongos(hash_of(address.to_string().as_bytes())),
                 Role::Secondary => RoutedRole::Secondary,
                 Role::Primary | Role::Other => return None,
             };

@@ -12,7 +12,9 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
 use crate::engine::handshake::router::{RouterVersion, max_wire_version, router_reply};
-use crate::engine::routing::{Destination, MIN_STALENESS, ReadPreference, RoutedRole, Selectable, eligible};
+use crate::engine::routing::{
+    Destination, MIN_STALENESS, Place, ReadPreference, RoutedRole, Selectable, eligible, mongos_of,
+};
 use crate::proxy::server_side::pool::CheckoutError;
 use crate::proxy::server_side::pool::member::{Member, MemberHello};
 use crate::proxy::server_side::router_counters::RouterCounters;
@@ -136,14 +138,16 @@ impl<S: ServerSocket> Router<S> {
     /// [`CheckoutError::Staleness`]
     pub(in crate::proxy) fn find(&self, destination: &Destination) -> Result<Option<Arc<Member<S>>>, CheckoutError> {
         let members = self.members.borrow().clone();
-        Ok(match destination {
-            Destination::Primary => primary(&members),
-            Destination::Cursor(cursor) => {
+        let mongos = || mongos(&members, destination.session);
+        Ok(match &destination.place {
+            Place::Primary => primary(&members).or_else(mongos),
+            Place::Cursor(cursor) => {
                 let place = self.cursors.lock().unwrap_or_else(PoisonError::into_inner).find(*cursor);
-                place.or_else(|| primary(&members))
+                place.or_else(|| primary(&members)).or_else(mongos)
             }
-            Destination::TooFresh => return Err(CheckoutError::Staleness(MIN_STALENESS)),
-            Destination::Read(preference) => self.find_for_read(preference, &[]),
+            Place::TooFresh => return Err(CheckoutError::Staleness(MIN_STALENESS)),
+            // A mongos selects the member itself.
+            Place::Read(preference) => mongos().or_else(|| self.find_for_read(preference, &[])),
         })
     }
 
@@ -162,12 +166,12 @@ impl<S: ServerSocket> Router<S> {
 
     /// Whether a request may go to this member now.
     pub(in crate::proxy) fn fits(&self, destination: &Destination, member: &Arc<Member<S>>) -> bool {
-        match destination {
-            Destination::Read(preference) => {
-                let members = self.members.borrow().clone();
+        let members = self.members.borrow().clone();
+        match &destination.place {
+            Place::Read(preference) if mongos(&members, 0).is_none() => {
                 chosen(&members, preference, &[]).iter().any(|routed| Arc::ptr_eq(&routed.member, member))
             }
-            other => self.find(other).is_ok_and(|found| found.is_some_and(|found| Arc::ptr_eq(&found, member))),
+            _ => self.find(destination).is_ok_and(|found| found.is_some_and(|found| Arc::ptr_eq(&found, member))),
         }
     }
 
@@ -191,9 +195,9 @@ impl<S: ServerSocket> Router<S> {
             // The channel lives as long as the router.
             let _ = timeout_at(deadline, changes.changed()).await;
             if Instant::now() >= deadline {
-                return Err(CheckoutError::NoMember(match destination {
-                    Destination::Primary | Destination::Cursor(_) => "the replica set has had no primary",
-                    Destination::Read(_) | Destination::TooFresh => "no member has fitted the read preference",
+                return Err(CheckoutError::NoMember(match destination.place {
+                    Place::Primary | Place::Cursor(_) => "the replica set has had no primary",
+                    Place::Read(_) | Place::TooFresh => "no member has fitted the read preference",
                 }));
             }
         }
@@ -225,9 +229,11 @@ impl<S: ServerSocket> Router<S> {
         primary(&members).or_else(|| members.first().map(|routed| routed.member.clone()))
     }
 
-    /// Whether the member is the primary.
+    /// Whether the member is the primary, or a mongos.
     pub(in crate::proxy) fn is_primary(&self, member: &Arc<Member<S>>) -> bool {
-        primary(&self.members.borrow()).is_some_and(|primary| Arc::ptr_eq(&primary, member))
+        let members = self.members.borrow();
+        let found = members.iter().find(|routed| Arc::ptr_eq(&routed.member, member));
+        found.is_some_and(|routed| routed.selectable.role != RoutedRole::Secondary)
     }
 
     /// Looks for a cursor at a member that is not among `tried`. Returns whether there is one.
@@ -267,6 +273,12 @@ fn last_reply<S: ServerSocket>(member: &Member<S>) -> Option<Arc<[u8]>> {
 fn primary<S: ServerSocket>(members: &[RoutedMember<S>]) -> Option<Arc<Member<S>>> {
     let primary = members.iter().find(|routed| routed.selectable.role == RoutedRole::Primary)?;
     Some(primary.member.clone())
+}
+
+/// The mongos that has the session's requests, if the members are mongos.
+fn mongos<S: ServerSocket>(members: &[RoutedMember<S>], session: u64) -> Option<Arc<Member<S>>> {
+    let at = mongos_of(members.iter().map(|routed| &routed.selectable), session)?;
+    members.get(at).map(|routed| routed.member.clone())
 }
 
 impl<S: ServerSocket> Clone for RoutedMember<S> {

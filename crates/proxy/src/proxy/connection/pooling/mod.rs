@@ -23,7 +23,7 @@ use self::resending::Resending;
 use self::routed::{ClientLogin, Taken, pool_at};
 use crate::engine::handshake::negotiation::Negotiation;
 use crate::engine::routing::{
-    Destination, OpenTransaction, ReadPreference, TransactionStep, destination, ends_transaction,
+    Destination, OpenTransaction, Place, ReadPreference, TransactionStep, destination, ends_transaction,
 };
 use crate::engine::sharing::{self, Sharing, is_enough, opens_cursor, opens_waiting_cursor, retried_in, sharing};
 use crate::engine::{ClientState, RequestHead};
@@ -159,7 +159,10 @@ impl Need {
     /// With the read preference of a rule, if there is one.
     pub(in crate::proxy) fn with_preference(self, preference: Option<ReadPreference>) -> Self {
         match preference {
-            Some(preference) => Self { destination: Some(Destination::Read(preference)), ..self },
+            Some(preference) => {
+                let session = self.destination.as_ref().map_or(0, |destination| destination.session);
+                Self { destination: Some(Destination { place: Place::Read(preference), session }), ..self }
+            }
             None => self,
         }
     }
@@ -187,7 +190,7 @@ impl<U: ServerSocket> Pooling<U> {
             login: None,
             retries_overload: false,
             app: None,
-            destination: Destination::Primary,
+            destination: Destination::PRIMARY,
             login_ends: None,
             attachment: Attachment::Detached,
             conversation: None,
@@ -386,16 +389,15 @@ impl<U: ServerSocket> Pooling<U> {
             });
         };
         let found = match router.find(&destination)? {
-            Some(member) => {
-                let (pool, asked) = self.check_out_at(&member, demand)?;
-                match asked {
-                    CheckoutRequest::Ready(checkout) if checkout.is_open() => {
-                        (self.member, self.pool) = (member, pool);
-                        return Ok(BegunCheckout::Open(checkout));
-                    }
-                    checkout => Some(Taken { member, pool, checkout }),
+            Some(member) => match self.check_out_at(&member, demand) {
+                Ok((pool, CheckoutRequest::Ready(checkout))) if checkout.is_open() => {
+                    (self.member, self.pool) = (member, pool);
+                    return Ok(BegunCheckout::Open(checkout));
                 }
-            }
+                Ok((pool, checkout)) => Some(Taken { member, pool, checkout }),
+                Err(CheckoutError::LoginNeeded) if !router.is_primary(&member) => None,
+                Err(error) => return Err(error),
+            },
             None => None,
         };
         let checkout =
@@ -449,7 +451,9 @@ impl<U: ServerSocket> Pooling<U> {
         let again = self.resending.take_destination();
         let destination = self.router.as_ref().map(|_| again.unwrap_or_else(|| destination(head)));
         let place = match (&self.router, &destination) {
-            (Some(router), Some(cursor @ Destination::Cursor(_))) => router.find(cursor).ok().flatten(),
+            (Some(router), Some(cursor @ Destination { place: Place::Cursor(_), .. })) => {
+                router.find(cursor).ok().flatten()
+            }
             _ => None,
         };
         let member = place.as_ref().unwrap_or(&self.member);

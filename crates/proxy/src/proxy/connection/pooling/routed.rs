@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::engine::routing::{Destination, OpenTransaction};
+use crate::engine::routing::{Destination, OpenTransaction, Place};
 use crate::login::User;
 use crate::proxy::server_side::pool::member::Member;
 use crate::proxy::server_side::pool::open::ask;
 use crate::proxy::server_side::pool::queue::Lane;
-use crate::proxy::server_side::pool::{AcceptedLogin, Checkout, CheckoutError, CheckoutRequest, Demand, Pool};
+use crate::proxy::server_side::pool::{
+    AcceptedLogin, Checkout, CheckoutError, CheckoutRequest, Demand, Pool, REFUSED_FOR,
+};
 use crate::proxy::server_side::router::{ELECTION_WAIT, Router};
 use crate::proxy::transport::socket::ServerSocket;
 
@@ -65,20 +67,30 @@ pub(super) async fn check_out<U: ServerSocket>(
     mut found: Option<Taken<U, CheckoutRequest<U>>>,
 ) -> Result<Taken<U, Checkout<U>>, CheckoutError> {
     let deadline = Instant::now() + ELECTION_WAIT;
-    let ask = |member| {
-        let pool = pool_at(&member, login.as_ref())?;
+    let ask = |member: &Arc<Member<U>>| {
+        let pool = pool_at(member, login.as_ref())?;
         let checkout = pool.check_out(Demand::held(lane, app.as_ref()))?;
-        Ok::<_, CheckoutError>(Taken { member, pool, checkout })
+        Ok::<_, CheckoutError>((pool, checkout))
     };
     let mut strangers = Vec::new();
+    let mut other: Option<Arc<Member<U>>> = None;
     loop {
-        let Taken { member, pool, checkout } = match found.take() {
-            Some(found) => found,
-            None => ask(router.wait_for(&destination, deadline).await?)?,
+        let (member, asked) = match (found.take(), other.take()) {
+            (Some(Taken { member, pool, checkout }), _) => (member, Ok((pool, checkout))),
+            (None, Some(member)) => (member.clone(), ask(&member)),
+            (None, None) => {
+                let member = router.wait_for(&destination, deadline).await?;
+                (member.clone(), ask(&member))
+            }
         };
-        match pool.clone().finish_checkout(checkout).await {
+        let taken = match asked {
+            Ok((pool, checkout)) => pool.clone().finish_checkout(checkout).await.map(|checkout| (pool, checkout)),
+            Err(error) => Err(error),
+        };
+        match taken {
+            Ok((pool, checkout)) => return Ok(Taken { member, pool, checkout }),
             Err(CheckoutError::Unreachable(_))
-                if !matches!(destination, Destination::Cursor(_)) && Instant::now() < deadline =>
+                if !matches!(destination.place, Place::Cursor(_)) && Instant::now() < deadline =>
             {
                 router.recheck();
                 sleep(PAUSE).await;
@@ -86,10 +98,17 @@ pub(super) async fn check_out<U: ServerSocket>(
             // A secondary that is behind may not know the user yet, or its new password.
             Err(error @ CheckoutError::LoginNeeded) if !router.is_primary(&member) => {
                 strangers.push(member);
-                let Destination::Read(preference) = &destination else { return Err(error) };
-                found = Some(ask(router.find_for_read(preference, &strangers).ok_or(error)?)?);
+                let Place::Read(preference) = &destination.place else { return Err(error) };
+                other = router.find_for_read(preference, &strangers);
+                if other.is_none() {
+                    if Instant::now() >= deadline {
+                        return Err(error);
+                    }
+                    strangers.clear();
+                    sleep(REFUSED_FOR).await;
+                }
             }
-            checkout => return Ok(Taken { member, pool, checkout: checkout? }),
+            Err(error) => return Err(error),
         }
     }
 }
@@ -100,7 +119,7 @@ pub(super) async fn abort<U: ServerSocket>(
     login: Option<ClientLogin>,
     transaction: OpenTransaction,
 ) {
-    let taken = check_out(router, Destination::Primary, login, Lane::Continuation, None, None).await;
+    let taken = check_out(router, transaction.destination(), login, Lane::Continuation, None, None).await;
     let Ok(Taken { mut checkout, .. }) = taken else { return };
     let Some(mut connection) = checkout.take_out() else { return };
     if ask(&mut connection.stream, &transaction.abort(1)).await.is_ok() {

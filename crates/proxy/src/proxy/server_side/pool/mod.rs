@@ -112,6 +112,10 @@ pub(in crate::proxy) trait WaitingLogin: Send + Sync {
 /// How long a login may wait for its client while other logins or transactions wait for a connection.
 const LOGIN_PAUSE: Duration = Duration::from_secs(1);
 
+/// How long a member that has refused a user is not asked again with what is known of the same login: a secondary that is
+/// behind may learn it later.
+pub(in crate::proxy) const REFUSED_FOR: Duration = Duration::from_secs(1);
+
 /// What is known of a pool's user since its last login.
 #[derive(Debug, Default)]
 struct KnownLogin {
@@ -119,6 +123,8 @@ struct KnownLogin {
     key: Option<Arc<ClientKey>>,
     /// When the newest login was accepted that it is known from.
     since: Option<Instant>,
+    /// When the member refused it last.
+    refused: Option<Instant>,
 }
 
 /// A login that a server has accepted.
@@ -330,7 +336,8 @@ impl<S: ServerSocket> Pool<S> {
             return false;
         }
         known.identity = login.identity.clone().or_else(|| known.identity.take());
-        if self.server.settings.keep_credentials && known.key.is_none() {
+        let is_refused = known.refused.is_some_and(|at| login.at < at && at.elapsed() < REFUSED_FOR);
+        if self.server.settings.keep_credentials && known.key.is_none() && !is_refused {
             known.key.clone_from(&login.key);
         }
         known.since = known.since.max(Some(login.at));
@@ -379,7 +386,10 @@ impl<S: ServerSocket> Pool<S> {
 
     /// Without a key, only logins of clients open connections.
     fn forget_key(&self) {
-        self.login().key = None;
+        {
+            let mut known = self.login();
+            (known.key, known.refused) = (None, Some(Instant::now()));
+        }
         let stuck = {
             let mut queue = self.lock();
             queue.set_can_open(false);
