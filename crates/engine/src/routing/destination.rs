@@ -16,14 +16,14 @@ pub const MIN_STALENESS: Duration = Duration::from_secs(90);
 /// Where a request goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Destination {
-    pub place: Place,
+    pub kind: DestinationKind,
     /// The hash of its session; 0: it has none. Of several mongos, one has all requests of a session.
     pub session: u64,
 }
 
 /// The kind of member that a request asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum DestinationKind {
     Primary,
     Read(ReadPreference),
     /// The member that holds this cursor.
@@ -53,28 +53,30 @@ pub enum ReadMode {
 /// Returns where the request goes. What cannot be read goes to the primary, which reports the error.
 #[must_use]
 pub fn destination(head: &RequestHead<'_>) -> Destination {
-    Destination { place: place(head), session: head.fields().session.map_or(0, |session| hash_of(session.bytes)) }
+    Destination { kind: kind(head), session: head.fields().session.map_or(0, |session| hash_of(session.bytes)) }
 }
 
-fn place(head: &RequestHead<'_>) -> Place {
-    let Some(first) = head.first else { return Place::Primary };
+fn kind(head: &RequestHead<'_>) -> DestinationKind {
+    let Some(first) = head.first else { return DestinationKind::Primary };
     // A transaction reads and writes at the primary.
     if head.fields().has_autocommit {
-        return Place::Primary;
+        return DestinationKind::Primary;
     }
     match (first.key, first.value.as_integer()) {
-        (b"getMore", Some(cursor)) => return Place::Cursor(cursor),
-        (b"killCursors", _) => return first_cursor(head).map_or(Place::Primary, Place::Cursor),
+        (b"getMore", Some(cursor)) => return DestinationKind::Cursor(cursor),
+        (b"killCursors", _) => return first_cursor(head).map_or(DestinationKind::Primary, DestinationKind::Cursor),
         _ => {}
     }
     if !may_go_to_a_secondary(first.key, head.class()) {
-        return Place::Primary;
+        return DestinationKind::Primary;
     }
     let preference = head.fields().read_preference.and_then(Value::as_document).and_then(ReadPreference::parse);
     match preference {
-        Some(preference) if preference.max_staleness.is_some_and(|longest| longest < MIN_STALENESS) => Place::TooFresh,
-        Some(preference) => Place::Read(preference),
-        None => Place::Primary,
+        Some(preference) if preference.max_staleness.is_some_and(|longest| longest < MIN_STALENESS) => {
+            DestinationKind::TooFresh
+        }
+        Some(preference) => DestinationKind::Read(preference),
+        None => DestinationKind::Primary,
     }
 }
 
@@ -129,7 +131,7 @@ fn first_cursor(head: &RequestHead<'_>) -> Option<i64> {
 
 impl Destination {
     /// The primary, for a request without a session.
-    pub const PRIMARY: Self = Self { place: Place::Primary, session: 0 };
+    pub const PRIMARY: Self = Self { kind: DestinationKind::Primary, session: 0 };
 }
 
 impl ReadPreference {
@@ -169,10 +171,10 @@ mod tests {
     use super::*;
     use crate::wire::op_msg::MessageWriter;
 
-    fn place_of(body: bson::Document) -> Place {
+    fn kind_of(body: bson::Document) -> DestinationKind {
         let mut writer = MessageWriter::new(1, 0, 0, 0);
         writer.body(|out| out.extend_from_slice(RawDocumentBuf::try_from(&body).unwrap().as_bytes()));
-        place(&RequestHead::new(&writer.finish()))
+        kind(&RequestHead::new(&writer.finish()))
     }
 
     #[test]
@@ -197,7 +199,7 @@ mod tests {
             doc! { "noSuchCommand": 1, "$readPreference": &secondary },
             doc! { "commitTransaction": 1 },
         ] {
-            assert_eq!(place_of(body.clone()), Place::Primary, "{body}");
+            assert_eq!(kind_of(body.clone()), DestinationKind::Primary, "{body}");
         }
         let tags = doc! { "mode": "nearest", "tags": [{ "dc": "a", "rack": "1" }, {}], "maxStalenessSeconds": 120 };
         let read = |mode| ReadPreference { mode, tag_sets: vec![], max_staleness: None };
@@ -213,15 +215,15 @@ mod tests {
                 },
             ),
         ] {
-            assert_eq!(place_of(body.clone()), Place::Read(expected), "{body}");
+            assert_eq!(kind_of(body.clone()), DestinationKind::Read(expected), "{body}");
         }
     }
 
     #[test]
     fn cursors_are_followed_outside_of_transactions() {
-        assert_eq!(place_of(doc! { "getMore": 7_i64, "collection": "c" }), Place::Cursor(7));
-        assert_eq!(place_of(doc! { "killCursors": "c", "cursors": [8_i64, 9_i64] }), Place::Cursor(8));
-        assert_eq!(place_of(doc! { "killCursors": "c", "cursors": [] }), Place::Primary);
-        assert_eq!(place_of(doc! { "getMore": 7_i64, "autocommit": false }), Place::Primary);
+        assert_eq!(kind_of(doc! { "getMore": 7_i64, "collection": "c" }), DestinationKind::Cursor(7));
+        assert_eq!(kind_of(doc! { "killCursors": "c", "cursors": [8_i64, 9_i64] }), DestinationKind::Cursor(8));
+        assert_eq!(kind_of(doc! { "killCursors": "c", "cursors": [] }), DestinationKind::Primary);
+        assert_eq!(kind_of(doc! { "getMore": 7_i64, "autocommit": false }), DestinationKind::Primary);
     }
 }

@@ -10,7 +10,7 @@ mod selection;
 mod transaction;
 
 pub use cursors::KilledCursors;
-pub use destination::{Destination, MIN_STALENESS, Place, ReadMode, ReadPreference, destination};
+pub use destination::{Destination, DestinationKind, MIN_STALENESS, ReadMode, ReadPreference, destination};
 pub use reads::{PreferredRead, preferred, triage};
 pub use repetition::{AfterLoss, InTransaction, Repetition, is_to_be_repeated, without_state_change};
 pub use selection::{RoutedRole, Selectable, eligible, mongos_of};

@@ -1,7 +1,7 @@
 //! The transaction that a client of a service has open: a service behind a load balancer ends it with the connection (driver
 //! specification "Load Balancers").
 
-use super::destination::{Destination, Place};
+use super::destination::{Destination, DestinationKind};
 use crate::command::{Reply, own};
 use crate::document::{Kind, Value, Writer};
 use crate::fnv::hash_of;
@@ -56,7 +56,7 @@ impl OpenTransaction {
     /// Where its requests go.
     #[must_use]
     pub fn destination(&self) -> Destination {
-        Destination { place: Place::Primary, session: hash_of(&self.session) }
+        Destination { kind: DestinationKind::Primary, session: hash_of(&self.session) }
     }
 
     /// Returns the message that aborts it.

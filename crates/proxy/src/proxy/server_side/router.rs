@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::engine::handshake::router::{RouterVersion, max_wire_version, router_reply};
 use crate::engine::routing::{
-    Destination, MIN_STALENESS, Place, ReadPreference, RoutedRole, Selectable, eligible, mongos_of,
+    Destination, DestinationKind, MIN_STALENESS, ReadPreference, RoutedRole, Selectable, eligible, mongos_of,
 };
 use crate::proxy::server_side::pool::CheckoutError;
 use crate::proxy::server_side::pool::member::{Member, MemberHello};
@@ -139,15 +139,15 @@ impl<S: ServerSocket> Router<S> {
     pub(in crate::proxy) fn find(&self, destination: &Destination) -> Result<Option<Arc<Member<S>>>, CheckoutError> {
         let members = self.members.borrow().clone();
         let mongos = || mongos(&members, destination.session);
-        Ok(match &destination.place {
-            Place::Primary => primary(&members).or_else(mongos),
-            Place::Cursor(cursor) => {
+        Ok(match &destination.kind {
+            DestinationKind::Primary => primary(&members).or_else(mongos),
+            DestinationKind::Cursor(cursor) => {
                 let place = self.cursors.lock().unwrap_or_else(PoisonError::into_inner).find(*cursor);
                 place.or_else(|| primary(&members)).or_else(mongos)
             }
-            Place::TooFresh => return Err(CheckoutError::Staleness(MIN_STALENESS)),
+            DestinationKind::TooFresh => return Err(CheckoutError::Staleness(MIN_STALENESS)),
             // A mongos selects the member itself.
-            Place::Read(preference) => mongos().or_else(|| self.find_for_read(preference, &[])),
+            DestinationKind::Read(preference) => mongos().or_else(|| self.find_for_read(preference, &[])),
         })
     }
 
@@ -167,8 +167,8 @@ impl<S: ServerSocket> Router<S> {
     /// Whether a request may go to this member now.
     pub(in crate::proxy) fn fits(&self, destination: &Destination, member: &Arc<Member<S>>) -> bool {
         let members = self.members.borrow().clone();
-        match &destination.place {
-            Place::Read(preference) if mongos(&members, 0).is_none() => {
+        match &destination.kind {
+            DestinationKind::Read(preference) if mongos(&members, 0).is_none() => {
                 chosen(&members, preference, &[]).iter().any(|routed| Arc::ptr_eq(&routed.member, member))
             }
             _ => self.find(destination).is_ok_and(|found| found.is_some_and(|found| Arc::ptr_eq(&found, member))),
@@ -195,9 +195,9 @@ impl<S: ServerSocket> Router<S> {
             // The channel lives as long as the router.
             let _ = timeout_at(deadline, changes.changed()).await;
             if Instant::now() >= deadline {
-                return Err(CheckoutError::NoMember(match destination.place {
-                    Place::Primary | Place::Cursor(_) => "the replica set has had no primary",
-                    Place::Read(_) | Place::TooFresh => "no member has fitted the read preference",
+                return Err(CheckoutError::NoMember(match destination.kind {
+                    DestinationKind::Primary | DestinationKind::Cursor(_) => "the replica set has had no primary",
+                    DestinationKind::Read(_) | DestinationKind::TooFresh => "no member has fitted the read preference",
                 }));
             }
         }

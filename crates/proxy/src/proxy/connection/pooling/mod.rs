@@ -23,7 +23,7 @@ use self::resending::Resending;
 use self::routed::{ClientLogin, Taken, pool_at};
 use crate::engine::handshake::negotiation::Negotiation;
 use crate::engine::routing::{
-    Destination, OpenTransaction, Place, ReadPreference, TransactionStep, destination, ends_transaction,
+    Destination, DestinationKind, OpenTransaction, ReadPreference, TransactionStep, destination, ends_transaction,
 };
 use crate::engine::sharing::{self, Sharing, is_enough, opens_cursor, opens_waiting_cursor, retried_in, sharing};
 use crate::engine::{ClientState, RequestHead};
@@ -161,7 +161,7 @@ impl Need {
         match preference {
             Some(preference) => {
                 let session = self.destination.as_ref().map_or(0, |destination| destination.session);
-                Self { destination: Some(Destination { place: Place::Read(preference), session }), ..self }
+                Self { destination: Some(Destination { kind: DestinationKind::Read(preference), session }), ..self }
             }
             None => self,
         }
@@ -451,7 +451,7 @@ impl<U: ServerSocket> Pooling<U> {
         let again = self.resending.take_destination();
         let destination = self.router.as_ref().map(|_| again.unwrap_or_else(|| destination(head)));
         let place = match (&self.router, &destination) {
-            (Some(router), Some(cursor @ Destination { place: Place::Cursor(_), .. })) => {
+            (Some(router), Some(cursor @ Destination { kind: DestinationKind::Cursor(_), .. })) => {
                 router.find(cursor).ok().flatten()
             }
             _ => None,

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::{Attachment, Pooling};
 use crate::engine::RequestHead;
 use crate::engine::routing::{
-    AfterLoss, Destination, KilledCursors, Place, Repetition, is_to_be_repeated, without_state_change,
+    AfterLoss, Destination, DestinationKind, KilledCursors, Repetition, is_to_be_repeated, without_state_change,
 };
 use crate::proxy::process::memory::SMALL;
 use crate::proxy::server_side::pool::member::Member;
@@ -133,8 +133,8 @@ impl<U: ServerSocket> Pooling<U> {
         self.resending.sent = after_loss.map(|after_loss| SentRequest {
             frame: is_kept.then(|| frame.to_vec()),
             after_loss,
-            cursor: match self.destination.place {
-                Place::Cursor(cursor) => Some(cursor),
+            cursor: match self.destination.kind {
+                DestinationKind::Cursor(cursor) => Some(cursor),
                 _ => None,
             },
             destination: self.destination.clone(),
@@ -249,7 +249,7 @@ impl<U: ServerSocket> Pooling<U> {
     /// Whether the connection in use is one to a member that is no primary any more, and the request goes to the primary.
     pub(in crate::proxy) fn is_displaced(&self) -> bool {
         let is_elsewhere = || self.router.as_ref().is_some_and(|router| !router.is_primary(&self.member));
-        self.destination.place == Place::Primary && self.is_attached() && is_elsewhere()
+        self.destination.kind == DestinationKind::Primary && self.is_attached() && is_elsewhere()
     }
 
     /// Ready when the member of the connection in use does not answer its monitor any more: clients of a router have no

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::engine::routing::{Destination, OpenTransaction, Place};
+use crate::engine::routing::{Destination, DestinationKind, OpenTransaction};
 use crate::login::User;
 use crate::proxy::server_side::pool::member::Member;
 use crate::proxy::server_side::pool::open::ask;
@@ -90,7 +90,7 @@ pub(super) async fn check_out<U: ServerSocket>(
         match taken {
             Ok((pool, checkout)) => return Ok(Taken { member, pool, checkout }),
             Err(CheckoutError::Unreachable(_))
-                if !matches!(destination.place, Place::Cursor(_)) && Instant::now() < deadline =>
+                if !matches!(destination.kind, DestinationKind::Cursor(_)) && Instant::now() < deadline =>
             {
                 router.recheck();
                 sleep(PAUSE).await;
@@ -98,7 +98,7 @@ pub(super) async fn check_out<U: ServerSocket>(
             // A secondary that is behind may not know the user yet, or its new password.
             Err(error @ CheckoutError::LoginNeeded) if !router.is_primary(&member) => {
                 strangers.push(member);
-                let Place::Read(preference) = &destination.place else { return Err(error) };
+                let DestinationKind::Read(preference) = &destination.kind else { return Err(error) };
                 other = router.find_for_read(preference, &strangers);
                 if other.is_none() {
                     if Instant::now() >= deadline {
