@@ -365,11 +365,13 @@ fn printed_commands_do_what_apply_does() {
 /// The validators are those of stricter rules, so that they reject what docward forwards, rewrites or checks.
 #[test]
 fn through_docward_the_error_of_a_validator_has_the_text_of_the_rule() {
-    let strict = "version: 1\nrules:\n  - { name: stock, namespace: DB.books, why: It cannot be lent., bounds: { field: n, min: 5 } }\n  - { name: small, namespace: DB.books, limits: { document: 100B } }\n";
+    let strict = "version: 1\nrules:\n  - { name: stock, namespace: DB.books, why: It cannot be lent., bounds: { field: n, min: 5 } }\n  - { name: small, namespace: DB.books, limits: { document: 100B } }\n  - { name: few, namespace: DB.tagged, limits: { items: { tags: 3 } } }\n";
     let estate = Estate::new(strict);
     estate.create("books", doc! {});
+    estate.create("tagged", doc! {});
     estate.validators(0, &["--apply", "--enforce"]);
-    let lax = strict.replace("min: 5", "min: 0").replace("100B", "1MiB").replace("DB", &estate.database);
+    let lax = strict.replace("min: 5", "min: 0").replace("100B", "1MiB").replace("tags: 3", "tags: 3000");
+    let lax = lax.replace("DB", &estate.database);
     let docward = Docward::start(Mongod::shared(), &lax);
     let mut client = Client::connect(&docward.address());
     let id = doc! {"_id": 1};
@@ -383,6 +385,12 @@ fn through_docward_the_error_of_a_validator_has_the_text_of_the_rule() {
             "`n` is missing or a number",
         ),
         (doc! {"insert": "books", "documents": [{"t": "x".repeat(200)}]}, "small", "it has at most 100 bytes"),
+        // The server's details have the array.
+        (
+            doc! {"insert": "tagged", "documents": [{"tags": vec!["a tag of twenty bytes"; 2000]}]},
+            "few",
+            "`tags` has at most 3 elements",
+        ),
         (update(doc! {"$inc": {"n": -6}}), "stock", "`n` is missing or a number"),
         (update(doc! {"$mul": {"n": 0}}), "stock", "`n` is missing or a number"),
         (update(doc! {"n": 1}), "stock", "`n` is missing or a number"),
@@ -470,6 +478,19 @@ fn what_breaks_a_rule_is_rejected_past_docward() {
                 doc! {"a": {"n": 1}, "b": 1},
                 doc! {"a": [{"n": 1, "m": 1}, {"n": 1}], "b": 1},
                 doc! {"a": [{"n": 1}, {"m": 1}], "b": 1},
+            ],
+        ),
+        (
+            "together: [x.a.n, x.a.m, b]",
+            vec![
+                doc! {"x": 7},
+                doc! {"x": {"a": [{"n": 1, "m": 1}, {}]}, "b": 1},
+                doc! {"x": [{"a": [{"n": 1, "m": 1}]}, {}], "b": 1},
+            ],
+            vec![
+                doc! {"x": {"a": [{"n": 1}, {"m": 1}]}, "b": 1},
+                doc! {"x": [{"a": [{"n": 1}, {"m": 1}]}], "b": 1},
+                doc! {"x": {"a": [{"n": 1, "m": 1}, {"n": 2}]}, "b": 1},
             ],
         ),
         (

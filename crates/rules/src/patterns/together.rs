@@ -316,8 +316,9 @@ fn agreed(fields: &[Path]) -> Option<bson::Document> {
     for root in roots {
         let below: Vec<Path> = fields.iter().filter_map(|field| field.below(root.as_bytes())).collect();
         if below.len() > 1 {
-            let elements = agreed(&below)?;
-            conditions.push(doc! {"properties": {root: {"items": elements}}});
+            // Of a document only what arrays in it contain is new.
+            let inner = agreed(&below)?;
+            conditions.push(doc! {"properties": {root: {"allOf": [inner.clone()], "items": inner}}});
         }
     }
     Some(doc! {"allOf": conditions})

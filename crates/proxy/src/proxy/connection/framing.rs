@@ -29,6 +29,8 @@ const MAX_HELLO_LENGTH: usize = 1 << 20;
 const MAX_COMPRESSED_LENGTH: usize = 128 * 1024;
 /// Bytes of a reply that is looked at for an error; longer ones stream through.
 const MAX_ERROR_LENGTH: usize = 8 * 1024;
+/// The same, of a reply that begins as an error or as one to a write: a validator shows the values that it refuses.
+const MAX_WRITE_REPLY_LENGTH: usize = 128 * 1024;
 /// Bytes of a message before login. The newest mongod releases have the same limit; drivers stay far below.
 const MAX_LENGTH_BEFORE_LOGIN: usize = 64 * 1024;
 /// Decompressed bytes that triage sees. Commands are shorter, except for the documents they carry.
@@ -233,6 +235,15 @@ pub(in crate::proxy) fn may_be_compressed(head: &RequestHead<'_>) -> bool {
     head.header.is_some_and(is_short) && !head.name().is_some_and(is_never_compressed)
 }
 
+/// Where the name of an uncompressed reply's first field begins: after a byte each for the section's kind and the field's
+/// type, and four for the document's length.
+const FIRST_NAME: usize = HEADER_LENGTH + FLAGS_LENGTH + 1 + 4 + 1;
+
+/// Whether an uncompressed reply that begins with `head` is one to a write, or an error.
+fn is_write_or_error(head: &[u8]) -> bool {
+    matches!(head.get(FIRST_NAME..), Some([b'n', 0, ..] | [b'o', b'k', 0, ..]))
+}
+
 /// Sorts an upstream reply that begins with `head`.
 ///
 /// # Errors
@@ -248,7 +259,7 @@ pub(in crate::proxy) fn sort_reply(
         Some(Some(envelope)) => Some(envelope),
         Some(None) => return Ok(FrameClass::More),
     };
-    let enough = came.map_or(HEADER_LENGTH + FLAGS_LENGTH, |came| peek_length(came.compressor, FLAGS_LENGTH));
+    let enough = came.map_or(FIRST_NAME + "ok\0".len(), |came| peek_length(came.compressor, FLAGS_LENGTH));
     if head.len() < enough.min(header.length) {
         return Ok(FrameClass::More);
     }
@@ -267,7 +278,10 @@ pub(in crate::proxy) fn sort_reply(
             FrameClass::Whole(ReplyToCollect::Other(goes, Some(why)))
         }
         // Compressed as it is: both sides agreed on the request's compressor.
-        ReplyAction::Examine(_) if header.length <= MAX_ERROR_LENGTH => {
+        ReplyAction::Examine(_)
+            if header.length <= MAX_ERROR_LENGTH
+                || came.is_none() && header.length <= MAX_WRITE_REPLY_LENGTH && is_write_or_error(head) =>
+        {
             FrameClass::Whole(ReplyToCollect::Other(came, None))
         }
         ReplyAction::Discard => FrameClass::Whole(ReplyToCollect::Discard),
