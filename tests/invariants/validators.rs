@@ -74,13 +74,16 @@ fn without_and_with(both: &mut BothSides, collection: &str, stored: &[Document],
 /// What is wrong if a statement changes something without the validator, and fails with it.
 fn stricter(set: &Set, [without, with]: &[Outcome; 2]) -> Option<String> {
     let [free, held] = [without, with].map(|outcome| outcome.through.reply.as_ref());
-    let rejection = held.and_then(rejection_of_validator)?;
+    let failed = held.is_some_and(|reply| errors(reply).iter().any(|(_, code)| *code == 121));
+    let rejection = held.and_then(rejection_of_validator);
     let is_allowed = free.is_some_and(|reply| errors(reply).is_empty()) && without.stored != without.before;
     // A bucket finds room by its count; where that is too low, docward lets a push exceed the limit.
     let before = Change { before: &[], after: &without.before, statements: &[], reply: None };
-    let is_miscounted = |rule: &Rule| rule.name() == rejection.pattern && rule.name() == "bucket";
+    let by = rejection.as_ref().map_or("no rule", |rejection| &rejection.pattern);
+    let is_miscounted = |rule: &Rule| rule.name() == by && rule.name() == "bucket";
     let is_excused = set.rules.iter().any(|rule| is_miscounted(rule) && rule.broken(&before).is_some());
-    (is_allowed && !is_excused).then(|| format!("{}: {}", rejection.pattern, rejection.reason))
+    let reason = rejection.as_ref().map_or("no text of a rule", |rejection| &rejection.reason);
+    (failed && is_allowed && !is_excused).then(|| format!("{by}: {reason}"))
 }
 
 /// Whether a validator holds a part of the rule.

@@ -82,6 +82,7 @@ SCENARIOS = {
     "mode": RULES,
     "patterns": PATTERNS_RULES,
     "playground": RULES,
+    "queue": "",
     "throttle": THROTTLING_RULES,
     "token": RULES,
     "watch": STOPPING_RULES,
@@ -121,6 +122,7 @@ def test_console(scenario, browser, admin, tmp_path):
     token = tmp_path / "token"
     token.write_text(TOKEN)
     arguments = ["--admin-token-file", token] if scenario in ("capture", "mode", "token", "watch") else []
+    arguments += ["--pool-size", "2", "--pool-max-wait", "20s"] if scenario == "queue" else []
     docward = admin(SCENARIOS[scenario], *arguments)
     settings = {
         "uri": docward.uri,

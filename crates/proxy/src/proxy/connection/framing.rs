@@ -29,7 +29,8 @@ const MAX_HELLO_LENGTH: usize = 1 << 20;
 const MAX_COMPRESSED_LENGTH: usize = 128 * 1024;
 /// Bytes of a reply that is looked at for an error; longer ones stream through.
 const MAX_ERROR_LENGTH: usize = 8 * 1024;
-/// The same, of a reply that begins as an error or as one to a write: a validator shows the values that it refuses.
+/// The same, of an uncompressed reply that begins as an error or as one to a write (not as a bulkWrite's): a validator
+/// shows the values that it refuses.
 const MAX_WRITE_REPLY_LENGTH: usize = 128 * 1024;
 /// Bytes of a message before login. The newest mongod releases have the same limit; drivers stay far below.
 const MAX_LENGTH_BEFORE_LOGIN: usize = 64 * 1024;

@@ -178,6 +178,8 @@ impl Membership {
         let of = |(address, hello_result, hello): &(Address, &HelloResult, &Hello)| {
             let role = match hello.role {
                 Role::Primary if primary.is_some_and(|(first, ..)| first == address) => RoutedRole::Primary,
+                // A member that was restarted without its set.
+                Role::Standalone if self.is_set && !self.upstream.direct => return None,
                 Role::Standalone => RoutedRole::Mongos(hash_of(address.to_string().as_bytes())),
                 Role::Secondary => RoutedRole::Secondary,
                 Role::Primary | Role::Other => return None,
@@ -352,6 +354,12 @@ mod tests {
         let replies = [("b:2", Some(primary("b:2", 2))), ("a:1", Some(primary("a:1", 1))), ("b:2", None)];
         assert!(used(&replies).is_empty());
         assert_eq!(used(&[&replies[..], &[("a:1", Some(primary("a:1", 3)))]].concat()), ["a:1"]);
+        // A member that was restarted without its set.
+        let alone = Hello { role: Role::Standalone, ..Hello::default() };
+        let membership = membership(&["a:1", "b:2"], false, &[("a:1", Some(primary("a:1", 1))), ("b:2", Some(alone))]);
+        let selectable = membership.selectable(&membership.members().unwrap());
+        let roles: Vec<_> = selectable.iter().map(|(_, selectable)| selectable.role).collect();
+        assert_eq!(roles, [RoutedRole::Primary]);
     }
 
     #[test]

@@ -196,15 +196,19 @@ impl<S: ServerSocket> Router<S> {
             let _ = timeout_at(deadline, changes.changed()).await;
             if Instant::now() >= deadline {
                 return Err(CheckoutError::NoMember(match destination.kind {
-                    DestinationKind::Primary | DestinationKind::Cursor(_) => "the replica set has had no primary",
+                    DestinationKind::Primary | DestinationKind::Cursor(_) => "no primary or mongos has answered",
                     DestinationKind::Read(_) | DestinationKind::TooFresh => "no member has fitted the read preference",
                 }));
             }
         }
     }
 
-    /// Sends nothing more to the member until its monitor has another reply of it.
+    /// Sends nothing more to the primary until its monitor has another reply of it. What a secondary replies contradicts
+    /// nothing that is known of it, and what a mongos replies is true of a shard.
     pub(in crate::proxy) fn set_aside(&self, member: &Arc<Member<S>>) {
+        if !primary(&self.members.borrow()).is_some_and(|primary| Arc::ptr_eq(&primary, member)) {
+            return;
+        }
         let Some(reply) = last_reply(member) else { return };
         let mut outdated = self.outdated.lock().unwrap_or_else(PoisonError::into_inner);
         if !outdated.iter().any(|known| Arc::ptr_eq(known, &reply)) {

@@ -24,7 +24,7 @@ pub struct RouterStatus {
 
 impl RouterCounters {
     /// Counts a request as waiting until the result is dropped.
-    pub(super) fn wait(&self) -> impl Drop + '_ {
+    pub(in crate::proxy) fn wait(&self) -> impl Drop + '_ {
         self.waited.fetch_add(1, Ordering::Relaxed);
         self.waiting.fetch_add(1, Ordering::Relaxed);
         WaitGuard(self)

@@ -181,8 +181,7 @@ impl<U: ServerSocket> Pooling<U> {
     fn without_state_change(&self, reply: &[u8]) -> Option<Vec<u8>> {
         let router = self.router.as_ref()?;
         let is_changed = is_to_be_repeated(reply, Repetition::Safe);
-        // What another member replies contradicts nothing that is known of it.
-        if is_changed && router.is_primary(&self.member) {
+        if is_changed {
             router.set_aside(&self.member);
         }
         is_changed.then(|| without_state_change(reply).unwrap_or_else(|| reply.to_vec()))

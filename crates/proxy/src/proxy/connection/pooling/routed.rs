@@ -67,21 +67,20 @@ pub(super) async fn check_out<U: ServerSocket>(
     mut found: Option<Taken<U, CheckoutRequest<U>>>,
 ) -> Result<Taken<U, Checkout<U>>, CheckoutError> {
     let deadline = Instant::now() + ELECTION_WAIT;
-    let ask = |member: &Arc<Member<U>>| {
-        let pool = pool_at(member, login.as_ref())?;
-        let checkout = pool.check_out(Demand::held(lane, app.as_ref()))?;
-        Ok::<_, CheckoutError>((pool, checkout))
+    let ask = |member: Arc<Member<U>>| {
+        let pool = pool_at(&member, login.as_ref())?;
+        let asked = pool.check_out(Demand::held(lane, app.as_ref())).map(|checkout| (pool, checkout));
+        Ok::<_, CheckoutError>((member, asked))
     };
+    // Without a key there is nothing that another member, or a later time, could accept.
+    let has_key = login.as_ref().is_some_and(|login| login.accepted.key.is_some());
     let mut strangers = Vec::new();
     let mut other: Option<Arc<Member<U>>> = None;
     loop {
         let (member, asked) = match (found.take(), other.take()) {
             (Some(Taken { member, pool, checkout }), _) => (member, Ok((pool, checkout))),
-            (None, Some(member)) => (member.clone(), ask(&member)),
-            (None, None) => {
-                let member = router.wait_for(&destination, deadline).await?;
-                (member.clone(), ask(&member))
-            }
+            (None, Some(member)) => ask(member)?,
+            (None, None) => ask(router.wait_for(&destination, deadline).await?)?,
         };
         let taken = match asked {
             Ok((pool, checkout)) => pool.clone().finish_checkout(checkout).await.map(|checkout| (pool, checkout)),
@@ -96,7 +95,7 @@ pub(super) async fn check_out<U: ServerSocket>(
                 sleep(PAUSE).await;
             }
             // A secondary that is behind may not know the user yet, or its new password.
-            Err(error @ CheckoutError::LoginNeeded) if !router.is_primary(&member) => {
+            Err(error @ CheckoutError::LoginNeeded) if has_key && !router.is_primary(&member) => {
                 strangers.push(member);
                 let DestinationKind::Read(preference) = &destination.kind else { return Err(error) };
                 other = router.find_for_read(preference, &strangers);
@@ -105,6 +104,7 @@ pub(super) async fn check_out<U: ServerSocket>(
                         return Err(error);
                     }
                     strangers.clear();
+                    let _waits = router.counters.wait();
                     sleep(REFUSED_FOR).await;
                 }
             }

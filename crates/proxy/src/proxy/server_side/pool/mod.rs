@@ -120,11 +120,12 @@ pub(in crate::proxy) const REFUSED_FOR: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 struct KnownLogin {
     identity: Option<Identity>,
-    key: Option<Arc<ClientKey>>,
+    /// With the time of its login.
+    key: Option<(Arc<ClientKey>, Instant)>,
     /// When the newest login was accepted that it is known from.
     since: Option<Instant>,
-    /// When the member refused it last.
-    refused: Option<Instant>,
+    /// The time of the login whose key the member refused last, and when it did.
+    refused: Option<(Instant, Instant)>,
 }
 
 /// A login that a server has accepted.
@@ -308,13 +309,13 @@ impl<S: ServerSocket> Pool<S> {
         let (mut stream, compressors) = open::connect(&self.server).await?;
         let is_ready = self.user.is_none();
         if let Some(user) = self.user.as_ref().filter(|_| lane != Lane::Login) {
-            let (key, identity) = {
+            let ((key, accepted), identity) = {
                 let known = self.login();
                 (known.key.clone().ok_or(OpenError::Login)?, known.identity.clone())
             };
             if let Err(error) = open::log_in(&mut stream, user, &key, identity.as_ref()).await {
                 if matches!(error, OpenError::Login) {
-                    self.forget_key();
+                    self.forget_key(accepted);
                     self.server.counters.login_failed();
                 }
                 return Err(error);
@@ -336,9 +337,9 @@ impl<S: ServerSocket> Pool<S> {
             return false;
         }
         known.identity = login.identity.clone().or_else(|| known.identity.take());
-        let is_refused = known.refused.is_some_and(|at| login.at < at && at.elapsed() < REFUSED_FOR);
+        let is_refused = known.refused.is_some_and(|(accepted, at)| login.at <= accepted && at.elapsed() < REFUSED_FOR);
         if self.server.settings.keep_credentials && known.key.is_none() && !is_refused {
-            known.key.clone_from(&login.key);
+            known.key = login.key.clone().map(|key| (key, login.at));
         }
         known.since = known.since.max(Some(login.at));
         self.lock().set_can_open(known.key.is_some());
@@ -384,11 +385,16 @@ impl<S: ServerSocket> Pool<S> {
         self.waiting_logins.lock().unwrap_or_else(PoisonError::into_inner).append(&mut still);
     }
 
-    /// Without a key, only logins of clients open connections.
-    fn forget_key(&self) {
+    /// Forgets the key of the login that was accepted at this time: the member has refused it. Without a key, only logins of
+    /// clients open connections.
+    fn forget_key(&self, accepted: Instant) {
         {
             let mut known = self.login();
-            (known.key, known.refused) = (None, Some(Instant::now()));
+            known.refused = Some((accepted, Instant::now()));
+            if known.key.as_ref().is_some_and(|(_, newer)| *newer > accepted) {
+                return;
+            }
+            known.key = None;
         }
         let stuck = {
             let mut queue = self.lock();
