@@ -6,7 +6,7 @@ export default async function (browser, { admin, uri }) {
   const { page, complaints } = await openConsole(browser, admin);
   await live(page);
   const table = page.locator("#waiting-table");
-  if (await table.isVisible()) throw new Error("the table is there although nobody waits");
+  if (await table.isVisible()) throw new Error("the table is there although no request waits");
   const client = await MongoClient.connect(uri, { appName: "flood <b>", retryReads: false });
   const reports = client.db("shop").collection("reports");
   await reports.updateOne({ _id: 1 }, { $set: { n: 1 } }, { upsert: true });
