@@ -1,9 +1,10 @@
 //! What thousands of clients get of a server that can do a quarter of what they ask for: `make goodput`.
 //!
 //! A mongod that executes few reads at a time, each of which a failpoint delays, does some 500 operations per second
-//! whatever the machine does. Each client has a connection and one operation at a time. In the closed loop it thinks before each operation; in
-//! the open loop operations come in bursts, and wait for a free client as they would for a connection of a driver.
-//! Beside the clients work some of PyMongo, of a version that retries overload errors and of one before.
+//! whatever the machine does. Each client has a connection and one operation at a time. In the closed loop it thinks
+//! before each operation; in the open loop operations come in bursts, and wait for a free client as they would for a
+//! connection of a driver. Beside the clients work some of PyMongo, of a version that retries overload errors and of one
+//! before.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -166,10 +166,13 @@ impl<S: ServerSocket> Router<S> {
 
     /// Whether a request may go to this member now.
     pub(in crate::proxy) fn fits(&self, destination: &Destination, member: &Arc<Member<S>>) -> bool {
-        let members = self.members.borrow().clone();
         match &destination.kind {
-            DestinationKind::Read(preference) if mongos(&members, 0).is_none() => {
-                chosen(&members, preference, &[]).iter().any(|routed| Arc::ptr_eq(&routed.member, member))
+            DestinationKind::Read(preference) => {
+                let members = self.members.borrow().clone();
+                match mongos(&members, destination.session) {
+                    Some(found) => Arc::ptr_eq(&found, member),
+                    None => chosen(&members, preference, &[]).iter().any(|one| Arc::ptr_eq(&one.member, member)),
+                }
             }
             _ => self.find(destination).is_ok_and(|found| found.is_some_and(|found| Arc::ptr_eq(&found, member))),
         }
