@@ -14,7 +14,7 @@ import (
 
 const (
 	workers   = 4 // of each kind
-	textsKept = 20
+	textsKept = 200
 )
 
 // load inserts, reads and commits transactions until standard input ends; the driver may retry all of it. It counts

@@ -16,7 +16,7 @@ import org.bson.Document;
  */
 final class Load {
     private static final int WORKERS = 4; // of each kind
-    private static final int TEXTS_KEPT = 20;
+    private static final int TEXTS_KEPT = 200;
 
     private final Map<String, Integer> done = new ConcurrentHashMap<>();
     private final Map<String, Integer> failures = new ConcurrentHashMap<>();

@@ -65,7 +65,7 @@ const main = async () => {
   stopped = true;
   await Promise.all(workers);
   const stored = [await db.collection('inserted').countDocuments(), await committed.countDocuments()];
-  console.log(JSON.stringify({ done, failures, texts: texts.slice(0, 20), longest, stored }));
+  console.log(JSON.stringify({ done, failures, texts: texts.slice(0, 200), longest, stored }));
   await client.close();
 };
 

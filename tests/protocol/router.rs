@@ -247,7 +247,8 @@ fn an_unacknowledged_write_ends_before_a_request_to_another_member() {
     }
 }
 
-/// An unacknowledged write has no reply that could be lost with its member: its client stays connected.
+/// An unacknowledged write has no reply that could be lost with its member: its client stays connected, and a read that
+/// follows at once gets its own reply.
 #[test]
 fn unacknowledged_writes_outlive_their_primary() {
     let mut set = ReplicaSet::start(3);
@@ -258,19 +259,27 @@ fn unacknowledged_writes_outlive_their_primary() {
     let writer = spawn({
         let stopped = stopped.clone();
         move || {
+            let count = |client: &mut Client| {
+                let counted = client.try_command("shop", doc! { "count": "c" }, TIMEOUT);
+                let reply = counted.expect("the client is not disconnected");
+                assert!(is_ok(&reply), "{reply}");
+            };
             for id in (0..).take_while(|_| !stopped.load(Ordering::Relaxed)) {
                 let insert =
                     doc! { "insert": "c", "documents": [{ "_id": id }], "writeConcern": { "w": 0 }, "$db": "shop" };
                 client.send(&Message::new(insert).flags(MORE_TO_COME));
-                sleep(Duration::from_millis(2));
+                if id % 2 == 0 {
+                    sleep(Duration::from_millis(2));
+                } else {
+                    count(&mut client);
+                }
             }
-            client.try_command("shop", doc! { "count": "c" }, TIMEOUT).expect("the client is not disconnected")
+            count(&mut client);
         }
     });
     disturb(&mut set);
     stopped.store(true, Ordering::Relaxed);
-    let reply = writer.join().unwrap();
-    assert!(is_ok(&reply), "{reply}");
+    writer.join().unwrap();
 }
 
 /// That the primary is gone shows as a longer wait only.
@@ -301,6 +310,9 @@ fn requests_wait_for_the_next_primary() {
     let reply = client.command("shop", doc! { "find": "c", "$readPreference": mode("secondaryPreferred") });
     assert!(is_ok(&reply), "{reply}");
     let waited = began.elapsed();
+    sleep(Duration::from_millis(300));
+    let reply = client.command("shop", doc! { "count": "c", "maxTimeMS": 1 });
+    assert_eq!(reply.get_i32("code").unwrap_or_default(), 50, "it waits no longer than its client does: {reply}");
     for writer in writers {
         let reply = writer.join().unwrap();
         assert!(is_ok(&reply), "{reply}");
@@ -346,6 +358,7 @@ fn what_was_not_executed_is_sent_again() {
                     if number % 2 == 0 {
                         let session = bson::Uuid::from_bytes([number as u8; 16]);
                         insert.extend(doc! { "lsid": { "id": session }, "txnNumber": i64::from(id) });
+                        insert.insert("comment", "long ".repeat(if number == 0 { 20_000 } else { 1 }));
                     }
                     let reply = client.try_command("shop", insert, TIMEOUT).expect("the client is not disconnected");
                     match is_acknowledged(&reply) {
@@ -705,7 +718,9 @@ fn a_connection_goes_on_after_a_cursor_was_lost() {
     let insert = doc! { "insert": "c", "documents": documents, "writeConcern": { "w": 3 } };
     assert!(is_ok(&client.command("shop", insert)));
     let watch = doc! { "aggregate": "c", "pipeline": [{ "$changeStream": {} }], "cursor": {} };
-    let cursor = client.command("shop", watch).get_document("cursor").unwrap().get_i64("id").unwrap();
+    let find = doc! { "find": "c", "batchSize": 2, "$readPreference": mode("secondary") };
+    let [cursor, other] =
+        [watch, find].map(|open| client.command("shop", open).get_document("cursor").unwrap().get_i64("id").unwrap());
     client.send(&Message::new(doc! { "getMore": cursor, "collection": "c", "maxTimeMS": 60_000, "$db": "shop" }));
     sleep(Duration::from_millis(300));
     let killed = set.await_primary();
@@ -714,6 +729,10 @@ fn a_connection_goes_on_after_a_cursor_was_lost() {
     let reply = Message::parse(&reply).body().clone();
     assert_eq!(reply.get_i32("code").unwrap(), 6, "{reply}");
     assert_eq!(reply.get_array("errorLabels").unwrap(), &[Bson::from("ResumableChangeStreamError")], "{reply}");
+    // The cursors of members that are left are killed.
+    let reply = client.command("shop", doc! { "killCursors": "c", "cursors": [cursor, other] });
+    let ids = |list: &str| reply.get_array(list).unwrap_or_else(|_| panic!("{reply}")).clone();
+    assert_eq!((ids("cursorsKilled"), ids("cursorsNotFound")), (vec![other.into()], vec![cursor.into()]), "{reply}");
     let reply = client.command("shop", doc! { "insert": "c", "documents": [{ "_id": 10 }] });
     assert!(is_ok(&reply), "{reply}");
 }

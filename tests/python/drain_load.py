@@ -1,19 +1,14 @@
-"""PyMongo's part of drains.py: works until standard input ends, then prints the failures of each kind of operation."""
+"""PyMongo's part of drains.py: what each of its drivers does."""
 
-import json
 import sys
-import threading
 import time
-from collections import Counter, defaultdict
 
 from pymongo import MongoClient
-from pymongo.errors import PyMongoError
 
-uri, database = sys.argv[1:3]
-THREADS = {"insert": 2, "read": 1, "cursor": 2, "transaction": 4, "unretried": 1}
+import load_program
+
 THINKING = 0.05  # seconds between two statements of a transaction
-stopping = threading.Event()
-done, failures, texts, durations = Counter(), Counter(), [], defaultdict(list)
+uri, database = sys.argv[1:3]
 client = MongoClient(uri, appName="drain-pymongo")
 db = client[database]
 
@@ -48,30 +43,7 @@ def unretried(count):
     db.many.update_many({"_id": {"$lt": 3}}, {"$inc": {"n": 1}})
 
 
-def repeat(name, work):
-    while not stopping.is_set():
-        began = time.monotonic()
-        try:
-            work(done[name])
-            done[name] += 1
-        except (PyMongoError, AssertionError) as error:
-            failures[name] += 1
-            texts.append(f"{name}: {type(error).__name__}: {error}"[:300])
-        durations[name].append(time.monotonic() - began)
-
-
-threads = [
-    threading.Thread(target=repeat, args=(name, globals()[name])) for name, count in THREADS.items() for _ in range(count)
-]
-for thread in threads:
-    thread.start()
-while not all(done[name] for name in THREADS):
-    time.sleep(0.01)
-print(json.dumps({"working": True}), flush=True)
-sys.stdin.read()
-stopping.set()
-for thread in threads:
-    thread.join()
-longest = {name: round(max(times), 2) for name, times in durations.items()}  # seconds
-stored = [db.inserted.count_documents({}), db.committed.count_documents({})]
-print(json.dumps({"done": done, "failures": failures, "texts": texts[:20], "stored": stored, "longest": longest}), flush=True)
+load_program.run(
+    {"insert": (insert, 2), "read": (read, 1), "cursor": (cursor, 2), "transaction": (transaction, 4), "unretried": (unretried, 1)},
+    lambda: [db.inserted.count_documents({}), db.committed.count_documents({})],
+)

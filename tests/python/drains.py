@@ -32,6 +32,7 @@ LIFETIME = 6  # seconds
 CHECKED = 1.5  # seconds until HAProxy has found out that a docward is ready
 BEFORE, AFTER = 1.0, 1.5  # seconds of load before a drain begins and after the drained process has ended
 
+
 class Load:
     """A program that works until its standard input ends."""
 
@@ -74,7 +75,7 @@ def drivers():
 
 
 class Pair:
-    """Two docwards behind HAProxy."""
+    """Two docwards behind HAProxy, or, without an algorithm of balancing, both in the connection string."""
 
     def __init__(self, stack, algorithm, mongod, *arguments, rules=""):
         self.mongod = mongod
@@ -82,7 +83,10 @@ class Pair:
         self.rules = rules
         self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         self.listeners, self.admins = ([servers.free_port() for _ in range(2)] for _ in range(2))
-        self.haproxy = stack.enter_context(closing(servers.Haproxy(algorithm, self.listeners, self.admins)))
+        self.balanced = algorithm is not None
+        self.hosts = [f"127.0.0.1:{port}" for port in self.listeners]
+        if self.balanced:
+            self.hosts = [stack.enter_context(closing(servers.Haproxy(algorithm, self.listeners, self.admins))).address]
         self.docwards = [self.start(0), self.start(1)]
         time.sleep(CHECKED)
 
@@ -90,11 +94,11 @@ class Pair:
         listen = f"127.0.0.1:{self.listeners[at]}"
         shown = ("--topology", "router", "--listen", listen)
         if MEMBERS:
-            shown = ("--member", f"{self.mongod.address}={listen},{self.haproxy.address}")
+            shown = ("--member", f"{self.mongod.address}={listen},{self.hosts[0]}")
         admin = f"127.0.0.1:{self.admins[at]}"
         hand_over = self.folder / f"{at}.sock"
         service = ("--service", self.mongod.uri) if SERVICE else ()
-        named = ("--proxy-protocol", "127.0.0.1")  # HAProxy names its clients
+        named = ("--proxy-protocol", "127.0.0.1") if self.balanced else ()  # HAProxy names its clients
         arguments = (*shown, *named, "--admin", admin, "--hand-over", str(hand_over), *service, *self.arguments)
         return servers.Docward(servers.docward_executable(), self.mongod.uri, self.rules, arguments)
 
@@ -124,15 +128,15 @@ class Pair:
 
 
 @contextmanager
-def work(pair, round, commands):
-    """Starts the drivers, each with a database of its own, and ends them."""
+def work(pair, round, commands, more={}):
+    """Starts the drivers, each with a database of its own and `more` arguments by name, and ends them."""
     databases = {name: f"drains_{name}_{round}" for name in commands}
     with MongoClient(pair.mongod.uri) as client:
         for database in databases.values():
             client[database].many.insert_many([{"_id": number} for number in range(200)])
-    uri = f"mongodb://{pair.haproxy.address}/?{OPTIONS}&maxPoolSize={POOL}"
+    uri = f"mongodb://{','.join(pair.hosts)}/?{OPTIONS}&maxPoolSize={POOL}"
     with ExitStack() as stack:
-        started = [Load(name, [*command, uri, databases[name]], more) for name, (command, more) in commands.items()]
+        started = [Load(name, [*command, uri, databases[name], *more.get(name, ())], environment) for name, (command, environment) in commands.items()]
         loads = [stack.enter_context(closing(load)) for load in started]
         for load in loads:
             load.await_working()

@@ -39,7 +39,7 @@ pub(super) struct Fields<'f> {
     pub(super) starts_transaction: bool,
     pub(super) session: Option<Value<'f>>,
     pub(super) transaction_number: Option<Value<'f>>,
-    pub(super) has_time_limit: bool,
+    pub(super) time_limit: Option<Value<'f>>,
     pub(super) read_preference: Option<Value<'f>>,
     /// Of a killCursors.
     pub(super) cursors: Option<Value<'f>>,
@@ -155,7 +155,7 @@ impl<'f> Fields<'f> {
                 b"startTransaction" => fields.starts_transaction |= value.as_bool() == Some(true),
                 b"lsid" => _ = fields.session.get_or_insert(value),
                 b"txnNumber" => _ = fields.transaction_number.get_or_insert(value),
-                b"maxTimeMS" => fields.has_time_limit = true,
+                b"maxTimeMS" => _ = fields.time_limit.get_or_insert(value),
                 b"$readPreference" => _ = fields.read_preference.get_or_insert(value),
                 b"cursors" => _ = fields.cursors.get_or_insert(value),
                 _ => {}

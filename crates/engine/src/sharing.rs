@@ -4,6 +4,7 @@
 //! connection. So consecutive requests of a client may use different connections of the same user.
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use memchr::memmem::Finder;
 
@@ -84,7 +85,7 @@ pub fn sharing(head: &RequestHead<'_>, waits: impl Fn(i64) -> bool) -> Sharing {
     match first.key {
         b"getMore" if first.value.as_integer().is_some_and(waits) => Sharing::Awaiting,
         // The server accepts maxTimeMS only for cursors that wait (manual, "getMore").
-        b"getMore" if head.fields().has_time_limit => Sharing::Awaiting,
+        b"getMore" if head.fields().time_limit.is_some() => Sharing::Awaiting,
         b"abortTransaction" | b"commitTransaction" | b"endSessions" | b"killCursors" => Sharing::Continuation,
         _ if head.class() == Some(CommandClass::Unknown) => Sharing::Pinned(Pin::UnknownCommand),
         _ if head.fields().has_autocommit && !head.fields().starts_transaction => Sharing::Continuation,
@@ -100,6 +101,15 @@ pub fn retried_in(head: &RequestHead<'_>) -> Option<u64> {
     let is_write = head.class().is_some_and(|class| WriteForm::for_class(class).is_some());
     let session = fields.session.filter(|_| !is_write || fields.transaction_number.is_some());
     session.map(|session| hash_of(session.bytes))
+}
+
+/// Returns how long the client waits for the server to carry out the request. That of a getMore is the time that its
+/// cursor waits for new documents.
+#[must_use]
+pub fn time_limit(head: &RequestHead<'_>) -> Option<Duration> {
+    let limit = head.fields().time_limit.filter(|_| head.name() != Some(b"getMore"))?;
+    let limit = limit.as_integer().and_then(|limit| u64::try_from(limit).ok());
+    limit.filter(|limit| *limit > 0).map(Duration::from_millis)
 }
 
 /// Returns whether the reply to the request may contain the id of a cursor.

@@ -10,14 +10,24 @@ const NOT_FOUND: &str = "cursorsNotFound";
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct KilledCursors(Vec<i64>);
 
+/// A member does not have a cursor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MissingCursor {
+    /// It has executed nothing.
+    OfGetMore,
+    /// It has killed those that it has.
+    OfKillCursors,
+}
+
 impl KilledCursors {
-    /// Takes a member's reply to a getMore or killCursors. Returns whether it does not have the cursor, or not all of them;
-    /// of a getMore it has executed nothing then.
-    pub fn is_elsewhere(&mut self, reply: &[u8]) -> bool {
-        let Ok(reply) = Reply::parse(reply) else { return false };
+    /// Takes a member's reply to a getMore or killCursors. `None`: it has the cursor, or all of them.
+    pub fn missing(&mut self, reply: &[u8]) -> Option<MissingCursor> {
+        let reply = Reply::parse(reply).ok()?;
         self.0.extend(ids(&reply, KILLED));
-        let is_missing = ids(&reply, NOT_FOUND).any(|id| !self.0.contains(&id));
-        is_missing || !reply.is_ok() && reply.code() == Some(code::CURSOR_NOT_FOUND)
+        if ids(&reply, NOT_FOUND).any(|id| !self.0.contains(&id)) {
+            return Some(MissingCursor::OfKillCursors);
+        }
+        (!reply.is_ok() && reply.code() == Some(code::CURSOR_NOT_FOUND)).then_some(MissingCursor::OfGetMore)
     }
 
     /// Forgets those of the request before.
@@ -74,15 +84,16 @@ mod tests {
     #[test]
     fn cursors_of_several_members_are_killed_in_turn() {
         let mut killed = KilledCursors::default();
-        assert!(killed.is_elsewhere(&reply(&[1], &[2, 3, 4])));
-        assert!(killed.is_elsewhere(&reply(&[2, 4], &[1, 3])));
+        let missing = Some(MissingCursor::OfKillCursors);
+        assert_eq!(killed.missing(&reply(&[1], &[2, 3, 4])), missing);
+        assert_eq!(killed.missing(&reply(&[2, 4], &[1, 3])), missing);
         let last = reply(&[], &[1, 2, 3, 4]);
-        assert!(killed.is_elsewhere(&last));
+        assert_eq!(killed.missing(&last), missing);
         let merged = killed.merged(&last).unwrap();
         assert_eq!(Message::parse(&merged).unwrap().body, Message::parse(&reply(&[1, 2, 4], &[3])).unwrap().body);
-        assert!(!killed.is_elsewhere(&reply(&[3], &[1, 2, 4])));
+        assert_eq!(killed.missing(&reply(&[3], &[1, 2, 4])), None);
         killed.clear();
-        assert!(!killed.is_elsewhere(&reply(&[7], &[])));
+        assert_eq!(killed.missing(&reply(&[7], &[])), None);
         assert_eq!(killed.merged(&reply(&[7], &[])), None);
     }
 }

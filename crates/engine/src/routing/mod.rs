@@ -9,7 +9,7 @@ mod repetition;
 mod selection;
 mod transaction;
 
-pub use cursors::KilledCursors;
+pub use cursors::{KilledCursors, MissingCursor};
 pub use destination::{Destination, DestinationKind, MIN_STALENESS, ReadMode, ReadPreference, destination};
 pub use reads::{PreferredRead, preferred, triage};
 pub use repetition::{AfterLoss, InTransaction, Repetition, is_to_be_repeated, without_state_change};

@@ -33,6 +33,7 @@ fn repetition(head: &RequestHead<'_>) -> Repetition {
         Some(b"getMore" | b"mapReduce" | b"mapreduce") => Repetition::Never,
         _ if retried(head).is_some() => Repetition::Safe,
         _ if head.fields().has_autocommit => Repetition::Never,
+        Some(b"killCursors") => Repetition::Safe,
         Some(name) if is_read_of_server(name) => Repetition::Safe,
         _ => Repetition::IfNotExecuted,
     }
@@ -151,8 +152,20 @@ impl AfterLoss {
     /// driver's other connections as they are.
     #[must_use]
     pub fn reply(&self) -> Vec<u8> {
-        let text = "docward: the member that had the request was lost before it replied; whether the request was executed \
-                    is unknown";
+        self.with_text(
+            "the member that had the request was lost before it replied; whether the request was executed is unknown",
+        )
+    }
+
+    /// Returns the reply to a getMore whose cursor no member has that answers, while others do not. CursorNotFound would mean
+    /// that it is gone.
+    #[must_use]
+    pub fn reply_without_cursor(&self) -> Vec<u8> {
+        self.with_text("no member that answers has the cursor, and a member does not answer; nothing was executed")
+    }
+
+    fn with_text(&self, text: &str) -> Vec<u8> {
+        let text = &format!("docward: {text}");
         error_reply(self.header, code::HOST_UNREACHABLE, text, |w| {
             if let Some(label) = self.label {
                 w.array("errorLabels", |labels| labels.string(label));
@@ -187,6 +200,7 @@ mod tests {
             (doc! { "mapReduce": "c", "out": "d" }, Repetition::Never),
             (doc! { "createIndexes": "c" }, Repetition::IfNotExecuted),
             (doc! { "connectionStatus": 1 }, Repetition::Safe),
+            (doc! { "killCursors": "c", "cursors": [1_i64] }, Repetition::Safe),
             (doc! { "insert": "c", "txnNumber": 1_i64, "autocommit": false }, Repetition::Never),
             (doc! { "getMore": 1_i64, "collection": "c" }, Repetition::Never),
         ] {

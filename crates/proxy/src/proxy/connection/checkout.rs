@@ -20,19 +20,19 @@ where
 {
     /// Takes a connection for a message to be evaluated. Returns the reason if there is none; the message is rejected
     /// then.
-    pub(super) async fn take_connection(&mut self, need: Need) -> Result<Option<CheckoutError>, End> {
+    pub(super) async fn take_connection(&mut self, need: &Need) -> Result<Option<CheckoutError>, End> {
         let Some(pooling) = &mut self.relay.pooling else { return Ok(None) };
         if let Some(error) = pooling.take_failure() {
             return Ok(Some(error));
         }
         if !pooling.is_attached() {
-            let asked = pooling.take(&need, self.watched);
+            let asked = pooling.take(need, self.watched);
             if let Some(error) = self.attach(asked).await? {
                 return Ok(Some(error));
             }
         }
         if let Some(pooling) = &mut self.relay.pooling {
-            pooling.note_sent(&need, self.watched);
+            pooling.note_sent(need, self.watched);
         }
         Ok(None)
     }
@@ -75,19 +75,20 @@ where
             CheckoutError::Overloaded { room_in, .. } => Some(overload_reply(header, error, *room_in)),
             CheckoutError::LoginGivenUp => Some(overload_reply(header, error, None)),
             CheckoutError::SentAway(room_in) => Some(overload_reply(header, error, Some(*room_in))),
-            CheckoutError::NoMember(_) => {
+            CheckoutError::Unreachable(_) if !is_routed() => {
+                self.relay.listener_context.process.members.recheck.notify_waiters();
+                None
+            }
+            CheckoutError::NoMember(_) | CheckoutError::Unreachable(_) => {
                 let text = format!("docward: {error}; it has not been sent to any");
                 Some(error_reply(header, code::FAILED_TO_SATISFY_READ_PREFERENCE, &text, |_| {}))
             }
+            CheckoutError::TimeLimit(_) => {
+                let text = format!("docward: {error}; it has not been sent");
+                Some(error_reply(header, code::MAX_TIME_MS_EXPIRED, &text, |_| {}))
+            }
             CheckoutError::Staleness(_) => {
                 Some(error_reply(header, code::MAX_STALENESS_OUT_OF_RANGE, &format!("docward: {error}"), |_| {}))
-            }
-            CheckoutError::Unreachable(_) if is_routed() => {
-                self.reject_without_connection(&CheckoutError::NoMember("no member could be reached"), header)
-            }
-            CheckoutError::Unreachable(_) => {
-                self.relay.listener_context.process.members.recheck.notify_waiters();
-                None
             }
             CheckoutError::LoginNeeded => None,
         }

@@ -110,6 +110,7 @@ impl From<CheckoutError> for End {
             | CheckoutError::LoginNeeded
             | CheckoutError::LoginGivenUp
             | CheckoutError::NoMember(_)
+            | CheckoutError::TimeLimit(_)
             | CheckoutError::Staleness(_) => Self::LoginNeeded(error),
         }
     }

@@ -211,14 +211,21 @@ where
             self.detach().await?;
         }
         self.keeps_connection = self.relay.pooling.as_ref().is_some_and(|pooling| pooling.has_unacknowledged());
-        let failure = self.take_connection(need).await?;
+        let mut failure = self.take_connection(&need).await?;
+        // Other members may have its other cursors.
+        while RequestHead::new(frame).name() == Some(b"killCursors")
+            && failure.as_ref().is_some_and(CheckoutError::is_without_member)
+            && self.relay.pooling.as_mut().is_some_and(|pooling| pooling.looks_elsewhere(&need))
+        {
+            failure = self.take_connection(&need).await?;
+        }
         self.nanoseconds += self.relay.listener_context.process.traffic.meter.since(asked);
         let Some(error) = failure else { return Ok(false) };
         let head = RequestHead::new(frame);
         // A request that is sent again may have been executed; a cursor is gone with its member.
         let is_lost = self.relay.pooling.as_ref().is_some_and(|pooling| {
-            let is_gone = matches!(error, CheckoutError::Unreachable(_) | CheckoutError::NoMember(_));
-            pooling.is_repeating() || is_gone && pooling.is_routed() && head.name() == Some(b"getMore")
+            pooling.is_repeating()
+                || error.is_without_member() && pooling.is_routed() && head.name() == Some(b"getMore")
         });
         let reply = match AfterLoss::of_request(&head).filter(|_| is_lost) {
             Some(after_loss) => Some(after_loss.reply()),

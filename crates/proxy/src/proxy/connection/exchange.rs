@@ -11,6 +11,7 @@ use crate::proxy::connection::end::{End, UpstreamFault};
 use crate::proxy::connection::in_progress::MessageInProgress;
 use crate::proxy::connection::packing::header_of;
 use crate::proxy::connection::pending_replies::more_to_come;
+use crate::proxy::connection::pooling::MAX_COLLECTED_LENGTH;
 use crate::proxy::connection::server_half::ServerHalf;
 use crate::proxy::connection::write_buffer::{READ_LENGTH, TURN_LENGTH, with_read_buffer, yield_now};
 use crate::proxy::interceptor::Interceptor;
@@ -88,7 +89,7 @@ where
         let (repetition, copy) = match (messages.as_slice(), sent.as_slice()) {
             // A reply before may be why it is sent, and another member would have replied otherwise.
             ([_], [sent]) if sent.is_numbered_write() && self.has_sent => (Repetition::Never, None),
-            ([message], [sent]) if sent.repetition != Repetition::Never && message.len() <= SMALL => {
+            ([message], [sent]) if sent.repetition != Repetition::Never && message.len() <= MAX_COLLECTED_LENGTH => {
                 (sent.repetition, Some(message.clone()))
             }
             _ => (Repetition::Never, None),

@@ -149,9 +149,16 @@ impl PendingReplies {
         self.queue.push_back(PendingReply { request_id, treatment, timing, span, permits: Box::default(), progress });
     }
 
-    /// Forgets the last request: its server was lost.
-    pub(in crate::proxy) fn forget_last(&mut self) {
-        self.queue.pop_back();
+    /// Whether one request of the client's is pending, and it is the last.
+    pub(in crate::proxy) fn only_last(&self) -> bool {
+        self.queue.iter().position(|pending| pending.treatment != ReplyAction::Discard)
+            == self.queue.len().checked_sub(1)
+            && !self.queue.is_empty()
+    }
+
+    /// Forgets all requests: their server was lost.
+    pub(in crate::proxy) fn forget(&mut self) {
+        self.queue.clear();
     }
 
     /// Keeps these permits until the last reply to the last request; returns them at once if none is pending.
@@ -316,6 +323,20 @@ mod tests {
             pending.push_own(i32::MIN);
             assert_eq!(answer(&mut pending, 50, 7, false).is_err(), is_strict);
         }
+    }
+
+    #[test]
+    fn requests_of_docwards_own_can_be_before_the_clients_last_one() {
+        let mut pending = PendingReplies::new(true);
+        assert!(pending.only_own() && !pending.only_last());
+        pending.push_own(i32::MIN);
+        assert!(pending.only_own() && !pending.only_last());
+        pending.push(1, ReplyAction::Examine(None));
+        assert!(!pending.only_own() && pending.only_last());
+        pending.push(2, ReplyAction::Examine(None));
+        assert!(!pending.only_last());
+        pending.forget();
+        assert!(pending.is_empty());
     }
 
     #[test]

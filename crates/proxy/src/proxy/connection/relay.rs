@@ -214,11 +214,12 @@ where
             && let Some(pooling) = self.pooling.as_mut().filter(|pooling| pooling.is_routed() && pooling.is_attached())
         {
             pooling.outlives(Repetition::Never);
-            (self.server, self.pending) = (ServerHalf::default(), PendingReplies::new(true));
+            self.server = ServerHalf::default();
+            self.pending.forget();
             return Ok(());
         }
         let nothing_came =
-            self.pending.len() == 1 && self.server.replies.between_frames() && self.client.has_sent_all();
+            self.pending.only_last() && self.server.replies.between_frames() && self.client.has_sent_all();
         if !is_lost || !nothing_came || self.collected.is_some() || !self.client.requests.between_frames() {
             return Err(end);
         }
@@ -226,7 +227,7 @@ where
             return Err(end);
         };
         self.server = ServerHalf::default();
-        self.pending.forget_last();
+        self.pending.forget();
         match again {
             Some(frame) => self.collected = Some(Box::new((Request::Repeat, frame))),
             None => self.client.send(cx, &self.listener_context.with_times(after_loss.reply()))?,

@@ -290,9 +290,10 @@ impl<P: Interceptor> Listeners<P> {
     /// Gives the router the members that answer.
     fn update_router(&self) {
         let (Some(open), Some(pools)) = (&self.router, &self.dispatcher.connection_setup.pools) else { return };
-        let selectable = self.membership.selectable(&self.members());
+        let members = self.members();
+        let selectable = self.membership.selectable(&members);
         let routed = |(address, selectable)| RoutedMember { member: pools.member(&address), selectable };
-        open.router.update(selectable.into_iter().map(routed).collect());
+        open.router.update(selectable.into_iter().map(routed).collect(), members.len());
         if let Some(hello) = &*open.router.hello().borrow() {
             open.listener_context.set_last_reply(hello.reply.clone());
         }

@@ -45,6 +45,25 @@ pub(in crate::proxy) struct Router<S: ServerSocket> {
     version: Mutex<RouterVersion>,
     /// Hello replies that are outdated: their members have answered otherwise since, or were lost.
     outdated: Mutex<Vec<Arc<[u8]>>>,
+    holders: Mutex<CursorHolders<S>>,
+}
+
+/// The members that may have a cursor whose place is not remembered.
+struct CursorHolders<S: ServerSocket> {
+    /// Those that answer, and those that were set aside.
+    asked: Vec<Arc<Member<S>>>,
+    /// There are others.
+    has_silent: bool,
+}
+
+/// Where a cursor is that a member does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::proxy) enum Elsewhere {
+    /// Another member is asked next.
+    Next,
+    Nowhere,
+    /// No member that answers has it, and there are others.
+    Unknown,
 }
 
 /// The members of the cursors that were used last, in two generations.
@@ -83,11 +102,15 @@ impl<S: ServerSocket> Router<S> {
             counters,
             version: Mutex::new(RouterVersion { process, counter: 0 }),
             outdated: Mutex::default(),
+            holders: Mutex::new(CursorHolders { asked: Vec::new(), has_silent: false }),
         })
     }
 
-    /// Sets the members that answer.
-    pub(in crate::proxy) fn update(&self, mut members: Vec<RoutedMember<S>>) {
+    /// Sets the members that answer, of `count`.
+    pub(in crate::proxy) fn update(&self, mut members: Vec<RoutedMember<S>>, count: usize) {
+        let asked = members.iter().map(|routed| routed.member.clone()).collect();
+        let holders = CursorHolders { asked, has_silent: members.len() < count };
+        *self.holders.lock().unwrap_or_else(PoisonError::into_inner) = holders;
         // Held until the end: no member that is set aside meanwhile comes back.
         let mut outdated = self.outdated.lock().unwrap_or_else(PoisonError::into_inner);
         let is_of = |reply: &Arc<[u8]>, routed: &RoutedMember<S>| {
@@ -243,16 +266,18 @@ impl<S: ServerSocket> Router<S> {
         found.is_some_and(|routed| routed.selectable.role != RoutedRole::Secondary)
     }
 
-    /// Looks for a cursor at a member that is not among `tried`. Returns whether there is one.
-    pub(in crate::proxy) fn look_elsewhere(&self, cursor: i64, tried: &[Weak<Member<S>>]) -> bool {
-        let members = self.members.borrow().clone();
-        let is_tried =
-            |routed: &&RoutedMember<S>| tried.iter().any(|member| member.as_ptr() == Arc::as_ptr(&routed.member));
-        let next = members.iter().find(|routed| !is_tried(routed));
-        if let Some(routed) = next {
-            self.note_cursor(cursor, &routed.member);
+    /// Looks for a cursor at a member that is not among `tried`.
+    pub(in crate::proxy) fn look_elsewhere(&self, cursor: i64, tried: &[Weak<Member<S>>]) -> Elsewhere {
+        let holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_tried = |member: &&Arc<Member<S>>| tried.iter().any(|one| one.as_ptr() == Arc::as_ptr(member));
+        match holders.asked.iter().find(|member| !is_tried(member)) {
+            Some(next) => {
+                self.note_cursor(cursor, next);
+                Elsewhere::Next
+            }
+            None if holders.has_silent => Elsewhere::Unknown,
+            None => Elsewhere::Nowhere,
         }
-        next.is_some()
     }
 
     /// Records where a cursor is.

@@ -25,7 +25,9 @@ use crate::engine::handshake::negotiation::Negotiation;
 use crate::engine::routing::{
     Destination, DestinationKind, OpenTransaction, ReadPreference, TransactionStep, destination, ends_transaction,
 };
-use crate::engine::sharing::{self, Sharing, is_enough, opens_cursor, opens_waiting_cursor, retried_in, sharing};
+use crate::engine::sharing::{
+    self, Sharing, is_enough, opens_cursor, opens_waiting_cursor, retried_in, sharing, time_limit,
+};
 use crate::engine::{ClientState, RequestHead};
 use crate::login::{User, has_one_user};
 use crate::proxy::server_side::pool::abandoned::abandon;
@@ -40,7 +42,7 @@ use crate::proxy::transport::socket::ServerSocket;
 
 /// The largest request that is collected before it takes a connection. A larger one streams through once its body has
 /// arrived, and holds the connection while its documents arrive.
-const MAX_COLLECTED_LENGTH: usize = 128 * 1024;
+pub(in crate::proxy) const MAX_COLLECTED_LENGTH: usize = 128 * 1024;
 /// The id of docward's own ping after an unacknowledged write.
 pub(in crate::proxy) const BARRIER_ID: i32 = i32::MIN;
 
@@ -144,6 +146,8 @@ pub(in crate::proxy) struct Need {
     sharing: Sharing,
     /// See [`Demand::retried_in`].
     retried_in: Option<u64>,
+    /// See [`time_limit`].
+    time_limit: Option<Duration>,
     opens_waiting_cursor: bool,
     opens_cursor: bool,
     /// Of a client behind a load balancer.
@@ -360,7 +364,8 @@ impl<U: ServerSocket> Pooling<U> {
         expects_reply: bool,
     ) -> Result<BegunCheckout<U>, CheckoutError> {
         let retried_in = need.retried_in.filter(|_| expects_reply);
-        self.take_at(self.lane(need), retried_in, need.destination.clone())
+        let time_limit = need.time_limit.filter(|_| expects_reply);
+        self.take_at(self.lane(need), retried_in, need.destination.clone(), time_limit)
     }
 
     /// Asks for a connection. `retried_in`: see [`Demand`].
@@ -369,6 +374,7 @@ impl<U: ServerSocket> Pooling<U> {
         lane: Lane,
         retried_in: Option<u64>,
         destination: Option<Destination>,
+        time_limit: Option<Duration>,
     ) -> Result<BegunCheckout<U>, CheckoutError> {
         if self.login_ends.is_some_and(|ends| Instant::now() >= ends) {
             return Err(CheckoutError::LoginNeeded);
@@ -400,8 +406,8 @@ impl<U: ServerSocket> Pooling<U> {
             },
             None => None,
         };
-        let checkout =
-            Box::pin(routed::check_out(router, destination, self.login.clone(), lane, self.app.clone(), found));
+        let (login, app) = (self.login.clone(), self.app.clone());
+        let checkout = Box::pin(routed::check_out(router, destination, login, lane, app, found, time_limit));
         Ok(BegunCheckout::Pending { checkout, waits: true })
     }
 
@@ -426,7 +432,7 @@ impl<U: ServerSocket> Pooling<U> {
     /// Asks for a connection again, after one was lent back.
     pub(in crate::proxy) fn take_again(&mut self, lane: Lane) -> Result<BegunCheckout<U>, CheckoutError> {
         let destination = self.router.is_some().then(|| self.destination.clone());
-        self.take_at(lane, None, destination)
+        self.take_at(lane, None, destination, None)
     }
 
     /// Whether the request must go to another member than that of the connection in use.
@@ -465,8 +471,8 @@ impl<U: ServerSocket> Pooling<U> {
         let opens_cursor = destination.is_some() && opens_cursor(head);
         let transaction = if self.is_of_service { TransactionStep::of_request(head) } else { None };
         let retried_in = if self.retries_overload { retried_in(head) } else { None };
-        let opens_waiting_cursor = opens_waiting_cursor(head);
-        Need { destination, sharing, retried_in, opens_waiting_cursor, opens_cursor, transaction }
+        let (time_limit, opens_waiting_cursor) = (time_limit(head), opens_waiting_cursor(head));
+        Need { destination, sharing, retried_in, time_limit, opens_waiting_cursor, opens_cursor, transaction }
     }
 
     /// Records a request that is sent on the client's connection.

@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::{Attachment, Pooling};
+use super::{Attachment, MAX_COLLECTED_LENGTH, Need, Pooling};
 use crate::engine::RequestHead;
 use crate::engine::routing::{
-    AfterLoss, Destination, DestinationKind, KilledCursors, Repetition, is_to_be_repeated, without_state_change,
+    AfterLoss, Destination, DestinationKind, KilledCursors, MissingCursor, Repetition, is_to_be_repeated,
+    without_state_change,
 };
-use crate::proxy::process::memory::SMALL;
 use crate::proxy::server_side::pool::member::Member;
 use crate::proxy::server_side::pool::queue::Lane;
+use crate::proxy::server_side::router::Elsewhere;
 use crate::proxy::server_side::upstream::Address;
 use crate::proxy::transport::socket::ServerSocket;
 use crate::wire::op_msg::EXHAUST_ALLOWED;
@@ -129,7 +130,7 @@ impl<U: ServerSocket> Pooling<U> {
     pub(in crate::proxy) fn remember(&mut self, sent: &RequestHead<'_>, frame: &[u8], expects_reply: bool) {
         let is_noted = self.is_routed() && expects_reply && !sent.has_flags(EXHAUST_ALLOWED);
         let after_loss = is_noted.then(|| AfterLoss::of_request(sent)).flatten();
-        let is_kept = sent.is_whole() && sent.bytes().len().max(frame.len()) <= SMALL;
+        let is_kept = sent.is_whole() && sent.bytes().len().max(frame.len()) <= MAX_COLLECTED_LENGTH;
         self.resending.sent = after_loss.map(|after_loss| SentRequest {
             frame: is_kept.then(|| frame.to_vec()),
             after_loss,
@@ -152,13 +153,17 @@ impl<U: ServerSocket> Pooling<U> {
         self.note_reply(reply);
         let sent = if is_last { self.resending.sent.take() } else { None };
         let Some(router) = self.router.as_ref().filter(|_| self.is_shared()) else { return Examined::Passes };
-        if let Some(SentRequest { frame: Some(frame), cursor: Some(cursor), .. }) = &sent
-            && self.resending.killed.is_elsewhere(reply)
+        if let Some(SentRequest { frame: Some(frame), cursor: Some(cursor), after_loss, .. }) = &sent
+            && let Some(missing) = self.resending.killed.missing(reply)
         {
             // Another docward has opened it, or its member was primary then.
             self.resending.tried.push(Arc::downgrade(&self.member));
-            if router.look_elsewhere(*cursor, &self.resending.tried) {
-                return Examined::Again(frame.clone());
+            match (router.look_elsewhere(*cursor, &self.resending.tried), missing) {
+                (Elsewhere::Next, _) => return Examined::Again(frame.clone()),
+                (Elsewhere::Unknown, MissingCursor::OfGetMore) => {
+                    return Examined::Instead(after_loss.reply_without_cursor());
+                }
+                (Elsewhere::Unknown | Elsewhere::Nowhere, _) => {}
             }
         }
         if let Some(merged) = self.resending.killed.merged(reply) {
@@ -174,6 +179,15 @@ impl<U: ServerSocket> Pooling<U> {
             }
             _ => Examined::Instead(hidden),
         }
+    }
+
+    /// Chooses another member for a request whose cursor's member cannot be reached. Returns false if there is none.
+    pub(in crate::proxy) fn looks_elsewhere(&mut self, need: &Need) -> bool {
+        let (Some(router), Some(destination)) = (&self.router, &need.destination) else { return false };
+        let DestinationKind::Cursor(cursor) = destination.kind else { return false };
+        let member = router.find(destination).ok().flatten();
+        self.resending.tried.extend(member.map(|member| Arc::downgrade(&member)));
+        router.look_elsewhere(cursor, &self.resending.tried) == Elsewhere::Next
     }
 
     /// The reply with another code, if the client would take the router for a member that is no primary any more. The

@@ -54,7 +54,7 @@ pub(super) fn pool_at<U: ServerSocket>(
 
 /// Takes a connection at a member that the request may go to, and opens it if that is to be done. Waits for a member, and
 /// looks for another one if it cannot be reached: nothing has been sent. `found`: the first one, if there is one. The
-/// request is held.
+/// request is held, and waits for a member no longer than for `time_limit`.
 ///
 /// # Errors
 /// [`CheckoutError`]
@@ -64,9 +64,27 @@ pub(super) async fn check_out<U: ServerSocket>(
     login: Option<ClientLogin>,
     lane: Lane,
     app: Option<Arc<str>>,
+    found: Option<Taken<U, CheckoutRequest<U>>>,
+    time_limit: Option<Duration>,
+) -> Result<Taken<U, Checkout<U>>, CheckoutError> {
+    let time_limit = time_limit.filter(|limit| *limit < ELECTION_WAIT);
+    let deadline = Instant::now() + time_limit.unwrap_or(ELECTION_WAIT);
+    let taken = check_out_before(deadline, router, destination, login, lane, app, found).await;
+    taken.map_err(|error| match time_limit.filter(|_| error.is_without_member() && Instant::now() >= deadline) {
+        Some(limit) => CheckoutError::TimeLimit(limit),
+        None => error,
+    })
+}
+
+async fn check_out_before<U: ServerSocket>(
+    deadline: Instant,
+    router: Arc<Router<U>>,
+    destination: Destination,
+    login: Option<ClientLogin>,
+    lane: Lane,
+    app: Option<Arc<str>>,
     mut found: Option<Taken<U, CheckoutRequest<U>>>,
 ) -> Result<Taken<U, Checkout<U>>, CheckoutError> {
-    let deadline = Instant::now() + ELECTION_WAIT;
     let ask = |member: Arc<Member<U>>| {
         let pool = pool_at(&member, login.as_ref())?;
         let asked = pool.check_out(Demand::held(lane, app.as_ref())).map(|checkout| (pool, checkout));
@@ -119,7 +137,7 @@ pub(super) async fn abort<U: ServerSocket>(
     login: Option<ClientLogin>,
     transaction: OpenTransaction,
 ) {
-    let taken = check_out(router, transaction.destination(), login, Lane::Continuation, None, None).await;
+    let taken = check_out(router, transaction.destination(), login, Lane::Continuation, None, None, None).await;
     let Ok(Taken { mut checkout, .. }) = taken else { return };
     let Some(mut connection) = checkout.take_out() else { return };
     if ask(&mut connection.stream, &transaction.abort(1)).await.is_ok() {

@@ -192,10 +192,19 @@ pub(in crate::proxy) enum CheckoutError {
     LoginNeeded,
     #[error("{0} for {wait:?}", wait = ELECTION_WAIT)]
     NoMember(&'static str),
+    #[error("no member could be asked within the command's maxTimeMS of {}", .0.as_millis())]
+    TimeLimit(Duration),
     #[error("maxStalenessSeconds must be at least {}", .0.as_secs())]
     Staleness(Duration),
     #[error("the client paused in its login while others waited; it must log in again")]
     LoginGivenUp,
+}
+
+impl CheckoutError {
+    /// Whether there is no member that the request could go to.
+    pub(in crate::proxy) fn is_without_member(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::NoMember(_))
+    }
 }
 
 impl From<OpenError> for CheckoutError {
