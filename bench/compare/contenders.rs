@@ -98,10 +98,11 @@ impl Contender {
         Self::running(Docward::before(&upstream.uri).rules(rules).start())
     }
 
-    /// docward with a pool of this size.
-    pub(crate) fn pooled(upstream: &Upstream, rules: &str, size: usize) -> Self {
+    /// docward with a pool of this size, as a router or a listener of a member.
+    pub(crate) fn pooled(upstream: &Upstream, rules: &str, size: usize, topology: &str) -> Self {
         let size = size.to_string();
-        Self::running(Docward::before(&upstream.uri).rules(rules).argument("--pool-size").argument(&size).start())
+        let docward = Docward::before(&upstream.uri).rules(rules).argument("--pool-size").argument(&size);
+        Self::running(docward.argument("--topology").argument(topology).start())
     }
 
     /// HAProxy in TCP mode with one thread per core; `None` if it is not installed.

@@ -11,7 +11,7 @@ use bson::{Bson, Document, doc};
 use futures_util::TryStreamExt;
 use mongodb::Client as Driver;
 use mongodb::options::{ReadPreference, SelectionCriteria};
-use support::frame::{MORE_TO_COME, Message};
+use support::frame::{MORE_TO_COME, Message, OP_COMPRESSED};
 use support::login::log_in;
 use support::process::{TIMEOUT, poll};
 use support::proxy::{Builder, Docward};
@@ -259,22 +259,26 @@ fn unacknowledged_writes_outlive_their_primary() {
     let writer = spawn({
         let stopped = stopped.clone();
         move || {
-            let count = |client: &mut Client| {
-                let counted = client.try_command("shop", doc! { "count": "c" }, TIMEOUT);
-                let reply = counted.expect("the client is not disconnected");
-                assert!(is_ok(&reply), "{reply}");
-            };
             for id in (0..).take_while(|_| !stopped.load(Ordering::Relaxed)) {
                 let insert =
                     doc! { "insert": "c", "documents": [{ "_id": id }], "writeConcern": { "w": 0 }, "$db": "shop" };
-                client.send(&Message::new(insert).flags(MORE_TO_COME));
-                if id % 2 == 0 {
-                    sleep(Duration::from_millis(2));
-                } else {
-                    count(&mut client);
+                let mut bytes = Message::new(insert).flags(MORE_TO_COME).to_frame(1, 0).to_bytes();
+                let reads = id % 2 == 1;
+                if reads {
+                    let mut count = doc! { "count": "c", "$db": "shop" };
+                    // Some go to another member.
+                    count.extend((id % 4 == 1).then(|| ("$readPreference".to_owned(), mode("secondary").into())));
+                    bytes.extend(Message::new(count).to_frame(id, 0).to_bytes());
                 }
+                client.send_bytes(&bytes);
+                if !reads {
+                    sleep(Duration::from_millis(2));
+                    continue;
+                }
+                let reply = client.receive_within(TIMEOUT).unwrap().expect("the client is not disconnected");
+                let body = Message::parse(&reply).body().clone();
+                assert!(reply.response_to == id && is_ok(&body), "{reply:?}");
             }
-            count(&mut client);
         }
     });
     disturb(&mut set);
@@ -338,6 +342,16 @@ fn disturb(set: &mut ReplicaSet) {
     }
 }
 
+/// Sends a command compressed. `None`: the client is disconnected.
+fn exchange_compressed(client: &mut Client, mut command: Document) -> Option<Document> {
+    command.insert("$db", "shop");
+    client.send_bytes(&Message::new(command).to_frame(7, 0).compressed(1).to_bytes());
+    let reply = client.receive_within(TIMEOUT).ok()??;
+    // docward's own errors may come as they are.
+    let reply = if reply.op_code == OP_COMPRESSED { reply.decompressed().1 } else { reply };
+    Some(Message::parse(&reply).body().clone())
+}
+
 /// Clients that do not retry, while primaries step down and die: a request that was not executed is sent again by docward,
 /// no connection closes, and no acknowledged write is lost.
 #[test]
@@ -350,6 +364,7 @@ fn what_was_not_executed_is_sent_again() {
             let (stopped, address) = (stopped.clone(), docward.address());
             spawn(move || {
                 let mut client = Client::connect(&address);
+                client.command("admin", doc! { "hello": 1, "compression": ["snappy"] });
                 let (mut acknowledged, mut unknown) = (Vec::new(), Vec::new());
                 for id in (number..).step_by(8).take_while(|_| !stopped.load(Ordering::Relaxed)) {
                     // Half of the clients number their writes, so that the server executes each once.
@@ -358,9 +373,13 @@ fn what_was_not_executed_is_sent_again() {
                     if number % 2 == 0 {
                         let session = bson::Uuid::from_bytes([number as u8; 16]);
                         insert.extend(doc! { "lsid": { "id": session }, "txnNumber": i64::from(id) });
-                        insert.insert("comment", "long ".repeat(if number == 0 { 20_000 } else { 1 }));
+                        insert.insert("comment", "long ".repeat(if number % 4 == 0 { 20_000 } else { 1 }));
                     }
-                    let reply = client.try_command("shop", insert, TIMEOUT).expect("the client is not disconnected");
+                    let reply = match number {
+                        4 => exchange_compressed(&mut client, insert),
+                        _ => client.try_command("shop", insert, TIMEOUT),
+                    };
+                    let reply = reply.expect("the client is not disconnected");
                     match is_acknowledged(&reply) {
                         true => acknowledged.push(id),
                         false => unknown.push((id, reply)),
@@ -580,7 +599,7 @@ fn a_drain_waits_for_the_transaction_of_a_client_behind_a_load_balancer() {
     assert_eq!(count.get_i32("n").unwrap(), 2);
 }
 
-/// Cursors of another docward, of a primary that has stepped down, and of no member.
+/// Cursors of another docward, of a primary that has stepped down, of a member that hangs, and of no member.
 #[test]
 fn cursors_are_found_where_they_are() {
     let set = ReplicaSet::start(3);
@@ -611,6 +630,18 @@ fn cursors_are_found_where_they_are() {
     let reply = more(&mut clients[1], 12345);
     assert_eq!(reply.get_i32("code").unwrap(), 43, "{reply}");
     assert!(is_ok(&clients[1].command("shop", doc! { "ping": 1 })));
+    let cursors: Vec<i64> = (0..4).map(|_| open(&mut clients[0], Some(mode("secondary")))).collect();
+    let hung = set.secondaries()[0];
+    set.stop(hung);
+    for cursor in &cursors {
+        let reply = more(&mut clients[1], *cursor);
+        assert!(is_ok(&reply) || reply.get_i32("code").unwrap() == 6, "{reply}");
+    }
+    set.go_on(hung);
+    for cursor in &cursors {
+        let found = poll(TIMEOUT, || is_ok(&more(&mut clients[1], *cursor)).then_some(()));
+        found.expect("the member has the cursor");
+    }
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub(super) fn idle() -> Result<Option<Report>> {
 fn pooled(report: &mut Report) -> Result<Option<String>> {
     let Some(upstream) = mongod(Kind::Standalone)? else { return Ok(None) };
     let before = upstream.connections()?;
-    let contender = Contender::pooled(&upstream, &contenders::thousand_rules(), SIZE);
+    let contender = Contender::pooled(&upstream, &contenders::thousand_rules(), SIZE, "members");
     let (grown, _open) = grown(&contender)?;
     report.goal("KiB of an idle connection that shares server connections", LIMIT, Spread::of(grown.to_vec()));
     let own = upstream.connections()?.saturating_sub(before + SIZE);

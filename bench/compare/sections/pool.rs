@@ -32,13 +32,14 @@ pub(super) fn pool() -> Result<Option<Report>> {
     for (clients, rounds) in [FEW_CLIENTS, MANY_CLIENTS].into_iter().zip(ROUNDS) {
         let mut upstreams = Vec::new();
         let mut paths = Vec::new();
-        for name in ["direct", "HAProxy", "docward", "docward, pool"] {
-            let Some(upstream) = mongod(Kind::Standalone)? else { return Ok(None) };
+        for name in ["direct", "HAProxy", "docward", "docward, pool", "docward, router"] {
+            let Some(upstream) = mongod(Kind::ReplicaSet)? else { return Ok(None) };
             let contender = match name {
                 "direct" => Some(Contender::direct(&upstream)),
                 "HAProxy" => Contender::haproxy(&upstream)?,
                 "docward" => Some(Contender::docward(&upstream, &contenders::thousand_rules())),
-                _ => Some(Contender::pooled(&upstream, &contenders::thousand_rules(), SIZE)),
+                "docward, pool" => Some(Contender::pooled(&upstream, &contenders::thousand_rules(), SIZE, "members")),
+                _ => Some(Contender::pooled(&upstream, &contenders::thousand_rules(), SIZE, "router")),
             };
             if let Some(contender) = contender {
                 paths.push(Path { name, contender: contender.measuring(&upstream) });
@@ -71,6 +72,10 @@ fn compare(clients: usize, rounds: usize, paths: &[Path], report: &mut Report) -
         if clients == MANY_CLIENTS {
             let ratio = results.ratio(pool, direct, rate);
             report.goal("4,000 clients: operations per second, of direct", Goal::AtLeast(1.3), ratio);
+            if let Some(router) = row("docward, router") {
+                let ratio = results.ratio(router, direct, rate);
+                report.goal("4,000 clients: operations per second of a router, of direct", Goal::AtLeast(1.3), ratio);
+            }
             if let Some(haproxy) = row("HAProxy") {
                 let ratio = results.ratio(pool, haproxy, rate);
                 report.goal("4,000 clients: operations per second, of HAProxy's", Goal::AtLeast(1.4), ratio);

@@ -18,7 +18,7 @@ use crate::proxy::connection::framing::Request;
 use crate::proxy::connection::in_progress::MessageInProgress;
 use crate::proxy::connection::packing::{header_of, pack, unpack};
 use crate::proxy::connection::planner::{PlanThread, PlannedStep, Planner, is_long, offload};
-use crate::proxy::connection::pooling::barrier;
+use crate::proxy::connection::pooling::{Pooling, barrier};
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::server_side::pool::CheckoutError;
 use crate::proxy::transport::socket::{ClientSocket, ServerSocket};
@@ -212,27 +212,29 @@ where
         }
         self.keeps_connection = self.relay.pooling.as_ref().is_some_and(|pooling| pooling.has_unacknowledged());
         let mut failure = self.take_connection(&need).await?;
-        // Other members may have its other cursors.
-        while RequestHead::new(frame).name() == Some(b"killCursors")
-            && failure.as_ref().is_some_and(CheckoutError::is_without_member)
-            && self.relay.pooling.as_mut().is_some_and(|pooling| pooling.looks_elsewhere(&need))
+        let kills = RequestHead::new(frame).name() == Some(b"killCursors");
+        while failure.as_ref().is_some_and(CheckoutError::is_without_member)
+            && self.relay.pooling.as_mut().is_some_and(|pooling| pooling.looks_elsewhere(&need, kills))
         {
             failure = self.take_connection(&need).await?;
         }
         self.nanoseconds += self.relay.listener_context.process.traffic.meter.since(asked);
         let Some(error) = failure else { return Ok(false) };
         let head = RequestHead::new(frame);
-        // A request that is sent again may have been executed; a cursor is gone with its member.
-        let is_lost = self.relay.pooling.as_ref().is_some_and(|pooling| {
-            pooling.is_repeating()
-                || error.is_without_member() && pooling.is_routed() && head.name() == Some(b"getMore")
-        });
-        let reply = match AfterLoss::of_request(&head).filter(|_| is_lost) {
-            Some(after_loss) => Some(after_loss.reply()),
-            None => self.reject_without_connection(&error, header_of(frame)?),
+        let pooling = self.relay.pooling.as_deref().filter(|pooling| pooling.is_routed());
+        let has_no_member = pooling.is_some() && error.is_without_member() && head.name() == Some(b"getMore");
+        // A request that is sent again may have been executed.
+        let is_repeating = pooling.is_some_and(Pooling::is_repeating);
+        let reply = match AfterLoss::of_request(&head) {
+            Some(after_loss) if is_repeating => Some(after_loss.reply()),
+            Some(after_loss) if has_no_member => Some(after_loss.reply_without_cursor()),
+            _ => self.reject_without_connection(&error, header_of(frame)?),
         };
         let Some(reply) = reply else { return Err(error.into()) };
         let reply = self.relay.listener_context.with_times(reply);
+        if let Some(pooling) = &mut self.relay.pooling {
+            pooling.note_reply(&reply);
+        }
         if self.watched {
             self.relay.client.out.push(pack(reply.into(), came).into_owned());
         }
@@ -292,7 +294,7 @@ where
     /// Keeps a request of a router's client that is sent as `sent`: it may have to be sent again.
     fn remember(&mut self, sent: &[u8], request: &[u8], expects_reply: bool) {
         if let Some(pooling) = &mut self.relay.pooling {
-            pooling.remember(&RequestHead::new(sent), request, expects_reply);
+            pooling.remember(&RequestHead::new(sent), Some(request), expects_reply);
         }
     }
 

@@ -100,7 +100,7 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
             return Err(ClientFault::Tls.into());
         }
         let is_whole = head.len() >= header.length;
-        self.act(triage, header, Arriving { head: &parsed, is_whole, length: header.length }, None)
+        self.act(triage, header, Arriving { head: &parsed, is_whole, frame: head, length: header.length }, None)
     }
 
     /// A message that is recorded is collected like one that a rule may apply to.
@@ -146,9 +146,10 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
         }
         match inner {
             Ok(inner) => {
+                let frame = head;
                 let head = RequestHead::after(Some(envelope.header), &inner);
                 let triage = self.triage(&head);
-                let arriving = Arriving { head: &head, is_whole, length: header.length };
+                let arriving = Arriving { head: &head, is_whole, frame, length: header.length };
                 self.act(triage, &envelope.header, arriving, Some(envelope.compressor))
             }
             Err(_) => Ok(FrameClass::Whole(Request::Evaluate)),

@@ -117,7 +117,7 @@ where
             }
             self.note_activity_of(!idle);
             if self.pooling.is_some()
-                && let Err(end) = self.give_back(cx)
+                && let Err(end) = self.give_back(cx).or_else(|end| self.outlive(cx, end))
             {
                 return Poll::Ready(Event::End(end));
             }
@@ -216,6 +216,10 @@ where
             pooling.outlives(Repetition::Never);
             self.server = ServerHalf::default();
             self.pending.forget();
+            // It has no connection to be converted for.
+            if let Some((request @ Request::Convert, _)) = self.collected.as_deref_mut() {
+                *request = Request::Evaluate;
+            }
             return Ok(());
         }
         let nothing_came =
@@ -230,7 +234,13 @@ where
         self.pending.forget();
         match again {
             Some(frame) => self.collected = Some(Box::new((Request::Repeat, frame))),
-            None => self.client.send(cx, &self.listener_context.with_times(after_loss.reply()))?,
+            None => {
+                let reply = self.listener_context.with_times(after_loss.reply());
+                if let Some(pooling) = &mut self.pooling {
+                    pooling.note_reply(&reply);
+                }
+                self.client.send(cx, &reply)?;
+            }
         }
         Ok(())
     }

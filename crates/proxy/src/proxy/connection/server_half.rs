@@ -17,20 +17,28 @@ pub(in crate::proxy) struct ServerHalf<U> {
     pub(in crate::proxy) replies: Splitter<ReplyToCollect>,
     /// Bytes for the server that its socket has not taken yet.
     pub(in crate::proxy) out: WriteBuffer,
+    /// Why they can not be sent.
+    failure: Option<io::Error>,
 }
 
 impl<U: ServerSocket> ServerHalf<U> {
-    /// Sends bytes to the server, or buffers them.
-    pub(in crate::proxy) fn send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Result<(), End> {
-        match &mut self.stream {
-            Some(stream) => self.out.send(cx, stream, bytes).map_err(End::UpstreamError),
-            None if bytes.is_empty() => Ok(()),
-            None => Err(End::UpstreamError(ErrorKind::NotConnected.into())),
+    /// Sends bytes to the server, or buffers them. [`Self::poll_flush`] returns the error: messages that came with these must
+    /// not be lost by it.
+    pub(in crate::proxy) fn send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) {
+        if bytes.is_empty() || self.failure.is_some() {
+            return;
         }
+        self.failure = match &mut self.stream {
+            Some(stream) => self.out.send(cx, stream, bytes).err(),
+            None => Some(ErrorKind::NotConnected.into()),
+        };
     }
 
     /// Sends what is buffered.
     pub(in crate::proxy) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        if let Some(error) = self.failure.take() {
+            return Poll::Ready(Err(End::UpstreamError(error)));
+        }
         match &mut self.stream {
             Some(stream) => self.out.poll_flush(cx, stream).map_err(End::UpstreamError),
             None => Poll::Ready(Ok(())),
@@ -51,13 +59,13 @@ impl<U: ServerSocket> ServerHalf<U> {
 
     /// Whether nothing is in flight to or from the server, apart from pending replies.
     pub(in crate::proxy) fn is_between_messages(&self) -> bool {
-        self.replies.between_frames() && self.out.is_empty()
+        self.replies.between_frames() && self.out.is_empty() && self.failure.is_none()
     }
 }
 
 impl<U> Default for ServerHalf<U> {
     /// Without a connection.
     fn default() -> Self {
-        Self { stream: None, replies: Splitter::default(), out: WriteBuffer::default() }
+        Self { stream: None, replies: Splitter::default(), out: WriteBuffer::default(), failure: None }
     }
 }

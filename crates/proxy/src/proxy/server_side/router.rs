@@ -25,6 +25,9 @@ pub(in crate::proxy) const ELECTION_WAIT: Duration = Duration::from_secs(20);
 /// Cursors whose members are remembered. A forgotten one is looked for at the primary first.
 const MAX_CURSORS: usize = 131_072;
 
+/// How long a server keeps a cursor that is not used, by default (manual, `cursorTimeoutMillis`).
+const CURSOR_TIMEOUT: Duration = Duration::from_secs(600);
+
 /// A member that answers.
 pub(in crate::proxy) struct RoutedMember<S: ServerSocket> {
     pub(in crate::proxy) member: Arc<Member<S>>,
@@ -52,8 +55,8 @@ pub(in crate::proxy) struct Router<S: ServerSocket> {
 struct CursorHolders<S: ServerSocket> {
     /// Those that answer, and those that were set aside.
     asked: Vec<Arc<Member<S>>>,
-    /// There are others.
-    has_silent: bool,
+    /// Since when there are others.
+    others_since: Option<Instant>,
 }
 
 /// Where a cursor is that a member does not have.
@@ -62,7 +65,7 @@ pub(in crate::proxy) enum Elsewhere {
     /// Another member is asked next.
     Next,
     Nowhere,
-    /// No member that answers has it, and there are others.
+    /// No member that answers has it, and there were others recently.
     Unknown,
 }
 
@@ -102,15 +105,17 @@ impl<S: ServerSocket> Router<S> {
             counters,
             version: Mutex::new(RouterVersion { process, counter: 0 }),
             outdated: Mutex::default(),
-            holders: Mutex::new(CursorHolders { asked: Vec::new(), has_silent: false }),
+            holders: Mutex::new(CursorHolders { asked: Vec::new(), others_since: None }),
         })
     }
 
     /// Sets the members that answer, of `count`.
     pub(in crate::proxy) fn update(&self, mut members: Vec<RoutedMember<S>>, count: usize) {
         let asked = members.iter().map(|routed| routed.member.clone()).collect();
-        let holders = CursorHolders { asked, has_silent: members.len() < count };
-        *self.holders.lock().unwrap_or_else(PoisonError::into_inner) = holders;
+        let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
+        let others_since = holders.others_since.unwrap_or_else(Instant::now);
+        *holders = CursorHolders { asked, others_since: (members.len() < count).then_some(others_since) };
+        drop(holders);
         // Held until the end: no member that is set aside meanwhile comes back.
         let mut outdated = self.outdated.lock().unwrap_or_else(PoisonError::into_inner);
         let is_of = |reply: &Arc<[u8]>, routed: &RoutedMember<S>| {
@@ -275,7 +280,7 @@ impl<S: ServerSocket> Router<S> {
                 self.note_cursor(cursor, next);
                 Elsewhere::Next
             }
-            None if holders.has_silent => Elsewhere::Unknown,
+            None if holders.others_since.is_some_and(|since| since.elapsed() < CURSOR_TIMEOUT) => Elsewhere::Unknown,
             None => Elsewhere::Nowhere,
         }
     }

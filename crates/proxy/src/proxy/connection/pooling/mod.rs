@@ -179,6 +179,8 @@ pub(in crate::proxy) struct Arriving<'f> {
     pub(in crate::proxy) head: &'f RequestHead<'f>,
     /// All bytes have arrived.
     pub(in crate::proxy) is_whole: bool,
+    /// What is here of the frame, as it came.
+    pub(in crate::proxy) frame: &'f [u8],
     /// Length of the frame.
     pub(in crate::proxy) length: usize,
 }
@@ -353,7 +355,7 @@ impl<U: ServerSocket> Pooling<U> {
         }
         self.note_sent(&need, expects_reply);
         self.begin_request();
-        self.remember(request.head, request.head.bytes(), expects_reply);
+        self.remember(request.head, request.frame.get(..request.length), expects_reply);
         Route::Ready
     }
 

@@ -81,7 +81,7 @@ impl std::fmt::Debug for Lost {
 /// A request that a member has.
 #[derive(Debug)]
 struct SentRequest {
-    /// As it came, without compression; `None`: it is not kept.
+    /// As it came; `None`: it is not kept.
     frame: Option<Vec<u8>>,
     after_loss: AfterLoss,
     destination: Destination,
@@ -125,14 +125,15 @@ impl<U: ServerSocket> Pooling<U> {
         self.resending.killed.clear();
     }
 
-    /// Notes a request of a router's client, and keeps it unless it is large: it may have to be sent again. `sent` is its head,
-    /// or that of the message that rules have made of it.
-    pub(in crate::proxy) fn remember(&mut self, sent: &RequestHead<'_>, frame: &[u8], expects_reply: bool) {
+    /// Notes a request of a router's client, and keeps its `frame`, if that is here, unless it is large: it may have to be sent
+    /// again. `sent` is its head, or that of the message that rules have made of it.
+    pub(in crate::proxy) fn remember(&mut self, sent: &RequestHead<'_>, frame: Option<&[u8]>, expects_reply: bool) {
+        self.unacknowledged |= !expects_reply;
         let is_noted = self.is_routed() && expects_reply && !sent.has_flags(EXHAUST_ALLOWED);
         let after_loss = is_noted.then(|| AfterLoss::of_request(sent)).flatten();
-        let is_kept = sent.is_whole() && sent.bytes().len().max(frame.len()) <= MAX_COLLECTED_LENGTH;
+        let kept = frame.filter(|frame| sent.bytes().len().max(frame.len()) <= MAX_COLLECTED_LENGTH);
         self.resending.sent = after_loss.map(|after_loss| SentRequest {
-            frame: is_kept.then(|| frame.to_vec()),
+            frame: kept.map(<[u8]>::to_vec),
             after_loss,
             cursor: match self.destination.kind {
                 DestinationKind::Cursor(cursor) => Some(cursor),
@@ -181,8 +182,12 @@ impl<U: ServerSocket> Pooling<U> {
         }
     }
 
-    /// Chooses another member for a request whose cursor's member cannot be reached. Returns false if there is none.
-    pub(in crate::proxy) fn looks_elsewhere(&mut self, need: &Need) -> bool {
+    /// Chooses another member for a request whose cursor's member cannot be reached: one that `kills` may have others there,
+    /// and the cursor of another may be there if it is not where it was looked for first. Returns false if there is none.
+    pub(in crate::proxy) fn looks_elsewhere(&mut self, need: &Need, kills: bool) -> bool {
+        if !kills && self.resending.tried.is_empty() {
+            return false;
+        }
         let (Some(router), Some(destination)) = (&self.router, &need.destination) else { return false };
         let DestinationKind::Cursor(cursor) = destination.kind else { return false };
         let member = router.find(destination).ok().flatten();

@@ -137,7 +137,7 @@ where
                             self.collected = Some(Box::new((Request::Repeat, request)));
                             continue;
                         }
-                        Examined::Instead(other) => pack(other.into(), goes),
+                        Examined::Instead(other) => pack(self.listener_context.with_times(other).into(), goes),
                         Examined::Passes => {
                             if let (Some(why), Some(pooling)) = (cursor, &self.pooling)
                                 && let Some(id) = cursor_id(&reply)

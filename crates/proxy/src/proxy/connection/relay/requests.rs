@@ -180,10 +180,10 @@ where
             if let Ok(StreamPart::Stream) = part {
                 continue;
             }
-            self.server.send(cx, bytes.get(run..before).unwrap_or_default())?;
+            self.server.send(cx, bytes.get(run..before).unwrap_or_default());
             run = bytes.len() - rest.len();
             match part? {
-                StreamPart::Release(held) => self.server.send(cx, &held)?,
+                StreamPart::Release(held) => self.server.send(cx, &held),
                 StreamPart::Whole(request, frame) => {
                     let sent = match request {
                         // A draining member has sent its last reply.
@@ -216,7 +216,7 @@ where
         if !more_to_come(&header, &frame) {
             self.pending.push(header.request_id, ReplyAction::Hello(came));
         }
-        self.server.send(cx, rewritten.as_deref().unwrap_or(&frame))?;
+        self.server.send(cx, rewritten.as_deref().unwrap_or(&frame));
         Ok(true)
     }
 
@@ -229,7 +229,7 @@ where
         if !more_to_come(&header, &frame) {
             self.expect_reply(&header, came, method.filter(|_| packed.is_some()), false);
         }
-        self.server.send(cx, packed.as_deref().unwrap_or(&frame))?;
+        self.server.send(cx, packed.as_deref().unwrap_or(&frame));
         Ok(true)
     }
 

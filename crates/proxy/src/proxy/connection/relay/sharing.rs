@@ -43,7 +43,7 @@ where
         };
         if pooling.needs_barrier() {
             self.pending.push_own(BARRIER_ID);
-            self.server.send(cx, &barrier())?;
+            self.server.send(cx, &barrier());
             // Bytes that the socket does not accept now are sent when it is writable.
             let _ = self.server.poll_flush(cx)?;
             return Ok(());
