@@ -11,6 +11,8 @@ use crate::document::{Element, Value, peek};
 use crate::wire::header::{Header, OpCode};
 use crate::wire::op_msg::{BODY_AT, CHECKSUM_PRESENT, SECTIONS_AT, body_of_head, flags_of_head};
 
+const MAX_TIME: &[u8] = b"maxTimeMS";
+
 /// The first bytes of a request, or all of it.
 #[derive(Debug)]
 pub struct RequestHead<'f> {
@@ -39,7 +41,7 @@ pub(super) struct Fields<'f> {
     pub(super) starts_transaction: bool,
     pub(super) session: Option<Value<'f>>,
     pub(super) transaction_number: Option<Value<'f>>,
-    pub(super) time_limit: Option<Value<'f>>,
+    pub(super) has_time_limit: bool,
     pub(super) read_preference: Option<Value<'f>>,
     /// Of a killCursors.
     pub(super) cursors: Option<Value<'f>>,
@@ -132,6 +134,12 @@ impl<'f> RequestHead<'f> {
         self.fields.get_or_init(|| Fields::of_body(self.body))
     }
 
+    /// Returns the value of `maxTimeMS`. It is seldom needed, so it is not kept.
+    pub(super) fn time_limit(&self) -> Option<Value<'f>> {
+        let is_present = self.fields().has_time_limit;
+        is_present.then(|| peek(self.body).find(|field| field.key == MAX_TIME)).flatten().map(|field| field.value)
+    }
+
     /// Returns the name of the database, of any encoding.
     pub(super) fn database(&self) -> Option<&'f [u8]> {
         self.fields().database?.as_string_bytes()
@@ -155,7 +163,7 @@ impl<'f> Fields<'f> {
                 b"startTransaction" => fields.starts_transaction |= value.as_bool() == Some(true),
                 b"lsid" => _ = fields.session.get_or_insert(value),
                 b"txnNumber" => _ = fields.transaction_number.get_or_insert(value),
-                b"maxTimeMS" => _ = fields.time_limit.get_or_insert(value),
+                MAX_TIME => fields.has_time_limit = true,
                 b"$readPreference" => _ = fields.read_preference.get_or_insert(value),
                 b"cursors" => _ = fields.cursors.get_or_insert(value),
                 _ => {}

@@ -9,6 +9,7 @@ use std::time::Duration;
 use memchr::memmem::Finder;
 
 use crate::command::{CommandClass, WriteForm};
+use crate::document::Value;
 use crate::fnv::hash_of;
 use crate::request_head::RequestHead;
 use crate::wire::op_msg::EXHAUST_ALLOWED;
@@ -85,7 +86,7 @@ pub fn sharing(head: &RequestHead<'_>, waits: impl Fn(i64) -> bool) -> Sharing {
     match first.key {
         b"getMore" if first.value.as_integer().is_some_and(waits) => Sharing::Awaiting,
         // The server accepts maxTimeMS only for cursors that wait (manual, "getMore").
-        b"getMore" if head.fields().time_limit.is_some() => Sharing::Awaiting,
+        b"getMore" if head.fields().has_time_limit => Sharing::Awaiting,
         b"abortTransaction" | b"commitTransaction" | b"endSessions" | b"killCursors" => Sharing::Continuation,
         _ if head.class() == Some(CommandClass::Unknown) => Sharing::Pinned(Pin::UnknownCommand),
         _ if head.fields().has_autocommit && !head.fields().starts_transaction => Sharing::Continuation,
@@ -107,8 +108,8 @@ pub fn retried_in(head: &RequestHead<'_>) -> Option<u64> {
 /// cursor waits for new documents.
 #[must_use]
 pub fn time_limit(head: &RequestHead<'_>) -> Option<Duration> {
-    let limit = head.fields().time_limit.filter(|_| head.name() != Some(b"getMore"))?;
-    let limit = limit.as_integer().and_then(|limit| u64::try_from(limit).ok());
+    let limit = head.time_limit().filter(|_| head.name() != Some(b"getMore"));
+    let limit = limit.and_then(Value::as_integer).and_then(|limit| u64::try_from(limit).ok());
     limit.filter(|limit| *limit > 0).map(Duration::from_millis)
 }
 
