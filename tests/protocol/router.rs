@@ -279,11 +279,13 @@ fn unacknowledged_writes_outlive_their_primary() {
                 let body = Message::parse(&reply).body().clone();
                 assert!(reply.response_to == id && is_ok(&body), "{reply:?}");
             }
+            client.try_command("shop", doc! { "count": "c" }, TIMEOUT).expect("the client is not disconnected")
         }
     });
     disturb(&mut set);
     stopped.store(true, Ordering::Relaxed);
-    writer.join().unwrap();
+    let reply = writer.join().unwrap();
+    assert!(is_ok(&reply), "{reply}");
 }
 
 /// That the primary is gone shows as a longer wait only.

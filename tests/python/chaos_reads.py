@@ -44,8 +44,8 @@ def long_cursor(preference):
             try:
                 for _ in cursor:
                     found += 1
-                    member = member or member_of(cursor.cursor_id)
                     if found % BATCH == 0:
+                        member = member or member_of(cursor.cursor_id)
                         time.sleep(PAUSE)
             except OperationFailure as error:
                 if error.code in CURSORS_LOST:
@@ -64,11 +64,11 @@ def aggregate(count):
 
 def causal_read(count):
     """A session's read of a secondary shows what the session wrote."""
-    majority = {"write_concern": WriteConcern("majority")}
+    written = db.get_collection("causal", write_concern=WriteConcern("majority"))
     secondary = db.get_collection("causal", read_preference=ReadPreference.SECONDARY_PREFERRED)
     with client.start_session(causal_consistency=True) as session:
         key = causal.getrandbits(60)
-        db.get_collection("causal", **majority).insert_one({"_id": key}, session=session)
+        written.insert_one({"_id": key}, session=session)
         assert secondary.find_one({"_id": key}, session=session), f"{key} was written, then not found"
 
 

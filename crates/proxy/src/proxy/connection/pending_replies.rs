@@ -151,9 +151,8 @@ impl PendingReplies {
 
     /// Whether one request of the client's is pending, and it is the last.
     pub(in crate::proxy) fn only_last(&self) -> bool {
-        self.queue.iter().position(|pending| pending.treatment != ReplyAction::Discard)
-            == self.queue.len().checked_sub(1)
-            && !self.queue.is_empty()
+        let first = self.queue.iter().position(|pending| pending.treatment != ReplyAction::Discard);
+        first.is_some_and(|at| at + 1 == self.queue.len())
     }
 
     /// Forgets all requests: their server was lost.

@@ -17,7 +17,7 @@ pub(in crate::proxy) struct ServerHalf<U> {
     pub(in crate::proxy) replies: Splitter<ReplyToCollect>,
     /// Bytes for the server that its socket has not taken yet.
     pub(in crate::proxy) out: WriteBuffer,
-    /// Why they can not be sent.
+    /// Why they cannot be sent.
     failure: Option<io::Error>,
 }
 
