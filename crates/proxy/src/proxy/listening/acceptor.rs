@@ -1,10 +1,12 @@
 //! Accepts connections on one listening socket.
 
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use tokio::net::TcpListener;
+use socket2::SockRef;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -77,7 +79,43 @@ async fn accept<P: Interceptor>(
             }
         }
     }
-    while let Some(Ok((client, peer))) = listener.accept().now_or_never() {
-        dispatcher.admit(client, peer, &listener_context, &connection_token);
+    loop {
+        match accept_queued(&listener) {
+            Ok((client, peer)) => dispatcher.admit(client, peer, &listener_context, &connection_token),
+            // One client has given up.
+            Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+            Err(_) => break,
+        }
+    }
+}
+
+/// The next client in the queue. It asks the socket itself: tokio accepts only what its reactor has seen already, and
+/// closing the listener would reset the others.
+///
+/// # Errors
+/// `WouldBlock` if the queue is empty, and other socket errors.
+fn accept_queued(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
+    let (client, peer) = SockRef::from(listener).accept()?;
+    client.set_nonblocking(true)?;
+    let peer = peer.as_socket().ok_or(ErrorKind::Unsupported)?;
+    Ok((TcpStream::from_std(client.into())?, peer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The reactor of this runtime does not run between the connections and the end of the queue.
+    #[tokio::test]
+    async fn all_queued_clients_are_accepted_at_the_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let clients = [(); 20].map(|()| std::net::TcpStream::connect(address).unwrap());
+        let accepted: Vec<_> = std::iter::from_fn(|| accept_queued(&listener).ok()).collect();
+        let ends = |(mine, theirs): (&std::net::TcpStream, &(TcpStream, SocketAddr))| {
+            mine.local_addr().unwrap() == theirs.1 && theirs.0.local_addr().unwrap() == address
+        };
+        assert_eq!(clients.iter().zip(&accepted).filter(|pair| ends(*pair)).count(), clients.len());
+        assert_eq!(accept_queued(&listener).unwrap_err().kind(), ErrorKind::WouldBlock);
     }
 }
