@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# `make chaos`: checked histories of every pattern, each for DOCWARD_CHAOS_SECONDS=20; clients of two drivers at
-# work while members and docward step down, stop, are killed, added, removed, reloaded and handed over
-# (DOCWARD_CHAOS_EVENTS=56, in the order of DOCWARD_CHAOS_SEED); the clients' recovery time after a stepdown compared
-# with that of direct clients; 10,000 idle connections; and 500 clients of a pool (DOCWARD_CHAOS_CLIENTS) while
-# connections are cut and users change. With DOCWARD_CHAOS_PATTERN=queue it runs only the histories of that pattern.
+# `make chaos`: checked histories of every pattern, each for DOCWARD_CHAOS_SECONDS=20, before members' listeners and
+# before two routers; clients of two drivers at work while members and docward step down, stop, are killed, added,
+# removed, reloaded and handed over (DOCWARD_CHAOS_EVENTS=56, in the order of DOCWARD_CHAOS_SEED); the clients' recovery
+# time after a stepdown compared with that of direct clients; 10,000 idle connections; and 500 clients of a pool
+# (DOCWARD_CHAOS_CLIENTS) while connections are cut and users change. With DOCWARD_CHAOS_PATTERN=queue it runs only the
+# histories of that pattern.
 # `chaos.sh soak` runs 15 minutes of mixed load instead (DOCWARD_SOAK_SECONDS=900).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -23,6 +24,7 @@ if [[ "${1:-}" == soak ]]; then
 fi
 export DOCWARD_CHAOS_SECONDS="${DOCWARD_CHAOS_SECONDS:-20}"
 run histories::every_pattern_keeps_its_promise
+run histories::every_pattern_keeps_its_promise_behind_two_routers
 if [[ -n "${DOCWARD_CHAOS_PATTERN:-}" ]]; then
     exit
 fi

@@ -9,7 +9,7 @@ use tokio::runtime::Runtime;
 
 use super::writer::Writer;
 use super::{WRITERS, rules};
-use crate::events::{await_another, docward, lasting_port, reload};
+use crate::events::{Topology, await_another, docward, lasting_port, reload, router};
 use support::proxy::Docward;
 use support::random::Random;
 use support::replica_set::ReplicaSet;
@@ -41,6 +41,7 @@ struct Side {
 
 pub(super) struct Stage {
     pub(super) set: ReplicaSet,
+    topology: Topology,
     sides: Vec<Side>,
     direct: Client,
     runtime: Runtime,
@@ -53,13 +54,36 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    pub(super) fn start(seed: u64) -> Stage {
+    pub(super) fn start(seed: u64, topology: Topology) -> Stage {
         let set = ReplicaSet::start(3);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let sides = (0..2).map(|_| Side::start(&set, &runtime)).collect();
+        let docwards = [(); 2].map(|()| {
+            let listen = format!("127.0.0.1:{}", lasting_port());
+            (start(&set, topology, &listen, 1), listen)
+        });
+        // Each writer of routers uses both.
+        let routers = docwards.each_ref().map(|(docward, _)| docward.address()).join(",");
+        let uri = |docward: &Docward| match topology {
+            Topology::Members => topology.uri(docward, ""),
+            Topology::Router => format!("mongodb://{routers}/"),
+        };
+        let clients = |uri: &str| (0..WRITERS / 2).map(|_| runtime.block_on(client(uri))).collect();
+        let side = |(docward, listen)| Side { clients: clients(&uri(&docward)), docward, listen };
+        let sides = docwards.map(side).into();
         let direct = runtime.block_on(client(&set.uri()));
         let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        Stage { set, sides, direct, runtime, seed, random, round: Vec::new(), block: 1, happened: BTreeMap::new() }
+        Stage {
+            set,
+            topology,
+            sides,
+            direct,
+            runtime,
+            seed,
+            random,
+            round: Vec::new(),
+            block: 1,
+            happened: BTreeMap::new(),
+        }
     }
 
     /// Writers that alternate between the two docward processes, and one for the time after the events.
@@ -112,7 +136,7 @@ impl Stage {
             Event::KillDocward => {
                 side.docward.kill();
                 std::thread::sleep(Duration::from_millis(delay));
-                side.docward = start(&self.set, &side.listen, block);
+                side.docward = start(&self.set, self.topology, &side.listen, block);
             }
             Event::Reload => reload(&side.docward, |docward| docward.signal("HUP")),
             Event::ChangeRules => reload(&side.docward, |docward| docward.rewrite_rules(&rules(block))),
@@ -130,18 +154,12 @@ impl Stage {
     }
 }
 
-impl Side {
-    fn start(set: &ReplicaSet, runtime: &Runtime) -> Side {
-        let listen = format!("127.0.0.1:{}", lasting_port());
-        let docward = start(set, &listen, 1);
-        let uri = format!("mongodb://{}/?replicaSet=rs0", docward.addresses().join(","));
-        let clients = (0..WRITERS / 2).map(|_| runtime.block_on(client(&uri))).collect();
-        Side { docward, listen, clients }
-    }
-}
-
-fn start(set: &ReplicaSet, listen: &str, block: usize) -> Docward {
-    docward(set, &rules(block)).listen(listen).start()
+fn start(set: &ReplicaSet, topology: Topology, listen: &str, block: usize) -> Docward {
+    let begin = match topology {
+        Topology::Members => docward,
+        Topology::Router => router,
+    };
+    begin(set, &rules(block)).listen(listen).start()
 }
 
 async fn client(uri: &str) -> Client {

@@ -231,10 +231,7 @@ where
             _ => self.reject_without_connection(&error, header_of(frame)?),
         };
         let Some(reply) = reply else { return Err(error.into()) };
-        let reply = self.relay.listener_context.with_times(reply);
-        if let Some(pooling) = &mut self.relay.pooling {
-            pooling.note_reply(&reply);
-        }
+        let reply = self.relay.own_reply(reply);
         if self.watched {
             self.relay.client.out.push(pack(reply.into(), came).into_owned());
         }
@@ -270,11 +267,8 @@ where
                 self.forward(message, came, expects_reply, true).await?;
             }
             Step::Reply(message) => {
-                if let Some(pooling) = &mut self.relay.pooling {
-                    pooling.note_reply(&message);
-                }
                 let message = self.relay.explained(&message).unwrap_or(message);
-                let message = self.relay.listener_context.with_times(message);
+                let message = self.relay.own_reply(message);
                 let length = came.map_or(0, |_| message.len());
                 let packed = offload(length, move || pack(message.into(), came).into_owned()).await?;
                 self.relay.client.out.push(packed);

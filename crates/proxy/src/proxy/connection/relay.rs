@@ -235,14 +235,19 @@ where
         match again {
             Some(frame) => self.collected = Some(Box::new((Request::Repeat, frame))),
             None => {
-                let reply = self.listener_context.with_times(after_loss.reply());
-                if let Some(pooling) = &mut self.pooling {
-                    pooling.note_reply(&reply);
-                }
+                let reply = self.own_reply(after_loss.reply());
                 self.client.send(cx, &reply)?;
             }
         }
         Ok(())
+    }
+
+    /// A reply of docward's own as the client gets it: with the times of its member. It may end the client's transaction.
+    pub(in crate::proxy) fn own_reply(&mut self, reply: Vec<u8>) -> Vec<u8> {
+        if let Some(pooling) = &mut self.pooling {
+            pooling.note_reply(&reply);
+        }
+        self.listener_context.with_times(reply)
     }
 
     /// Moves the pending replies to a client that has closed its sending half.

@@ -1,11 +1,13 @@
 //! A client that shares server connections with others: takes one for each request, and gives it back after the last
 //! reply.
 //!
-//! [`hello`] is a hello that waits for its reply, [`login`] a login that waits for its next message, [`routed`] finds the
-//! member of a request, [`resending`] has what is sent again after that was lost. Connections come from [`crate::proxy::server_side::pool`]; [`crate::proxy::connection::relay`] uses them.
+//! [`hello`] is a hello that waits for its reply, [`login`] a login that waits for its next message, [`need`] what a
+//! request needs of a connection; [`routed`] finds its member, [`resending`] has what is sent again after that was lost.
+//! Connections come from [`crate::proxy::server_side::pool`]; [`crate::proxy::connection::relay`] uses them.
 
 pub(in crate::proxy) mod hello;
 pub(in crate::proxy) mod login;
+pub(in crate::proxy) mod need;
 pub(in crate::proxy) mod resending;
 pub(in crate::proxy) mod routed;
 
@@ -19,15 +21,12 @@ use tokio::time::Instant;
 
 use self::hello::AwaitedHello;
 use self::login::{Conversation, PausedLogin};
+use self::need::Need;
 use self::resending::Resending;
 use self::routed::{ClientLogin, Taken, pool_at};
 use crate::engine::handshake::negotiation::Negotiation;
-use crate::engine::routing::{
-    Destination, DestinationKind, OpenTransaction, ReadPreference, TransactionStep, destination, ends_transaction,
-};
-use crate::engine::sharing::{
-    self, Sharing, is_enough, opens_cursor, opens_waiting_cursor, retried_in, sharing, time_limit,
-};
+use crate::engine::routing::{Destination, OpenTransaction, TransactionStep, ends_transaction};
+use crate::engine::sharing::{self, Sharing, is_enough};
 use crate::engine::{ClientState, RequestHead};
 use crate::login::{User, has_one_user};
 use crate::proxy::server_side::pool::abandoned::abandon;
@@ -136,40 +135,6 @@ pub(in crate::proxy) enum Route {
     NotYet,
     /// docward replies to it.
     Own,
-}
-
-/// What a request needs of a connection.
-#[derive(Debug, Clone)]
-pub(in crate::proxy) struct Need {
-    /// `None`: the listener has one member.
-    destination: Option<Destination>,
-    sharing: Sharing,
-    /// See [`Demand::retried_in`].
-    retried_in: Option<u64>,
-    /// See [`time_limit`].
-    time_limit: Option<Duration>,
-    opens_waiting_cursor: bool,
-    opens_cursor: bool,
-    /// Of a client behind a load balancer.
-    transaction: Option<TransactionStep>,
-}
-
-impl Need {
-    /// Of a request that docward sends again: it is not sent away.
-    pub(in crate::proxy) fn again(self, is_again: bool) -> Self {
-        Self { retried_in: self.retried_in.filter(|_| !is_again), ..self }
-    }
-
-    /// With the read preference of a rule, if there is one.
-    pub(in crate::proxy) fn with_preference(self, preference: Option<ReadPreference>) -> Self {
-        match preference {
-            Some(preference) => {
-                let session = self.destination.as_ref().map_or(0, |destination| destination.session);
-                Self { destination: Some(Destination { kind: DestinationKind::Read(preference), session }), ..self }
-            }
-            None => self,
-        }
-    }
 }
 
 /// A request whose first bytes have arrived.
@@ -441,40 +406,6 @@ impl<U: ServerSocket> Pooling<U> {
     pub(in crate::proxy) fn must_move(&self, need: &Need) -> bool {
         let (Some(router), Some(destination)) = (&self.router, &need.destination) else { return false };
         self.is_shared() && self.is_attached() && !router.fits(destination, &self.member)
-    }
-
-    /// The connections that a request may use.
-    fn lane(&self, need: &Need) -> Lane {
-        match need.sharing {
-            // A client that has not logged in continues nothing. It must not hold up the questions that precede logins.
-            _ if self.login_required && self.login.is_none() => Lane::Ordinary,
-            Sharing::Ordinary | Sharing::Pinned(_) => Lane::Ordinary,
-            Sharing::Continuation => Lane::Continuation,
-            Sharing::Awaiting => Lane::Awaiting,
-        }
-    }
-
-    /// What a request needs of a connection.
-    pub(in crate::proxy) fn need(&mut self, head: &RequestHead<'_>) -> Need {
-        let again = self.resending.take_destination();
-        let destination = self.router.as_ref().map(|_| again.unwrap_or_else(|| destination(head)));
-        let place = match (&self.router, &destination) {
-            (Some(router), Some(cursor @ Destination { kind: DestinationKind::Cursor(_), .. })) => {
-                router.find(cursor).ok().flatten()
-            }
-            _ => None,
-        };
-        let member = place.as_ref().unwrap_or(&self.member);
-        let sharing = match sharing(head, |cursor| member.is_waiting_cursor(cursor)) {
-            // As at a mongos, no command holds a server. One with several replies keeps its connection until the last.
-            Sharing::Pinned(_) if self.router.is_some() => Sharing::Ordinary,
-            other => other,
-        };
-        let opens_cursor = destination.is_some() && opens_cursor(head);
-        let transaction = if self.is_of_service { TransactionStep::of_request(head) } else { None };
-        let retried_in = if self.retries_overload { retried_in(head) } else { None };
-        let (time_limit, opens_waiting_cursor) = (time_limit(head), opens_waiting_cursor(head));
-        Need { destination, sharing, retried_in, time_limit, opens_waiting_cursor, opens_cursor, transaction }
     }
 
     /// Records a request that is sent on the client's connection.

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::{Attachment, MAX_COLLECTED_LENGTH, Need, Pooling};
+use super::need::Need;
+use super::{Attachment, MAX_COLLECTED_LENGTH, Pooling};
 use crate::engine::RequestHead;
 use crate::engine::routing::{
     AfterLoss, Destination, DestinationKind, KilledCursors, MissingCursor, Repetition, is_to_be_repeated,
