@@ -317,8 +317,29 @@ fn requests_wait_for_the_next_primary() {
     assert!(is_ok(&reply), "{reply}");
     let waited = began.elapsed();
     sleep(Duration::from_millis(300));
-    let reply = client.command("shop", doc! { "count": "c", "maxTimeMS": 1 });
-    assert_eq!(reply.get_i32("code").unwrap_or_default(), 50, "it waits no longer than its client does: {reply}");
+    // They wait no longer than their client does. A driver's repetition must not hide that its first attempt may be executed.
+    let lsid = doc! { "id": bson::Binary { subtype: bson::spec::BinarySubtype::Uuid, bytes: vec![51; 16] } };
+    let limited = |command: Document| {
+        let mut command = command;
+        command.extend(doc! { "maxTimeMS": 1, "lsid": &lsid });
+        command
+    };
+    for (command, database, code, label) in [
+        (doc! { "count": "c" }, "shop", 50, None),
+        (doc! { "insert": "c", "documents": [{}], "txnNumber": 1_i64 }, "shop", 50, Some("NoWritesPerformed")),
+        (
+            doc! { "commitTransaction": 1, "txnNumber": 2_i64, "autocommit": false },
+            "admin",
+            6,
+            Some("RetryableWriteError"),
+        ),
+    ] {
+        let reply = client.command(database, limited(command));
+        let labels: Vec<&str> = reply
+            .get_array("errorLabels")
+            .map_or(vec![], |labels| labels.iter().filter_map(bson::Bson::as_str).collect());
+        assert_eq!((reply.get_i32("code").unwrap(), labels), (code, label.into_iter().collect()), "{reply}");
+    }
     for writer in writers {
         let reply = writer.join().unwrap();
         assert!(is_ok(&reply), "{reply}");
@@ -768,6 +789,44 @@ fn a_connection_goes_on_after_a_cursor_was_lost() {
     assert_eq!((ids("cursorsKilled"), ids("cursorsNotFound")), (vec![other.into()], vec![cursor.into()]), "{reply}");
     let reply = client.command("shop", doc! { "insert": "c", "documents": [{ "_id": 10 }] });
     assert!(is_ok(&reply), "{reply}");
+}
+
+/// The cursors of a session are at the members that read for it. Those of an unacknowledged killCursors may be at any.
+#[test]
+fn what_ends_cursors_ends_them_at_every_member() {
+    let set = steady_set(3, |_, _| {});
+    let docward = router(&set).start();
+    let mut client = Client::connect(&docward.address());
+    let documents: Vec<Document> = (0..10).map(|id| doc! { "_id": id }).collect();
+    let insert = doc! { "insert": "c", "documents": documents, "writeConcern": { "w": 3 } };
+    assert!(is_ok(&client.command("shop", insert)));
+    let open_at_members = || -> Vec<i64> {
+        let status = |member: &support::mongod::Mongod| member.command("admin", doc! { "serverStatus": 1 });
+        let open = |status: Document| {
+            let cursors = status.get_document("metrics").unwrap().get_document("cursor").unwrap();
+            cursors.get_document("open").unwrap().get_i64("noTimeout").unwrap_or_default()
+        };
+        set.members().iter().map(status).map(open).collect()
+    };
+    let lsid = doc! { "id": bson::Uuid::from_bytes([52; 16]) };
+    let mut open = || {
+        ["primary", "secondary", "secondary"].map(|preference| {
+            let find = doc! { "find": "c", "batchSize": 2, "noCursorTimeout": true, "lsid": &lsid };
+            let find = find.into_iter().chain(doc! { "$readPreference": mode(preference) }).collect();
+            client.command("shop", find).get_document("cursor").unwrap().get_i64("id").unwrap()
+        })
+    };
+    let none = vec![0, 0, 0];
+    open();
+    assert_eq!(open_at_members(), [1, 1, 1]);
+    let mut other = Client::connect(&docward.address());
+    assert!(is_ok(&other.command("admin", doc! { "killSessions": [&lsid] })));
+    poll(TIMEOUT, || (open_at_members() == none).then_some(())).unwrap_or_else(|| panic!("{:?}", open_at_members()));
+    let cursors = open().to_vec();
+    assert_eq!(open_at_members(), [1, 1, 1]);
+    let kill = doc! { "killCursors": "c", "cursors": cursors, "lsid": &lsid, "$db": "shop" };
+    client.send(&Message::new(kill).flags(MORE_TO_COME));
+    poll(TIMEOUT, || (open_at_members() == none).then_some(())).unwrap_or_else(|| panic!("{:?}", open_at_members()));
 }
 
 /// The request of a member that hangs gets its reply from the next primary, or an error.

@@ -298,7 +298,8 @@ class Haproxy(Process):
     """HAProxy in front of two docwards, with the settings of deploy/haproxy; `admins` are the ports of their health checks."""
 
     def __init__(self, algorithm, listeners, admins):
-        self.port = free_port()
+        # PyMongo's own suite looks for a second mongos at the next port.
+        self.port, _ = neighbours()
         self.address = f"127.0.0.1:{self.port}"
         self.text = HAPROXY_DEFAULTS + HAPROXY_LISTEN.format(algorithm=algorithm, port=self.port, listeners=listeners, admins=admins)
         super().__init__("docward-haproxy-", self._command, stderr=subprocess.DEVNULL)
@@ -342,6 +343,14 @@ def free_port():
             except OSError:
                 pass
     raise RuntimeError("no port is free")
+
+
+def neighbours():
+    """Two such ports, one after the other: PyMongo's own suite finds a second mongos so."""
+    first = free_port()
+    while (second := free_port()) != first + 1:
+        first = second
+    return first, second
 
 
 def docward_executable():

@@ -47,7 +47,7 @@ class Topology:
         common = ("--topology", "router", *(("--proxy-protocol", "127.0.0.1") if balanced else ()))
         docwards = [
             self.start(rules, "--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin}", *common, upstream=self.server.uri)
-            for port, admin in zip(neighbours(), admins)
+            for port, admin in zip(servers.neighbours(), admins)
         ]
         hosts = [docward.address for docward in docwards]
         if balanced:
@@ -56,11 +56,3 @@ class Topology:
             hosts = [self.balancers.enter_context(closing(balancer)).address]
         options = ["loadBalanced=true"] if self.name.endswith("load-balanced") else ["retryWrites=true"]
         return Way(hosts, options, docwards, router=True)
-
-
-def neighbours():
-    """Two free ports, one after the other: PyMongo's own suite finds a second mongos so."""
-    first = servers.free_port()
-    while (second := servers.free_port()) != first + 1:
-        first = second
-    return first, second

@@ -15,7 +15,7 @@ pub(super) const TRANSIENT: &str = "TransientTransactionError";
 pub(super) const UNKNOWN_COMMIT: &str = "UnknownTransactionCommitResult";
 /// The server has not begun the command, so any command can be repeated (driver specification "Client Backpressure").
 const RETRYABLE: &str = "RetryableError";
-const NO_WRITES: &str = "NoWritesPerformed";
+pub(super) const NO_WRITES: &str = "NoWritesPerformed";
 
 pub(super) fn has_label(reply: &Reply<'_>, label: &str) -> bool {
     labels(reply).any(|one| one == label)

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::command::CommandClass;
+use crate::command::{CommandClass, classify};
 use crate::document::{Document, Value};
 use crate::fnv::hash_of;
 use crate::request_head::RequestHead;
@@ -67,7 +67,12 @@ fn kind(head: &RequestHead<'_>) -> DestinationKind {
         (b"killCursors", _) => return first_cursor(head).map_or(DestinationKind::Primary, DestinationKind::Cursor),
         _ => {}
     }
-    if !may_go_to_a_secondary(first.key, head.class()) {
+    let is_possible = match head.class() {
+        // A secondary explains no writes.
+        Some(CommandClass::Explain) => !explains_write(first.value),
+        class => may_go_to_a_secondary(first.key, class),
+    };
+    if !is_possible {
         return DestinationKind::Primary;
     }
     let preference = head.fields().read_preference.and_then(Value::as_document).and_then(ReadPreference::parse);
@@ -111,7 +116,13 @@ const AT_SECONDARIES: [&[u8]; 25] = [
 
 /// The read preference of other commands is ignored, as by a mongos if they change data.
 fn may_go_to_a_secondary(name: &[u8], class: Option<CommandClass>) -> bool {
-    class.is_some_and(|class| is_read(class) || class == CommandClass::Explain) || is_read_of_server(name)
+    class.is_some_and(is_read) || is_read_of_server(name)
+}
+
+fn explains_write(explained: Value<'_>) -> bool {
+    use CommandClass::{BulkWrite, Delete, FindAndModify, Insert, Update};
+    let class = explained.as_document().and_then(|command| Some(classify(command.elements().next()?.key)));
+    matches!(class, Some(Insert | Update | Delete | FindAndModify | BulkWrite))
 }
 
 /// Whether a command reads something else than a collection, and changes nothing.
@@ -149,8 +160,8 @@ impl ReadPreference {
             None => Vec::new(),
         };
         let max_staleness = match preference.get("maxStalenessSeconds").map(|seconds| seconds.as_integer()) {
-            // Drivers use -1 for "no maximum".
-            None | Some(Some(-1)) => None,
+            // Drivers use -1 for "no maximum", and mongod takes 0 for it.
+            None | Some(Some(-1 | 0)) => None,
             Some(seconds) => Some(Duration::from_secs(seconds?.try_into().ok()?)),
         };
         Some(Self { mode, tag_sets, max_staleness })
@@ -196,6 +207,8 @@ mod tests {
             doc! { "setParameter": 1, "$readPreference": &secondary },
             doc! { "shutdown": 1, "$readPreference": &secondary },
             doc! { "mapReduce": "c", "out": "d", "$readPreference": &secondary },
+            doc! { "explain": { "update": "c", "updates": [] }, "$readPreference": &secondary },
+            doc! { "explain": { "findandmodify": "c" }, "$readPreference": &secondary },
             doc! { "noSuchCommand": 1, "$readPreference": &secondary },
             doc! { "commitTransaction": 1 },
         ] {
@@ -206,6 +219,11 @@ mod tests {
         for (body, expected) in [
             (doc! { "find": "c", "$readPreference": &secondary }, read(ReadMode::Secondary)),
             (doc! { "dbStats": 1, "$readPreference": &secondary }, read(ReadMode::Secondary)),
+            (doc! { "explain": { "find": "c" }, "$readPreference": &secondary }, read(ReadMode::Secondary)),
+            (
+                doc! { "find": "c", "$readPreference": { "mode": "nearest", "maxStalenessSeconds": 0 } },
+                read(ReadMode::Nearest),
+            ),
             (
                 doc! { "aggregate": "c", "$readPreference": tags },
                 ReadPreference {

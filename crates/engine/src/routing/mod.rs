@@ -4,6 +4,7 @@
 
 mod cursors;
 mod destination;
+mod everywhere;
 mod reads;
 mod repetition;
 mod selection;
@@ -11,6 +12,7 @@ mod transaction;
 
 pub use cursors::{KilledCursors, MissingCursor};
 pub use destination::{Destination, DestinationKind, MIN_STALENESS, ReadMode, ReadPreference, destination};
+pub use everywhere::for_other_members;
 pub use reads::{PreferredRead, preferred, triage};
 pub use repetition::{AfterLoss, InTransaction, Repetition, is_to_be_repeated, without_state_change};
 pub use selection::{RoutedRole, Selectable, eligible, mongos_of};

@@ -6,7 +6,7 @@ use crate::command::{Reply, code, error_reply};
 use crate::document::{Document, Element, Value, Writer};
 use crate::request_head::RequestHead;
 use crate::retried;
-use crate::server_errors::{RETRYABLE_WRITE, TRANSIENT, is_state_change, is_state_change_code};
+use crate::server_errors::{NO_WRITES, RETRYABLE_WRITE, TRANSIENT, is_state_change, is_state_change_code};
 use crate::wire::{Header, OpCode};
 
 /// When a request may be sent again.
@@ -165,13 +165,30 @@ impl AfterLoss {
     }
 
     fn with_text(&self, text: &str) -> Vec<u8> {
-        let text = &format!("docward: {text}");
-        error_reply(self.header, code::HOST_UNREACHABLE, text, |w| {
-            if let Some(label) = self.label {
-                w.array("errorLabels", |labels| labels.string(label));
-            }
-        })
+        labelled_error(self.header, code::HOST_UNREACHABLE, &format!("docward: {text}"), self.label)
     }
+
+    /// Returns an error for a request that was not sent to any member. But it may be a driver's repetition of one that was
+    /// executed: then this is not the result. With the label of a numbered write the driver reports its first error
+    /// (driver specification "Retryable Writes"), and that a commit's result is unknown some drivers know by the code.
+    #[must_use]
+    pub fn not_sent(&self, error_code: i32, text: &str) -> Vec<u8> {
+        let (error_code, label) = match (self.in_transaction, self.label) {
+            (InTransaction::No, Some(RETRYABLE_WRITE)) => (error_code, Some(NO_WRITES)),
+            (InTransaction::Yes, Some(RETRYABLE_WRITE)) => (code::HOST_UNREACHABLE, self.label),
+            (InTransaction::Yes, _) => (error_code, self.label),
+            _ => (error_code, None),
+        };
+        labelled_error(self.header, error_code, text, label)
+    }
+}
+
+fn labelled_error(request: Header, error_code: i32, text: &str, label: Option<&str>) -> Vec<u8> {
+    error_reply(request, error_code, text, |w| {
+        if let Some(label) = label {
+            w.array("errorLabels", |labels| labels.string(label));
+        }
+    })
 }
 
 #[cfg(test)]
@@ -266,20 +283,27 @@ mod tests {
     }
 
     #[test]
-    fn the_reply_of_a_lost_member_has_the_label_of_its_request() {
-        for (body, label) in [
-            (doc! { "commitTransaction": 1, "autocommit": false }, Some("RetryableWriteError")),
-            (doc! { "insert": "c", "txnNumber": 1_i64 }, Some("RetryableWriteError")),
-            (doc! { "insert": "c", "txnNumber": 1_i64, "autocommit": false }, Some("TransientTransactionError")),
-            (doc! { "getMore": 1_i64 }, Some("ResumableChangeStreamError")),
-            (doc! { "getMore": 1_i64, "autocommit": false }, Some("TransientTransactionError")),
-            (doc! { "insert": "c" }, None),
+    fn errors_have_the_label_of_their_request() {
+        let (retryable, transient) = (Some("RetryableWriteError"), Some("TransientTransactionError"));
+        let not_sent = |label| (133, label);
+        for (body, lost, not_sent) in [
+            (doc! { "commitTransaction": 1, "autocommit": false }, retryable, (6, retryable)),
+            (doc! { "abortTransaction": 1, "autocommit": false }, retryable, not_sent(None)),
+            (doc! { "insert": "c", "txnNumber": 1_i64 }, retryable, not_sent(Some("NoWritesPerformed"))),
+            (doc! { "insert": "c", "txnNumber": 1_i64, "autocommit": false }, transient, not_sent(transient)),
+            (doc! { "getMore": 1_i64 }, Some("ResumableChangeStreamError"), not_sent(None)),
+            (doc! { "getMore": 1_i64, "autocommit": false }, transient, not_sent(transient)),
+            (doc! { "insert": "c" }, None, not_sent(None)),
+            (doc! { "find": "c" }, None, not_sent(None)),
         ] {
-            let reply = AfterLoss::of_request(&RequestHead::new(&message(&body))).unwrap().reply();
-            let reply = bson::Document::from_reader(crate::wire::op_msg::Message::parse(&reply).unwrap().body).unwrap();
-            assert_eq!(reply.get_i32("code").unwrap(), 6);
-            let labels = reply.get_array("errorLabels").ok().map(|labels| labels[0].as_str().unwrap());
-            assert_eq!(labels, label, "{body}");
+            let message = message(&body);
+            let request = AfterLoss::of_request(&RequestHead::new(&message)).unwrap();
+            for (reply, expected) in [(request.reply(), (6, lost)), (request.not_sent(133, "no primary"), not_sent)] {
+                let reply = crate::wire::op_msg::Message::parse(&reply).unwrap().body;
+                let reply = bson::Document::from_reader(reply).unwrap();
+                let label = reply.get_array("errorLabels").ok().map(|labels| labels[0].as_str().unwrap());
+                assert_eq!((reply.get_i32("code").unwrap(), label), expected, "{body}");
+            }
         }
     }
 }

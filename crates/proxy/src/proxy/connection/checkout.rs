@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::command::{code, error_reply, write_overload};
+use crate::engine::routing::AfterLoss;
 use crate::proxy::connection::end::End;
 use crate::proxy::connection::in_progress::MessageInProgress;
 use crate::proxy::connection::pooling::BegunCheckout;
@@ -68,9 +69,18 @@ where
         })
     }
 
-    /// Returns the reply to a message for which no server connection is available. No byte of it was sent. `None`: the client
-    /// must connect again.
-    pub(super) fn reject_without_connection(&self, error: &CheckoutError, header: Header) -> Option<Vec<u8>> {
+    /// Returns the reply to a message for which no server connection is available. No byte of it was sent. `request`: for
+    /// the labels of a client's message. `None`: the client must connect again.
+    pub(super) fn reject_without_connection(
+        &self,
+        error: &CheckoutError,
+        header: Header,
+        request: Option<&AfterLoss>,
+    ) -> Option<Vec<u8>> {
+        let not_sent = |error_code: i32, text: &str| match request {
+            Some(request) => request.not_sent(error_code, text),
+            None => error_reply(header, error_code, text, |_| {}),
+        };
         let is_routed = || self.relay.pooling.as_ref().is_some_and(|pooling| pooling.is_routed());
         match error {
             CheckoutError::Overloaded { room_in, .. } => Some(overload_reply(header, error, *room_in)),
@@ -82,11 +92,10 @@ where
             }
             CheckoutError::NoMember(_) | CheckoutError::Unreachable(_) => {
                 let text = format!("docward: {error}; it has not been sent to any");
-                Some(error_reply(header, code::FAILED_TO_SATISFY_READ_PREFERENCE, &text, |_| {}))
+                Some(not_sent(code::FAILED_TO_SATISFY_READ_PREFERENCE, &text))
             }
             CheckoutError::TimeLimit(_) => {
-                let text = format!("docward: {error}; it has not been sent");
-                Some(error_reply(header, code::MAX_TIME_MS_EXPIRED, &text, |_| {}))
+                Some(not_sent(code::MAX_TIME_MS_EXPIRED, &format!("docward: {error}; it has not been sent")))
             }
             CheckoutError::Staleness(_) => {
                 Some(error_reply(header, code::MAX_STALENESS_OUT_OF_RANGE, &format!("docward: {error}"), |_| {}))

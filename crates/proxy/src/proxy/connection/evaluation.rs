@@ -228,7 +228,7 @@ where
         let reply = match AfterLoss::of_request(&head) {
             Some(after_loss) if is_repeating => Some(after_loss.reply()),
             Some(after_loss) if has_no_member => Some(after_loss.reply_without_cursor()),
-            _ => self.reject_without_connection(&error, header_of(frame)?),
+            request => self.reject_without_connection(&error, header_of(frame)?, request.as_ref()),
         };
         let Some(reply) = reply else { return Err(error.into()) };
         let reply = self.relay.own_reply(reply);

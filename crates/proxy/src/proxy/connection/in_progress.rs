@@ -125,7 +125,7 @@ where
             && let Some(error) = self.take_connection_again(lane).await?
         {
             let header = Header { length: 0, request_id, response_to: 0, op_code: OpCode::Msg };
-            let Some(reply) = self.reject_without_connection(&error, header) else { return Err(error.into()) };
+            let Some(reply) = self.reject_without_connection(&error, header, None) else { return Err(error.into()) };
             last = Some(if self.watched { Step::Reply(reply) } else { Step::Silent });
         }
         self.nanoseconds += self.relay.listener_context.process.traffic.meter.since(asked);

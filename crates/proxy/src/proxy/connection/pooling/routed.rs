@@ -119,7 +119,8 @@ async fn check_out_before<U: ServerSocket>(
                 other = router.find_for_read(preference, &strangers);
                 if other.is_none() {
                     if Instant::now() >= deadline {
-                        return Err(error);
+                        // At others the client's login may still hold.
+                        return Err(CheckoutError::NoMember("no member for this read has accepted the client's login"));
                     }
                     strangers.clear();
                     let _waits = router.counters.wait();
@@ -138,9 +139,35 @@ pub(super) async fn abort<U: ServerSocket>(
     transaction: OpenTransaction,
 ) {
     let taken = check_out(router, transaction.destination(), login, Lane::Continuation, None, None, None).await;
-    let Ok(Taken { mut checkout, .. }) = taken else { return };
+    if let Ok(Taken { checkout, .. }) = taken {
+        send_alone(checkout, &transaction.abort(1)).await;
+    }
+}
+
+/// Sends a message to the other members. No client waits for their replies, and a member that gives no connection is omitted.
+pub(super) fn send_to_others<U: ServerSocket>(
+    router: &Arc<Router<U>>,
+    member: &Arc<Member<U>>,
+    login: Option<&ClientLogin>,
+    message: &Arc<[u8]>,
+) {
+    for other in router.others(member) {
+        let Ok(permit) = router.in_background.clone().try_acquire_owned() else { return };
+        let (login, message) = (login.cloned(), message.clone());
+        tokio::spawn(async move {
+            let _permit = permit;
+            let Ok(pool) = pool_at(&other, login.as_ref()) else { return };
+            let Ok(asked) = pool.check_out(Demand::held(Lane::Continuation, None)) else { return };
+            if let Ok(checkout) = pool.finish_checkout(asked).await {
+                send_alone(checkout, &message).await;
+            }
+        });
+    }
+}
+
+async fn send_alone<U: ServerSocket>(mut checkout: Checkout<U>, message: &[u8]) {
     let Some(mut connection) = checkout.take_out() else { return };
-    if ask(&mut connection.stream, &transaction.abort(1)).await.is_ok() {
+    if ask(&mut connection.stream, message).await.is_ok() {
         checkout.put_back(connection);
     }
 }
