@@ -1,18 +1,25 @@
-//! Commands that end something at every member: the one that a router sends them to replies, and the others get them too.
+//! Commands that end something at every member: the one that a router sends them to replies, and the others get them before.
 
 use crate::command::own;
 use crate::document::{Document, Value};
 use crate::request_head::RequestHead;
 use crate::wire::op_msg::MORE_TO_COME;
 
-/// Returns the request as the other members get it; `None`: they do not. The cursors and operations of a session are at the
-/// members that read for it. An acknowledged killCursors goes to the members in turn, because its reply names each cursor.
+/// Whether every member gets the request. The cursors and operations of a session are at the members that read for it. An
+/// acknowledged killCursors goes to the members in turn, because its reply names each cursor.
+pub(super) fn is_for_every_member(head: &RequestHead<'_>) -> bool {
+    match head.name() {
+        Some(b"endSessions" | b"killSessions" | b"killAllSessions" | b"killAllSessionsByPattern") => true,
+        Some(b"killCursors") => head.has_flags(MORE_TO_COME),
+        _ => false,
+    }
+}
+
+/// Returns the request as the other members get it; `None`: they do not.
 #[must_use]
 pub fn for_other_members(head: &RequestHead<'_>) -> Option<Vec<u8>> {
-    match head.name()? {
-        b"endSessions" | b"killSessions" | b"killAllSessions" | b"killAllSessionsByPattern" => {}
-        b"killCursors" if head.has_flags(MORE_TO_COME) => {}
-        _ => return None,
+    if !is_for_every_member(head) {
+        return None;
     }
     let body = Document::parse(head.whole_body()?).ok()?;
     let database = body.get("$db").and_then(Value::as_str)?;

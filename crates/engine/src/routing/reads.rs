@@ -1,6 +1,7 @@
 //! Reads that a `reads` rule sends to secondaries: on a router, if they have no read preference of their own.
 
 use super::destination::{ReadMode, ReadPreference, is_read};
+use super::everywhere::is_for_every_member;
 use crate::applicable_rules::{Enforcement, enforcement};
 use crate::command::Command;
 use crate::queries::{reason_to_reject, with_read_preference};
@@ -16,10 +17,11 @@ pub struct PreferredRead {
     pub preference: ReadPreference,
 }
 
-/// [`triage`](crate::triage()) for a router: a read that a rule may send to secondaries is evaluated.
+/// [`triage`](crate::triage()) for a router: a read that a rule may send to secondaries is evaluated, and what every member
+/// gets, because that must wait for the others.
 pub fn triage(head: &RequestHead<'_>, rules: &RuleSet) -> Triage {
     match crate::triage(head, rules) {
-        Triage::Forward { .. } if may_prefer(head, rules) => Triage::Evaluate,
+        Triage::Forward { .. } if may_prefer(head, rules) || is_for_every_member(head) => Triage::Evaluate,
         other => other,
     }
 }

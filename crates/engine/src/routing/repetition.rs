@@ -165,28 +165,44 @@ impl AfterLoss {
     }
 
     fn with_text(&self, text: &str) -> Vec<u8> {
-        labelled_error(self.header, code::HOST_UNREACHABLE, &format!("docward: {text}"), self.label)
+        labelled_error(self.header, code::HOST_UNREACHABLE, &format!("docward: {text}"), self.label.as_slice())
     }
 
-    /// Returns an error for a request that was not sent to any member. But it may be a driver's repetition of one that was
-    /// executed: then this is not the result. With the label of a numbered write the driver reports its first error
-    /// (driver specification "Retryable Writes"), and that a commit's result is unknown some drivers know by the code.
+    /// Returns an error for want of a connection as the client gets it; `None`: as it is. `was_sent`: docward has sent the
+    /// request before. Otherwise it was not executed, but a driver may repeat an earlier attempt that was. If no member could
+    /// be asked (code 133), what became of a commit is unknown, which some drivers know by the code only, and for a numbered
+    /// write drivers report the first error (`NoWritesPerformed`, driver specification "Retryable Writes"; without
+    /// `RetryableWriteError` beside it, Go's took a first attempt for executed, GODRIVER-4088).
     #[must_use]
-    pub fn not_sent(&self, error_code: i32, text: &str) -> Vec<u8> {
-        let (error_code, label) = match (self.in_transaction, self.label) {
-            (InTransaction::No, Some(RETRYABLE_WRITE)) => (error_code, Some(NO_WRITES)),
-            (InTransaction::Yes, Some(RETRYABLE_WRITE)) => (code::HOST_UNREACHABLE, self.label),
-            (InTransaction::Yes, _) => (error_code, self.label),
-            _ => (error_code, None),
+    pub fn labelled(&self, reply: &[u8], was_sent: bool) -> Option<Vec<u8>> {
+        let reply = Reply::parse(reply).ok()?;
+        if reply.is_ok() {
+            return None;
+        }
+        if was_sent {
+            return Some(self.reply());
+        }
+        let is_plain = reply.body.get("errorLabels").is_none();
+        if !is_plain || reply.code() != Some(code::FAILED_TO_SATISFY_READ_PREFERENCE) {
+            return None;
+        }
+        let (error_code, labels): (i32, &[&str]) = match (self.in_transaction, self.label?) {
+            (InTransaction::Yes, RETRYABLE_WRITE) => (code::HOST_UNREACHABLE, &[RETRYABLE_WRITE]),
+            (InTransaction::No, RETRYABLE_WRITE) => {
+                (code::FAILED_TO_SATISFY_READ_PREFERENCE, &[RETRYABLE_WRITE, NO_WRITES])
+            }
+            (InTransaction::Aborts, _) => return None,
+            (_, label) => (code::FAILED_TO_SATISFY_READ_PREFERENCE, &[label]),
         };
-        labelled_error(self.header, error_code, text, label)
+        let text = reply.body.get("errmsg").and_then(Value::as_str).unwrap_or_default();
+        Some(labelled_error(self.header, error_code, text, labels))
     }
 }
 
-fn labelled_error(request: Header, error_code: i32, text: &str, label: Option<&str>) -> Vec<u8> {
+fn labelled_error(request: Header, error_code: i32, text: &str, labels: &[&str]) -> Vec<u8> {
     error_reply(request, error_code, text, |w| {
-        if let Some(label) = label {
-            w.array("errorLabels", |labels| labels.string(label));
+        if !labels.is_empty() {
+            w.array("errorLabels", |array| labels.iter().for_each(|label| array.string(label)));
         }
     })
 }
@@ -283,26 +299,43 @@ mod tests {
     }
 
     #[test]
-    fn errors_have_the_label_of_their_request() {
-        let (retryable, transient) = (Some("RetryableWriteError"), Some("TransientTransactionError"));
-        let not_sent = |label| (133, label);
+    fn errors_have_the_labels_of_their_request() {
+        let (retryable, transient) = (vec!["RetryableWriteError"], vec!["TransientTransactionError"]);
+        let resumable = vec!["ResumableChangeStreamError"];
         for (body, lost, not_sent) in [
-            (doc! { "commitTransaction": 1, "autocommit": false }, retryable, (6, retryable)),
-            (doc! { "abortTransaction": 1, "autocommit": false }, retryable, not_sent(None)),
-            (doc! { "insert": "c", "txnNumber": 1_i64 }, retryable, not_sent(Some("NoWritesPerformed"))),
-            (doc! { "insert": "c", "txnNumber": 1_i64, "autocommit": false }, transient, not_sent(transient)),
-            (doc! { "getMore": 1_i64 }, Some("ResumableChangeStreamError"), not_sent(None)),
-            (doc! { "getMore": 1_i64, "autocommit": false }, transient, not_sent(transient)),
-            (doc! { "insert": "c" }, None, not_sent(None)),
-            (doc! { "find": "c" }, None, not_sent(None)),
+            (doc! { "commitTransaction": 1, "autocommit": false }, retryable.clone(), (6, retryable.clone())),
+            (doc! { "abortTransaction": 1, "autocommit": false }, retryable.clone(), (133, vec![])),
+            (
+                doc! { "insert": "c", "txnNumber": 1_i64 },
+                retryable.clone(),
+                (133, vec!["RetryableWriteError", "NoWritesPerformed"]),
+            ),
+            (
+                doc! { "insert": "c", "txnNumber": 1_i64, "autocommit": false },
+                transient.clone(),
+                (133, transient.clone()),
+            ),
+            (doc! { "getMore": 1_i64 }, resumable.clone(), (133, resumable)),
+            (doc! { "getMore": 1_i64, "autocommit": false }, transient.clone(), (133, transient)),
+            (doc! { "insert": "c" }, vec![], (133, vec![])),
+            (doc! { "find": "c" }, vec![], (133, vec![])),
         ] {
-            let message = message(&body);
-            let request = AfterLoss::of_request(&RequestHead::new(&message)).unwrap();
-            for (reply, expected) in [(request.reply(), (6, lost)), (request.not_sent(133, "no primary"), not_sent)] {
+            let request = message(&body);
+            let request = AfterLoss::of_request(&RequestHead::new(&request)).unwrap();
+            let plain = error_reply(request.header, 133, "no primary", |_| {});
+            let labelled = |was_sent| request.labelled(&plain, was_sent).unwrap_or_else(|| plain.clone());
+            let lost = (6, lost);
+            for (reply, expected) in [(request.reply(), &lost), (labelled(true), &lost), (labelled(false), &not_sent)] {
                 let reply = crate::wire::op_msg::Message::parse(&reply).unwrap().body;
                 let reply = bson::Document::from_reader(reply).unwrap();
-                let label = reply.get_array("errorLabels").ok().map(|labels| labels[0].as_str().unwrap());
-                assert_eq!((reply.get_i32("code").unwrap(), label), expected, "{body}");
+                let labels = reply.get_array("errorLabels").ok().into_iter().flatten();
+                let labels = labels.map(|label| label.as_str().unwrap()).collect();
+                assert_eq!(&(reply.get_i32("code").unwrap(), labels), expected, "{body}");
+            }
+            for other in [50, 462] {
+                let other = error_reply(request.header, other, "", |_| {});
+                assert_eq!(request.labelled(&other, false), None, "{body}");
+                assert_eq!(request.labelled(&other, true), Some(request.reply()), "{body}");
             }
         }
     }

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use crate::command::{code, error_reply, write_overload};
+use crate::engine::RequestHead;
 use crate::engine::routing::AfterLoss;
 use crate::proxy::connection::end::End;
 use crate::proxy::connection::in_progress::MessageInProgress;
-use crate::proxy::connection::pooling::BegunCheckout;
 use crate::proxy::connection::pooling::need::Need;
+use crate::proxy::connection::pooling::{BegunCheckout, Pooling};
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::server_side::pool::CheckoutError;
 use crate::proxy::server_side::pool::queue::Lane;
@@ -69,18 +70,10 @@ where
         })
     }
 
-    /// Returns the reply to a message for which no server connection is available. No byte of it was sent. `request`: for
-    /// the labels of a client's message. `None`: the client must connect again.
-    pub(super) fn reject_without_connection(
-        &self,
-        error: &CheckoutError,
-        header: Header,
-        request: Option<&AfterLoss>,
-    ) -> Option<Vec<u8>> {
-        let not_sent = |error_code: i32, text: &str| match request {
-            Some(request) => request.not_sent(error_code, text),
-            None => error_reply(header, error_code, text, |_| {}),
-        };
+    /// Returns the reply to a message for which no server connection is available. No byte of it was sent. `None`: the client
+    /// must connect again.
+    pub(super) fn reject_without_connection(&mut self, error: &CheckoutError, header: Header) -> Option<Vec<u8>> {
+        self.lacked_connection = true;
         let is_routed = || self.relay.pooling.as_ref().is_some_and(|pooling| pooling.is_routed());
         match error {
             CheckoutError::Overloaded { room_in, .. } => Some(overload_reply(header, error, *room_in)),
@@ -92,16 +85,27 @@ where
             }
             CheckoutError::NoMember(_) | CheckoutError::Unreachable(_) => {
                 let text = format!("docward: {error}; it has not been sent to any");
-                Some(not_sent(code::FAILED_TO_SATISFY_READ_PREFERENCE, &text))
+                Some(error_reply(header, code::FAILED_TO_SATISFY_READ_PREFERENCE, &text, |_| {}))
             }
             CheckoutError::TimeLimit(_) => {
-                Some(not_sent(code::MAX_TIME_MS_EXPIRED, &format!("docward: {error}; it has not been sent")))
+                let text = format!("docward: {error}; it has not been sent");
+                Some(error_reply(header, code::MAX_TIME_MS_EXPIRED, &text, |_| {}))
             }
             CheckoutError::Staleness(_) => {
                 Some(error_reply(header, code::MAX_STALENESS_OUT_OF_RANGE, &format!("docward: {error}"), |_| {}))
             }
             CheckoutError::LoginNeeded => None,
         }
+    }
+
+    /// An own reply to the client's message `frame`, as the client gets it.
+    pub(super) fn own_reply(&mut self, reply: Vec<u8>, frame: &[u8]) -> Vec<u8> {
+        let lacked_connection = std::mem::take(&mut self.lacked_connection);
+        let request = lacked_connection.then(|| AfterLoss::of_request(&RequestHead::new(frame))).flatten();
+        let was_sent = self.relay.pooling.as_deref().is_some_and(Pooling::is_repeating);
+        // Labels of its own are no sign that the server has ended the client's transaction.
+        let reply = self.relay.own_reply(reply);
+        request.and_then(|request| request.labelled(&reply, was_sent)).unwrap_or(reply)
     }
 }
 

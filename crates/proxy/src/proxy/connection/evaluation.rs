@@ -18,7 +18,7 @@ use crate::proxy::connection::framing::Request;
 use crate::proxy::connection::in_progress::MessageInProgress;
 use crate::proxy::connection::packing::{header_of, pack, unpack};
 use crate::proxy::connection::planner::{PlanThread, PlannedStep, Planner, is_long, offload};
-use crate::proxy::connection::pooling::{Pooling, barrier};
+use crate::proxy::connection::pooling::barrier;
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::server_side::pool::CheckoutError;
 use crate::proxy::transport::socket::{ClientSocket, ServerSocket};
@@ -223,15 +223,12 @@ where
         let head = RequestHead::new(frame);
         let pooling = self.relay.pooling.as_deref().filter(|pooling| pooling.is_routed());
         let has_no_member = pooling.is_some() && error.is_without_member() && head.name() == Some(b"getMore");
-        // A request that is sent again may have been executed.
-        let is_repeating = pooling.is_some_and(Pooling::is_repeating);
         let reply = match AfterLoss::of_request(&head) {
-            Some(after_loss) if is_repeating => Some(after_loss.reply()),
             Some(after_loss) if has_no_member => Some(after_loss.reply_without_cursor()),
-            request => self.reject_without_connection(&error, header_of(frame)?, request.as_ref()),
+            _ => self.reject_without_connection(&error, header_of(frame)?),
         };
         let Some(reply) = reply else { return Err(error.into()) };
-        let reply = self.relay.own_reply(reply);
+        let reply = self.own_reply(reply, frame);
         if self.watched {
             self.relay.client.out.push(pack(reply.into(), came).into_owned());
         }
@@ -259,6 +256,10 @@ where
         };
         match last {
             Step::ForwardOriginal { expects_reply } => {
+                let pooling = self.relay.pooling.as_ref();
+                if let Some(others) = pooling.and_then(|pooling| pooling.send_to_others(&RequestHead::new(&frame))) {
+                    self.while_connected(others).await?;
+                }
                 self.remember(&frame, &frame, expects_reply);
                 self.forward(frame, came, expects_reply, true).await?;
             }
@@ -268,7 +269,7 @@ where
             }
             Step::Reply(message) => {
                 let message = self.relay.explained(&message).unwrap_or(message);
-                let message = self.relay.own_reply(message);
+                let message = self.own_reply(message, &frame);
                 let length = came.map_or(0, |_| message.len());
                 let packed = offload(length, move || pack(message.into(), came).into_owned()).await?;
                 self.relay.client.out.push(packed);

@@ -101,7 +101,7 @@ where
                 if was_sent {
                     return Ok(sent.iter().map(AfterLoss::reply).collect());
                 }
-                let rejections = sent.iter().map(|sent| self.reject_without_connection(&error, sent.header, None));
+                let rejections = sent.iter().map(|sent| self.reject_without_connection(&error, sent.header));
                 return rejections.collect::<Option<Frames>>().ok_or_else(|| error.into());
             }
             if self.note_transaction(&sent) {
@@ -184,9 +184,9 @@ where
         let failed = self.follow_primary().await?;
         let after_loss = AfterLoss::of_request(&RequestHead::new(frame));
         let reply = match (failed, after_loss) {
-            (Some(error), request) => self
-                .reject_without_connection(&error, header_of(frame)?, request.as_ref())
-                .ok_or_else(|| End::from(error))?,
+            (Some(error), _) => {
+                self.reject_without_connection(&error, header_of(frame)?).ok_or_else(|| End::from(error))?
+            }
             (None, Some(after_loss)) if self.note_transaction(&[after_loss]) => after_loss.reply(),
             (None, _) => return Ok(last),
         };

@@ -36,6 +36,8 @@ pub(super) struct MessageInProgress<'r, C, U: ServerSocket, P> {
     pub(super) transaction_at: Option<Address>,
     /// A message was sent again since: what its member knew of numbers is gone, even if it is primary again.
     pub(super) has_moved: bool,
+    /// It was rejected for want of a connection.
+    pub(super) lacked_connection: bool,
     /// Its permits, for as long as docward carries it out.
     pub(super) permits: Vec<Permit>,
 }
@@ -56,6 +58,7 @@ where
             has_sent: false,
             transaction_at: None,
             has_moved: false,
+            lacked_connection: false,
             permits: Vec::new(),
         }
     }
@@ -125,7 +128,7 @@ where
             && let Some(error) = self.take_connection_again(lane).await?
         {
             let header = Header { length: 0, request_id, response_to: 0, op_code: OpCode::Msg };
-            let Some(reply) = self.reject_without_connection(&error, header, None) else { return Err(error.into()) };
+            let Some(reply) = self.reject_without_connection(&error, header) else { return Err(error.into()) };
             last = Some(if self.watched { Step::Reply(reply) } else { Step::Silent });
         }
         self.nanoseconds += self.relay.listener_context.process.traffic.meter.since(asked);

@@ -55,7 +55,7 @@ where
             Ok(Handled::Reply(reply)) => reply,
             // In the middle of a login, the end of the connection costs drivers more than an error (bench/RESULTS.md).
             Err(End::LoginNeeded(error)) => {
-                let reply = self.reject_without_connection(&error, header, None);
+                let reply = self.reject_without_connection(&error, header);
                 reply.ok_or(End::LoginNeeded(error))?
             }
             Err(end) => return Err(end),

@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 use crate::proxy::connection::listener_context::ListenerContext;
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::listening::admission::{ConnectionToken, Dispatcher};
+use crate::proxy::transport::listening_sockets::BACKLOG;
 use crate::rate_limit::RateLimit;
 
 /// Pause after a failed accept: an immediate retry does not help when file descriptors are exhausted.
@@ -79,12 +80,12 @@ async fn accept<P: Interceptor>(
             }
         }
     }
-    loop {
+    for _ in 0..BACKLOG {
         match accept_queued(&listener) {
             Ok((client, peer)) => dispatcher.admit(client, peer, &listener_context, &connection_token),
-            // One client has given up.
-            Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
-            Err(_) => break,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            // Of one client.
+            Err(_) => {}
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
 use crate::engine::handshake::router::{RouterVersion, max_wire_version, router_reply};
@@ -24,9 +24,6 @@ use crate::proxy::transport::socket::ServerSocket;
 pub(in crate::proxy) const ELECTION_WAIT: Duration = Duration::from_secs(20);
 /// Cursors whose members are remembered. A forgotten one is looked for at the primary first.
 const MAX_CURSORS: usize = 131_072;
-
-/// While so many messages are in flight that no client waits for, further ones are not sent.
-const MAX_IN_BACKGROUND: usize = 64;
 
 /// How long a server keeps a cursor that is not used, by default (manual, `cursorTimeoutMillis`).
 const CURSOR_TIMEOUT: Duration = Duration::from_secs(600);
@@ -52,8 +49,6 @@ pub(in crate::proxy) struct Router<S: ServerSocket> {
     /// Hello replies that are outdated: their members have answered otherwise since, or were lost.
     outdated: Mutex<Vec<Arc<[u8]>>>,
     holders: Mutex<CursorHolders<S>>,
-    /// Bounds the messages in flight that no client waits for.
-    pub(in crate::proxy) in_background: Arc<Semaphore>,
 }
 
 /// The members that may have a cursor whose place is not remembered.
@@ -111,7 +106,6 @@ impl<S: ServerSocket> Router<S> {
             version: Mutex::new(RouterVersion { process, counter: 0 }),
             outdated: Mutex::default(),
             holders: Mutex::new(CursorHolders { asked: Vec::new(), others_since: None }),
-            in_background: Arc::new(Semaphore::new(MAX_IN_BACKGROUND)),
         })
     }
 
@@ -291,7 +285,7 @@ impl<S: ServerSocket> Router<S> {
         }
     }
 
-    /// The members that answer, without this one.
+    /// The other members that may have cursors and operations.
     pub(in crate::proxy) fn others(&self, member: &Arc<Member<S>>) -> Vec<Arc<Member<S>>> {
         let holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
         holders.asked.iter().filter(|other| !Arc::ptr_eq(other, member)).cloned().collect()

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::{TcpListener, TcpSocket};
 
 /// Clients that may wait to be accepted; the kernel caps it at `net.core.somaxconn`.
-const BACKLOG: u32 = 4096;
+pub(in crate::proxy) const BACKLOG: u32 = 4096;
 
 /// A listener could not be opened.
 #[derive(Debug, thiserror::Error)]

@@ -8,12 +8,11 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::need::Need;
-use super::routed::send_to_others;
 use super::{Attachment, MAX_COLLECTED_LENGTH, Pooling};
 use crate::engine::RequestHead;
 use crate::engine::routing::{
-    AfterLoss, Destination, DestinationKind, KilledCursors, MissingCursor, Repetition, for_other_members,
-    is_to_be_repeated, without_state_change,
+    AfterLoss, Destination, DestinationKind, KilledCursors, MissingCursor, Repetition, is_to_be_repeated,
+    without_state_change,
 };
 use crate::proxy::server_side::pool::member::Member;
 use crate::proxy::server_side::pool::queue::Lane;
@@ -131,11 +130,6 @@ impl<U: ServerSocket> Pooling<U> {
     /// again. `sent` is its head, or that of the message that rules have made of it.
     pub(in crate::proxy) fn remember(&mut self, sent: &RequestHead<'_>, frame: Option<&[u8]>, expects_reply: bool) {
         self.unacknowledged |= !expects_reply;
-        if let Some(router) = self.router.as_ref().filter(|_| self.is_shared())
-            && let Some(message) = for_other_members(sent)
-        {
-            send_to_others(router, &self.member, self.login.as_ref(), &message.into());
-        }
         let is_noted = self.is_routed() && expects_reply && !sent.has_flags(EXHAUST_ALLOWED);
         let after_loss = is_noted.then(|| AfterLoss::of_request(sent)).flatten();
         let kept = frame.filter(|frame| sent.bytes().len().max(frame.len()) <= MAX_COLLECTED_LENGTH);

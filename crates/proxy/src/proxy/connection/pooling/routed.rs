@@ -3,9 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use futures_util::future::join_all;
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::engine::routing::{Destination, DestinationKind, OpenTransaction};
+use super::Pooling;
+use crate::engine::RequestHead;
+
+use crate::engine::routing::{Destination, DestinationKind, OpenTransaction, for_other_members};
 use crate::login::User;
 use crate::proxy::server_side::pool::member::Member;
 use crate::proxy::server_side::pool::open::ask;
@@ -18,6 +22,9 @@ use crate::proxy::transport::socket::ServerSocket;
 
 /// Pause before a request looks for a member again, if the one it found could not be reached.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a request for every member waits for the others. A member that hangs must not hold it up for long.
+const OTHERS_REPLY_WITHIN: Duration = Duration::from_secs(2);
 
 /// The client's user, and what docward needs to log in as it at other members than the one that the client's login went
 /// to.
@@ -119,8 +126,7 @@ async fn check_out_before<U: ServerSocket>(
                 other = router.find_for_read(preference, &strangers);
                 if other.is_none() {
                     if Instant::now() >= deadline {
-                        // At others the client's login may still hold.
-                        return Err(CheckoutError::NoMember("no member for this read has accepted the client's login"));
+                        return Err(error_without_login(&router, login.as_ref()).await);
                     }
                     strangers.clear();
                     let _waits = router.counters.wait();
@@ -129,6 +135,30 @@ async fn check_out_before<U: ServerSocket>(
             }
             Err(error) => return Err(error),
         }
+    }
+}
+
+/// Why a read fails whose members do not accept the client's login: the client must log in again, if the primary does not
+/// accept it either.
+async fn error_without_login<U: ServerSocket>(router: &Router<U>, login: Option<&ClientLogin>) -> CheckoutError {
+    if let Some(primary) = router.for_login()
+        && let Ok(pool) = pool_at(&primary, login)
+        && let Ok(asked) = pool.check_out(Demand::held(Lane::Ordinary, None))
+        && !matches!(pool.finish_checkout(asked).await, Err(CheckoutError::LoginNeeded))
+    {
+        return CheckoutError::NoMember("no member for this read has accepted the client's login");
+    }
+    CheckoutError::LoginNeeded
+}
+
+impl<U: ServerSocket> Pooling<U> {
+    /// Sends what every member gets to those that the client's request does not go to; `None`: there is nothing to send.
+    pub(in crate::proxy) fn send_to_others(
+        &self,
+        request: &RequestHead<'_>,
+    ) -> Option<impl Future<Output = ()> + use<U>> {
+        let router = self.router.as_ref().filter(|_| self.is_shared() && !self.is_repeating())?;
+        Some(send_to_all(router.others(&self.member), self.login.clone(), for_other_members(request)?))
     }
 }
 
@@ -144,25 +174,17 @@ pub(super) async fn abort<U: ServerSocket>(
     }
 }
 
-/// Sends a message to the other members. No client waits for their replies, and a member that gives no connection is omitted.
-pub(super) fn send_to_others<U: ServerSocket>(
-    router: &Arc<Router<U>>,
-    member: &Arc<Member<U>>,
-    login: Option<&ClientLogin>,
-    message: &Arc<[u8]>,
-) {
-    for other in router.others(member) {
-        let Ok(permit) = router.in_background.clone().try_acquire_owned() else { return };
-        let (login, message) = (login.cloned(), message.clone());
-        tokio::spawn(async move {
-            let _permit = permit;
-            let Ok(pool) = pool_at(&other, login.as_ref()) else { return };
-            let Ok(asked) = pool.check_out(Demand::held(Lane::Continuation, None)) else { return };
-            if let Ok(checkout) = pool.finish_checkout(asked).await {
-                send_alone(checkout, &message).await;
-            }
-        });
-    }
+/// Sends a message to these members, as the client's user. Ready when all have replied; a member that does not reply soon is
+/// omitted.
+async fn send_to_all<U: ServerSocket>(members: Vec<Arc<Member<U>>>, login: Option<ClientLogin>, message: Vec<u8>) {
+    let send = async |member: Arc<Member<U>>| {
+        let Ok(pool) = pool_at(&member, login.as_ref()) else { return };
+        let Ok(asked) = pool.check_out(Demand::held(Lane::Ordinary, None)) else { return };
+        if let Ok(checkout) = pool.finish_checkout(asked).await {
+            send_alone(checkout, &message).await;
+        }
+    };
+    join_all(members.into_iter().map(|member| timeout(OTHERS_REPLY_WITHIN, send(member)))).await;
 }
 
 async fn send_alone<U: ServerSocket>(mut checkout: Checkout<U>, message: &[u8]) {
