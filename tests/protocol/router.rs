@@ -329,7 +329,7 @@ fn requests_wait_for_the_next_primary() {
     assert_eq!(count.get_i32("n").unwrap(), 20);
 }
 
-/// What a request that no primary could get tells a driver, which may have sent it before.
+/// The error of a request that no primary could get. Its driver may have sent it before.
 #[test]
 fn without_a_primary_an_error_does_not_hide_that_an_earlier_attempt_may_be_executed() {
     let mut set = ReplicaSet::start(3);
