@@ -64,7 +64,7 @@ impl Stage {
         // Each writer of routers uses both.
         let routers = docwards.each_ref().map(|(docward, _)| docward.address()).join(",");
         let uri = |docward: &Docward| match topology {
-            Topology::Members => topology.uri(docward, ""),
+            Topology::Members => format!("mongodb://{}/?replicaSet=rs0", docward.addresses().join(",")),
             Topology::Router => format!("mongodb://{routers}/"),
         };
         let clients = |uri: &str| (0..WRITERS / 2).map(|_| runtime.block_on(client(uri))).collect();
