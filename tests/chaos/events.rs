@@ -69,6 +69,14 @@ pub(crate) enum Topology {
 }
 
 impl Topology {
+    /// Builds a docward before the set; the caller sets its address.
+    pub(crate) fn before(self, set: &ReplicaSet, rules: &str) -> Builder {
+        match self {
+            Topology::Members => docward(set, rules),
+            Topology::Router => router(set, rules),
+        }
+    }
+
     /// The connection string for the first listeners of docward.
     pub(crate) fn uri(self, docward: &Docward, options: &str) -> String {
         let set = if self == Topology::Members { "replicaSet=rs0&" } else { "" };
@@ -224,11 +232,8 @@ fn hand_over_path(folder: &TempDir) -> PathBuf {
 }
 
 fn start(set: &ReplicaSet, topology: Topology, listen: &str, hand_over: &std::path::Path, block: usize) -> Docward {
-    let docward = match topology {
-        Topology::Members => docward(set, &rules(block)),
-        Topology::Router => router(set, &rules(block)),
-    };
-    docward
+    topology
+        .before(set, &rules(block))
         .listen(listen)
         .argument("--hand-over")
         .argument(hand_over.to_str().unwrap())

@@ -9,7 +9,7 @@ use tokio::runtime::Runtime;
 
 use super::writer::Writer;
 use super::{WRITERS, rules};
-use crate::events::{Topology, await_another, docward, lasting_port, reload, router};
+use crate::events::{Topology, await_another, lasting_port, reload};
 use support::proxy::Docward;
 use support::random::Random;
 use support::replica_set::ReplicaSet;
@@ -155,11 +155,7 @@ impl Stage {
 }
 
 fn start(set: &ReplicaSet, topology: Topology, listen: &str, block: usize) -> Docward {
-    let begin = match topology {
-        Topology::Members => docward,
-        Topology::Router => router,
-    };
-    begin(set, &rules(block)).listen(listen).start()
+    topology.before(set, &rules(block)).listen(listen).start()
 }
 
 async fn client(uri: &str) -> Client {

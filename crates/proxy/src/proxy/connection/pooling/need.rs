@@ -15,7 +15,7 @@ pub(in crate::proxy) struct Need {
     /// `None`: the listener has one member.
     pub(super) destination: Option<Destination>,
     pub(super) sharing: Sharing,
-    /// See [`Demand::retried_in`].
+    /// See [`crate::proxy::server_side::pool::Demand::retried_in`].
     pub(super) retried_in: Option<u64>,
     /// See [`time_limit`].
     pub(super) time_limit: Option<Duration>,

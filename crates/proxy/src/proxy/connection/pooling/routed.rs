@@ -8,7 +8,6 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::Pooling;
 use crate::engine::RequestHead;
-
 use crate::engine::routing::{Destination, DestinationKind, OpenTransaction, for_other_members};
 use crate::login::User;
 use crate::proxy::server_side::pool::member::Member;
@@ -141,14 +140,21 @@ async fn check_out_before<U: ServerSocket>(
 /// Why a read fails whose members do not accept the client's login: the client must log in again, if the primary does not
 /// accept it either.
 async fn error_without_login<U: ServerSocket>(router: &Router<U>, login: Option<&ClientLogin>) -> CheckoutError {
-    if let Some(primary) = router.for_login()
-        && let Ok(pool) = pool_at(&primary, login)
-        && let Ok(asked) = pool.check_out(Demand::held(Lane::Ordinary, None))
-        && !matches!(pool.finish_checkout(asked).await, Err(CheckoutError::LoginNeeded))
-    {
-        return CheckoutError::NoMember("no member for this read has accepted the client's login");
+    let Some(primary) = router.for_login() else { return CheckoutError::LoginNeeded };
+    match check_out_own(&primary, login).await {
+        Err(CheckoutError::LoginNeeded) => CheckoutError::LoginNeeded,
+        _ => CheckoutError::NoMember("no member for this read has accepted the client's login"),
     }
-    CheckoutError::LoginNeeded
+}
+
+/// Takes a connection at this member, for a message of docward's own.
+async fn check_out_own<U: ServerSocket>(
+    member: &Arc<Member<U>>,
+    login: Option<&ClientLogin>,
+) -> Result<Checkout<U>, CheckoutError> {
+    let pool = pool_at(member, login)?;
+    let asked = pool.check_out(Demand::held(Lane::Ordinary, None))?;
+    pool.finish_checkout(asked).await
 }
 
 impl<U: ServerSocket> Pooling<U> {
@@ -178,9 +184,7 @@ pub(super) async fn abort<U: ServerSocket>(
 /// omitted.
 async fn send_to_all<U: ServerSocket>(members: Vec<Arc<Member<U>>>, login: Option<ClientLogin>, message: Vec<u8>) {
     let send = async |member: Arc<Member<U>>| {
-        let Ok(pool) = pool_at(&member, login.as_ref()) else { return };
-        let Ok(asked) = pool.check_out(Demand::held(Lane::Ordinary, None)) else { return };
-        if let Ok(checkout) = pool.finish_checkout(asked).await {
+        if let Ok(checkout) = check_out_own(&member, login.as_ref()).await {
             send_alone(checkout, &message).await;
         }
     };
