@@ -356,7 +356,8 @@ async fn reject_uses_the_privileges_of_the_client() {
     assert_eq!(all(&direct, "people").await, [doc! {"_id": 1}, doc! {"_id": 3, "hobbies": []}]);
 }
 
-/// A removal that meets a write conflict is repeated in a new transaction at once.
+/// A removal that meets a write conflict is repeated in a new transaction at once, and few do: it takes a second or
+/// two. A transaction that began by reading the original had hundreds of conflicts, and took half a minute or more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn unset_removes_references_while_others_write_the_same_documents() {
     let mongod = Mongod::shared();
@@ -381,7 +382,7 @@ async fn unset_removes_references_while_others_write_the_same_documents() {
     for id in originals {
         direct.collection::<Document>("hobbies").delete_one(doc! {"_id": id}).await.unwrap();
     }
-    let deadline = Instant::now() + WITHIN;
+    let deadline = Instant::now() + Duration::from_secs(20);
     while people.count_documents(doc! {"hobbies.id": {"$exists": true}}).await.unwrap() > 0 {
         assert!(Instant::now() < deadline, "references remain");
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -2,7 +2,8 @@
 //!
 //! Unlike a stale value, a removed reference cannot be restored later. So each removal is a transaction that reads the
 //! original once more, because an application may insert it again at any time. A concurrent write to a copy conflicts
-//! with the transaction.
+//! with the transaction. So the removal comes first: it begins the snapshot and holds the documents, and a collection
+//! that others write all the time leaves no gap between the two.
 
 use bson::{Document as Reply, RawDocumentBuf, doc};
 use mongodb::ClientSession;
@@ -134,6 +135,16 @@ impl Repairer<'_> {
         // another check.
         let majority = session.start_transaction().write_concern(WriteConcern::majority());
         majority.read_concern(ReadConcern::snapshot()).await?;
+        let statements: Vec<Vec<u8>> =
+            statements::shapes(entry).map(|shape| statements::detach(entry, shape, id, copies)).collect();
+        let change = document(|w| write_update(w, entry, statements.iter().map(Vec::as_slice)));
+        let changed = self.client.database(&entry.into.database);
+        let changed = changed.run_raw_command(RawDocumentBuf::from_bytes(change)?).session(&mut *session).await?;
+        let error = changed.get_array("writeErrors").ok().and_then(|errors| errors.first()?.as_document().cloned());
+        if let Some(error) = error {
+            session.abort_transaction().await?;
+            return Ok(DetachResult::Rejected(error));
+        }
         let originals = &self.copies.originals;
         let query = document(|w| {
             w.string("find", &originals.name);
@@ -149,16 +160,6 @@ impl Repairer<'_> {
         if found.map_or(true, |found| !found.is_empty()) {
             session.abort_transaction().await?;
             return Ok(DetachResult::Done(0));
-        }
-        let statements: Vec<Vec<u8>> =
-            statements::shapes(entry).map(|shape| statements::detach(entry, shape, id, copies)).collect();
-        let change = document(|w| write_update(w, entry, statements.iter().map(Vec::as_slice)));
-        let changed = self.client.database(&entry.into.database);
-        let changed = changed.run_raw_command(RawDocumentBuf::from_bytes(change)?).session(&mut *session).await?;
-        let error = changed.get_array("writeErrors").ok().and_then(|errors| errors.first()?.as_document().cloned());
-        if let Some(error) = error {
-            session.abort_transaction().await?;
-            return Ok(DetachResult::Rejected(error));
         }
         session.commit_transaction().await?;
         Ok(DetachResult::Done(count(&changed, "nModified")))
