@@ -36,7 +36,7 @@ use super::values::{self, AdminAddress, MemberEntry};
 use super::{EXIT_USAGE, LogFormat, fail, logging};
 use crate::config::Report;
 use crate::otlp::Endpoint;
-use crate::proxy::{Interceptor, ListenerTls, Proxy, ProxyConfig, Upstream, UpstreamTls};
+use crate::proxy::{ListenerTls, Proxy, ProxyConfig, Upstream, UpstreamTls};
 use crate::rules::RuleSet;
 use crate::secret::Secret;
 use crate::service::access::{self, ServiceAccess};
@@ -429,7 +429,7 @@ fn notify_manager(states: &[NotifyState<'_>]) {
 
 /// Prints one line for each listener, after which clients can connect; an object with a JSON log, because containers
 /// often collect both streams.
-pub(super) fn announce<P: Interceptor>(proxy: &Proxy<P>, admin: Option<SocketAddr>) -> Result<()> {
+pub(super) fn announce(proxy: &Proxy, admin: Option<SocketAddr>) -> Result<()> {
     let mut lines: Vec<String> = proxy.addresses().iter().map(|address| format!("listening on {address}")).collect();
     lines.extend(proxy.query_address().map(|address| format!("listening on {address} for queries")));
     lines.extend(admin.map(|address| format!("listening on {address} for administration")));

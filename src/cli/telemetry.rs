@@ -20,7 +20,6 @@ use crate::admin::{self, Admin, ExplainRequest, ModeReply, ModeRequest, ReloadSt
 use crate::otlp::{Endpoint, Exported, Exporter};
 use crate::player::ReplayTarget;
 use crate::proxy::{Observer, ProxyConfig, Tracer};
-use crate::rules::RuleSet;
 use crate::service::ConnectionString;
 
 /// The configuration of telemetry.
@@ -94,7 +93,7 @@ impl PreparedTelemetry {
     /// A thread cannot be started.
     pub(super) fn start(
         self,
-        observer: &Arc<Observer<RuleSet>>,
+        observer: &Arc<Observer>,
         reload_status: Arc<ArcSwap<ReloadStatus>>,
         active: &Arc<ActiveRules>,
     ) -> Result<RunningTelemetry> {
@@ -129,7 +128,7 @@ impl RunningTelemetry {
 
 /// See [`crate::admin::AdminContext`].
 struct ServeContext {
-    observer: Arc<Observer<RuleSet>>,
+    observer: Arc<Observer>,
     reload_status: Arc<ArcSwap<ReloadStatus>>,
     spans: Option<(Arc<Tracer>, Arc<Exported>)>,
     active: Arc<ActiveRules>,

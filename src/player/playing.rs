@@ -101,7 +101,7 @@ impl Player {
         let permits = u32::try_from(kib.min(MEMORY)).unwrap_or(u32::MAX);
         let Ok(memory) = self.memory.clone().acquire_many_owned(permits).await else { return };
         let (first, began) = *self.round.get_or_insert_with(|| (action.milliseconds, Instant::now()));
-        let due = self.pace.speed.due(action.milliseconds - first).map(|due| began + due);
+        let due = self.pace.speed.due(action.milliseconds.saturating_sub(first)).and_then(|due| began.checked_add(due));
         self.shared.progress.dispatch(&action);
         let stream = self.streams.entry(action.stream).or_insert_with(|| {
             let (sender, receiver) = unbounded_channel();

@@ -328,6 +328,9 @@ impl<'f> BatchJob<'f> {
             return Flow::Continue(None);
         }
         let errors = merge::errors_of(&reply, self.batch.form);
+        if errors.iter().any(|(position, _)| *position >= group.statements.len()) {
+            return close("the server's reply to a write has an error of a statement that was not sent");
+        }
         match (meaning::GroupReply { job: self, group: &group, reply: &reply, errors: &errors }).meaning() {
             ReplyMeaning::IncrementFailed(failed) => self.repeat_without_increment(group, *failed, &reply),
             ReplyMeaning::Undecided => self.decide_each(group, &reply, &errors),

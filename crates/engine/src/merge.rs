@@ -341,8 +341,8 @@ impl MergedResults {
     }
 }
 
-/// Returns the failed statements of a reply: their position in the sent command, and the error. The error of a
-/// findAndModify is that of its statement.
+/// Returns the failed statements of a reply: their position in the sent command, `usize::MAX` if it is none, and the
+/// error. The error of a findAndModify is that of its statement.
 pub(super) fn errors_of<'r>(reply: &Reply<'r>, form: WriteForm) -> Vec<(usize, Document<'r>)> {
     if form == WriteForm::FindAndModify && !reply.is_ok() {
         return vec![(0, reply.body)];
@@ -353,7 +353,7 @@ pub(super) fn errors_of<'r>(reply: &Reply<'r>, form: WriteForm) -> Vec<(usize, D
     };
     let entries = list.values().filter_map(Value::as_document);
     let errors = entries.filter(|entry| form != WriteForm::BulkWrite || is_error(*entry));
-    errors.filter_map(|error| Some((position(error, key)?, error))).collect()
+    errors.map(|error| (position(error, key).unwrap_or(usize::MAX), error)).collect()
 }
 
 /// Returns the successful results of a bulkWrite in the reply, in the order of its statements.

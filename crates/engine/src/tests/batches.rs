@@ -189,6 +189,21 @@ fn a_duplicate_optimistic_number_is_retried_from_the_failed_statement() {
 }
 
 #[test]
+fn an_error_of_a_statement_that_was_not_sent_is_not_taken_for_success() {
+    let rules = rules(&[("d.c", "sequence: { field: no, strategy: optimistic }")]);
+    for index in [1, 2, i32::MAX, -1] {
+        let message = frame(&doc! {"insert": "c", "$db": "d"}, "documents", &[doc! {"a": 1}], 0);
+        let mut client_state = client_state();
+        let mut plan = Plan::new(&message, &rules, NOW);
+        plan.next(Input::Start, &mut client_state);
+        plan.next(Input::Found(Ok(LookupResult::Maximum(Some(5)))), &mut client_state);
+        let error = doc! {"index": index, "code": 11000, "keyValue": {"no": 6}, "errmsg": "dup"};
+        let taken = replies(doc! {"n": 0, "writeErrors": [error], "ok": 1.0});
+        assert!(matches!(plan.next(Input::Reply(taken), &mut client_state), Step::Close(_)), "{index}");
+    }
+}
+
+#[test]
 fn a_rejection_aborts_the_transaction_on_the_server() {
     let rules = rules(&[("d.c", "replacement: {}")]);
     let transaction = |starts: bool, statements: &[Bson]| {

@@ -24,7 +24,6 @@ use super::{ResponseData, error, milliseconds, short_name};
 use crate::audit::capture::{CaptureEnd, MAX_END_LENGTH, header, servers_record};
 use crate::config::{Glob, parse_duration, parse_size};
 use crate::proxy::{Observer, QueuedRecord, RecordCounts, Records, Sink};
-use crate::rules::RuleSet;
 
 /// The longest capture.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
@@ -105,7 +104,7 @@ impl CaptureOptions {
 
 impl Capture {
     /// Ends the capture, unless it has ended.
-    fn end(&self, observer: &Observer<RuleSet>, reason: &'static str) {
+    fn end(&self, observer: &Observer, reason: &'static str) {
         if self.ended.set((reason, SystemTime::now())).is_ok() {
             observer.end_capture();
             let (commands, omitted) = (self.counts.commands(), self.counts.omitted());
@@ -197,7 +196,7 @@ pub(super) async fn end(
 /// Sends the records of a capture; the capture ends with it.
 struct CaptureSender {
     capture: Arc<Capture>,
-    observer: Arc<Observer<RuleSet>>,
+    observer: Arc<Observer>,
     records: Records,
     timer: JoinHandle<()>,
     /// The chunk that is sent next.
@@ -209,7 +208,7 @@ struct CaptureSender {
 impl CaptureSender {
     fn start(
         capture: Arc<Capture>,
-        observer: Arc<Observer<RuleSet>>,
+        observer: Arc<Observer>,
         records: Records,
         length: Duration,
         servers: &[String],

@@ -45,7 +45,6 @@ pub use server::{Admin, Listener};
 pub use settings::Settings;
 
 use crate::proxy::Observer;
-use crate::rules::RuleSet;
 use crate::text::shorten;
 
 /// Data for the admin address that only the layer above has.
@@ -112,7 +111,7 @@ impl ReloadStatus {
 /// The data for all responses.
 #[derive(Clone)]
 struct ResponseData {
-    observer: Arc<Observer<RuleSet>>,
+    observer: Arc<Observer>,
     admin_context: Arc<dyn AdminContext>,
     started: SystemTime,
     settings: Arc<ArcSwap<Settings>>,
@@ -130,11 +129,7 @@ impl ResponseData {
         self.settings.load().token.is_none().then(|| error(StatusCode::FORBIDDEN, text))
     }
 
-    fn new(
-        settings: Arc<ArcSwap<Settings>>,
-        observer: Arc<Observer<RuleSet>>,
-        admin_context: Arc<dyn AdminContext>,
-    ) -> Self {
+    fn new(settings: Arc<ArcSwap<Settings>>, observer: Arc<Observer>, admin_context: Arc<dyn AdminContext>) -> Self {
         Self {
             observer,
             admin_context,

@@ -25,7 +25,6 @@ use super::slots::{ConnectionSlot, ConnectionStage, LIFETIME, Slots};
 use super::write_timeout::WithWriteTimeout;
 use super::{AdminContext, ResponseData, routes};
 use crate::proxy::{Observer, ProcessPhase};
-use crate::rules::RuleSet;
 
 /// The timeout for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
@@ -83,7 +82,7 @@ impl Admin {
     /// The thread cannot be started.
     pub fn start(
         listener: Listener,
-        observer: Arc<Observer<RuleSet>>,
+        observer: Arc<Observer>,
         admin_context: Arc<dyn AdminContext>,
     ) -> io::Result<Self> {
         let Listener { settings, socket } = listener;

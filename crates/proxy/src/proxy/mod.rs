@@ -23,7 +23,6 @@ mod thread_number;
 mod transport;
 
 pub use config::ProxyConfig;
-pub use interceptor::{Interceptor, OverriddenMode, RuleLabel, Steps, WrittenRule};
 pub use members::placement::ListenerPlacement;
 pub use members::status::{MemberStatus, ProcessPhase};
 pub use members::topology::{Advertised, Mapped};
@@ -46,5 +45,6 @@ pub use telemetry::meter::{CommandMeasures, LookupMeasures, Measures};
 pub use telemetry::outcome_counters::{LiveRule, RuleCounts};
 pub use telemetry::slowest::SlowStatement;
 pub use telemetry::spans::{SpanDecision, TraceSpan, Tracer};
+pub use telemetry::written_rule::{OverriddenMode, RuleLabel, WrittenRule};
 pub use transport::socket::SocketStream;
 pub use transport::tls::{FromFiles, ListenerFiles, ListenerTls, LoadedFiles, PemSource, TlsError, UpstreamTls};

@@ -8,7 +8,6 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use crate::proxy::interceptor::Interceptor;
 use crate::proxy::members::status::{MemberStatus, ProcessPhase, ProcessStatus};
 use crate::proxy::process::connection_counts::ConnectionCounts;
 use crate::proxy::process::connection_table::OpenConnection;
@@ -24,11 +23,12 @@ use crate::proxy::telemetry::decisions::Decision;
 use crate::proxy::telemetry::meter::Measures;
 use crate::proxy::telemetry::outcome_counters::LiveRule;
 use crate::proxy::telemetry::slowest::SlowStatement;
+use crate::rules::RuleSet;
 use crate::service::{ReservationCounts, WorkerStatus};
 
 /// Observes a [`Proxy`](super::Proxy). It may outlive it.
-pub struct Observer<P> {
-    pub(super) process: Arc<ProcessContext<P>>,
+pub struct Observer {
+    pub(super) process: Arc<ProcessContext>,
     pub(super) status: Arc<ProcessStatus>,
     pub(super) limits: Arc<ConnectionLimits>,
     pub(super) pools: Option<Arc<Pools>>,
@@ -36,24 +36,24 @@ pub struct Observer<P> {
     pub(super) other_drains: mpsc::Sender<Instant>,
 }
 
-impl<P: Interceptor> Observer<P> {
+impl Observer {
     /// Returns the current rules, and every rule with its counters since it was first loaded; reloads do not reset
     /// them.
     #[must_use]
-    pub fn report(&self) -> (Arc<P>, Vec<LiveRule>) {
+    pub fn report(&self) -> (Arc<RuleSet>, Vec<LiveRule>) {
         let rules = self.rules();
-        let report = self.process.rules.outcomes.report(&*rules);
+        let report = self.process.rules.outcomes.report(&rules);
         (rules, report)
     }
 
     /// Begins to count for the current rules. Without it, counts begin with the first outcome of any rule.
     pub fn note_loaded(&self) {
-        self.process.rules.outcomes.note_loaded(&*self.rules());
+        self.process.rules.outcomes.note_loaded(&self.rules());
     }
 
     /// Returns the current rules.
     #[must_use]
-    pub fn rules(&self) -> Arc<P> {
+    pub fn rules(&self) -> Arc<RuleSet> {
         self.process.rules.current.load_full()
     }
 
@@ -163,7 +163,9 @@ impl<P: Interceptor> Observer<P> {
     /// they have limited a message. Each lists at most `clients` clients.
     #[must_use]
     pub fn permits(&self, clients: usize) -> Vec<PermitStatus> {
-        self.process.rules.permits.status(&self.rules().rules_with_permits(), clients)
+        let rules = self.rules();
+        let loaded: Vec<_> = rules.rules_with_permits().map(|rule| &*rule.name.value).collect();
+        self.process.rules.permits.status(&loaded, clients)
     }
 
     /// Returns the reservations of numbers by docward's own user.

@@ -15,7 +15,6 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::proxy::config::ProxyConfig;
 use crate::proxy::connection::listener_context::{Backend, ListenerContext};
-use crate::proxy::interceptor::Interceptor;
 use crate::proxy::listening::admission::{ConnectionSetup, ConnectionToken, Dispatcher};
 use crate::proxy::listening::listeners::Listeners;
 use crate::proxy::listening::workers::WorkerThreads;
@@ -41,21 +40,22 @@ use crate::proxy::shutdown::other_drains;
 use crate::proxy::telemetry::meter::Meter;
 use crate::proxy::telemetry::outcome_counters::OutcomeCounters;
 use crate::proxy::transport::listening_sockets::{BindError, PassedSockets};
+use crate::rules::RuleSet;
 use crate::service::Service;
 
 /// The minimum time connections have to close after they were asked to.
 const MIN_CLOSE_TIME: Duration = Duration::from_millis(100);
 
 /// A proxy with open listeners that does not accept yet.
-pub struct Proxy<P> {
-    listeners: Listeners<P>,
-    process: Arc<ProcessContext<P>>,
+pub struct Proxy {
+    listeners: Listeners,
+    process: Arc<ProcessContext>,
     predecessor: Option<Predecessor>,
     placement: watch::Receiver<ListenerPlacement>,
     limits: watch::Receiver<LimitSettings>,
     drain_timeout: Duration,
     hand_over: Option<PathBuf>,
-    observer: Arc<Observer<P>>,
+    observer: Arc<Observer>,
     other_drains: mpsc::Receiver<Instant>,
 }
 
@@ -72,7 +72,7 @@ pub enum StartError {
     Threads(io::Error),
 }
 
-impl<P: Interceptor> Proxy<P> {
+impl Proxy {
     /// Discovers the members of the upstream and opens a listener for each, on a `passed` socket if one fits. An
     /// unreachable upstream is not an error.
     ///
@@ -81,7 +81,7 @@ impl<P: Interceptor> Proxy<P> {
     pub async fn open(
         config: ProxyConfig,
         passed: Vec<std::net::TcpListener>,
-        rules: Arc<ArcSwap<P>>,
+        rules: Arc<ArcSwap<RuleSet>>,
         service: Arc<dyn Service>,
     ) -> Result<Self, StartError> {
         let placement = config.placement.subscribe();
@@ -153,7 +153,7 @@ impl<P: Interceptor> Proxy<P> {
     }
 
     /// Returns an observer of this proxy.
-    pub fn observer(&self) -> Arc<Observer<P>> {
+    pub fn observer(&self) -> Arc<Observer> {
         self.observer.clone()
     }
 

@@ -12,11 +12,13 @@ mod task;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bson::doc;
+use futures_util::FutureExt;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -164,7 +166,9 @@ impl ElectedWorker {
         let words = self.task.words();
         let mut logged: Option<(String, Instant)> = None;
         loop {
-            let Err(stop) = self.acquire_and_work(candidate).await;
+            // The work goes on after a panic, which is a fault of docward.
+            let working = AssertUnwindSafe(self.acquire_and_work(candidate)).catch_unwind().await;
+            let Err(stop) = working.unwrap_or_else(|_| Err(Stop::Failed("internal error: docward panicked".into())));
             let (pause, text) = match stop {
                 Stop::Lost => (LEASE_RETRY, String::new()),
                 Stop::Replaced => (Duration::ZERO, String::new()),

@@ -149,7 +149,9 @@ fn snippet<'a>(marks: &[Mark<'a>], shown: &'a ShownSources<'_>) -> Element<'a> {
     let annotate = |(span, kind, text): &Mark<'a>| {
         // A mapping covers many lines; only its first one is underlined.
         let end = span.end.min(sources.line_end(*span)).max(span.start) as usize;
-        let range = (span.start as usize - window.start).min(length)..(end - window.start).min(length);
+        // The renderer panics within a character.
+        let within = |at: usize| window.text.floor_char_boundary((at - window.start).min(length));
+        let range = within(span.start as usize)..within(end);
         let label = (!text.is_empty()).then_some(*text);
         kind.span(range).label(label)
     };

@@ -1,14 +1,15 @@
 //! JavaScript functions in a command (`$where`, mapReduce). The source is kept unchanged, so only its end is
 //! searched.
 
+use std::ops::Range;
+
 use super::ShellError;
 use super::lexer::{Lexer, is_name_part};
 use super::regex::skip_pattern;
 use super::string;
 
-/// Moves behind the next function, after the brace that closes its body.
-pub(super) fn skip(lexer: &mut Lexer<'_>) -> Result<(), ShellError> {
-    let start = lexer.at();
+/// Moves behind the next function, after the brace that closes its body. Its first word is at `begin`.
+pub(super) fn skip(lexer: &mut Lexer<'_>, begin: Range<usize>) -> Result<(), ShellError> {
     let mut open: usize = 0;
     // The previous token decides whether a slash divides or begins a regular expression.
     let mut after_value = false;
@@ -30,8 +31,7 @@ pub(super) fn skip(lexer: &mut Lexer<'_>) -> Result<(), ShellError> {
             Some('}' | ')' | ']') => open = open.saturating_sub(1),
             Some(_) => {}
             None => {
-                let span = start..start + "function".len();
-                return Err(ShellError::new(span, "this function is not closed").help("add the missing `}`"));
+                return Err(ShellError::new(begin, "this function is not closed").help("add the missing `}`"));
             }
         }
         after_value = matches!(sign, Some(')' | ']'));

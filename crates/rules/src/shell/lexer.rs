@@ -108,11 +108,11 @@ impl<'t> Lexer<'t> {
         Ok((regex, start..self.at))
     }
 
-    /// Returns the source of the next function.
-    pub(super) fn function(&mut self) -> Result<(&'t str, Range<usize>), ShellError> {
+    /// Returns the source of the next function, whose first word is at `begin`.
+    pub(super) fn function(&mut self, begin: Range<usize>) -> Result<(&'t str, Range<usize>), ShellError> {
         self.skip_space()?;
         let start = self.at;
-        function::skip(self)?;
+        function::skip(self, begin)?;
         self.last_end = self.at;
         Ok((self.text.get(start..self.at).unwrap_or_default(), start..self.at))
     }

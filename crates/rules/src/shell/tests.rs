@@ -77,6 +77,7 @@ fn errors_have_a_span_and_a_message() {
         ("db.orders.find({__proto__: 1})", "__proto__", "would be lost"),
         ("db.orders.find({$where: function() { return 1 }.x", ".", "expected `,` or `}`"),
         ("db.orders.find({$where: function() { return 1", "function", "this function is not closed"),
+        ("db.orders.find({$where: async (é", "async", "this function is not closed"),
         ("use shop db.orders.find()", "use shop db.orders.find()", "write the command on the next line"),
         ("{}", "{}", "the command is empty"),
         ("db.runCommand(\"a\\0\")", "\"a\\0\"", "cannot contain NUL"),

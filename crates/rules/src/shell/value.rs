@@ -192,7 +192,7 @@ impl<'t> Values<'t> {
             "Infinity" => OwnedValue::double(f64::INFINITY),
             "NaN" => OwnedValue::double(f64::NAN),
             "function" | "async" => {
-                let (source, span) = self.lexer.function()?;
+                let (source, span) = self.lexer.function(span)?;
                 return Ok(Term::scalar(span, constructor::code_value(source)));
             }
             _ => return self.nested(Self::constructed),

@@ -173,7 +173,12 @@ where
         }
         let request_id = Header::parse(frame).ok().flatten().map_or(0, |header| header.request_id);
         self.learn_users(&outcomes, request_id).await?;
-        self.relay.listener_context.process.rules.outcomes.publish(outcomes, &self.relay.client.state, rules, frame);
+        self.relay.listener_context.process.rules.outcomes.publish(
+            outcomes,
+            &self.relay.client.state,
+            rules.rules(),
+            frame,
+        );
         Ok(step)
     }
 

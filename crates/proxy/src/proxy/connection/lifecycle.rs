@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::io::ErrorKind;
+use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -117,8 +118,14 @@ where
         }
     }
 
-    /// Relays until the connection ends; `None`: until the client's own server connection must be dialled.
+    /// Relays until the connection ends; `None`: until the client's own server connection must be dialled. A panic is a
+    /// fault of docward, and ends this connection as other errors do.
     async fn relay_until_end(&mut self) -> Option<End> {
+        let relaying = AssertUnwindSafe(self.relay_until_interrupted()).catch_unwind().await;
+        relaying.unwrap_or_else(|_| Some(End::Unprocessable("internal error: docward panicked".to_owned())))
+    }
+
+    async fn relay_until_interrupted(&mut self) -> Option<End> {
         let mut applied = if self.relay.drain_state.begun { Closing::Drain } else { Closing::Open };
         // Makes the current state, set before this connection began, count as a change.
         self.closing.mark_changed();

@@ -13,6 +13,7 @@ use crate::proxy::process::context::ProcessContext;
 use crate::proxy::server_side::pool::member::Member;
 use crate::proxy::server_side::router::Router;
 use crate::proxy::transport::socket::SocketStream;
+use crate::rules::RuleSet;
 
 /// Purpose of the query listener. It cannot equal a member's name, which always has a port.
 pub(in crate::proxy) const QUERIES: &str = "queries";
@@ -20,7 +21,7 @@ pub(in crate::proxy) const QUERIES: &str = "queries";
 pub(in crate::proxy) const ROUTER: &str = "router";
 
 /// Context of one listener.
-pub(in crate::proxy) struct ListenerContext<P> {
+pub(in crate::proxy) struct ListenerContext<P = RuleSet> {
     pub(in crate::proxy) backend: Backend,
     pub(in crate::proxy) process: Arc<ProcessContext<P>>,
     /// The member's last hello reply.

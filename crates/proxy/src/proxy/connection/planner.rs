@@ -84,7 +84,7 @@ impl<'p, P: Interceptor> Planner<'p, P> {
         counters: &OutcomeCounters,
     ) -> Result<(), End> {
         match self {
-            Self::Here { rules, frame, .. } => counters.publish(outcomes, client_state, *rules, frame),
+            Self::Here { rules, frame, .. } => counters.publish(outcomes, client_state, rules.rules(), frame),
             Self::Elsewhere(_) if outcomes.is_empty() => {}
             Self::Elsewhere(thread) => _ = thread.ask(PlanRequest::Note(outcomes), client_state).await?,
         }
@@ -98,7 +98,7 @@ impl<'p, P: Interceptor> Planner<'p, P> {
         counters: &OutcomeCounters,
     ) -> Result<(), End> {
         match self {
-            Self::Here { plan, rules, frame } => counters.publish(plan.take_rest(), client_state, *rules, frame),
+            Self::Here { plan, rules, frame } => counters.publish(plan.take_rest(), client_state, rules.rules(), frame),
             Self::Elsewhere(thread) => _ = thread.ask(PlanRequest::NoteRest, client_state).await?,
         }
         Ok(())
@@ -144,11 +144,11 @@ fn run<P: Interceptor>(
         let turn = match request {
             PlanRequest::Next(input) => Some(PlannedStep::take(&mut plan, input, &mut client_state)),
             PlanRequest::Note(outcomes) => {
-                counters.publish(outcomes, &client_state, rules, frame);
+                counters.publish(outcomes, &client_state, rules.rules(), frame);
                 None
             }
             PlanRequest::NoteRest => {
-                counters.publish(plan.take_rest(), &client_state, rules, frame);
+                counters.publish(plan.take_rest(), &client_state, rules.rules(), frame);
                 None
             }
         };

@@ -11,7 +11,6 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::proxy::connection::listener_context::ListenerContext;
-use crate::proxy::interceptor::Interceptor;
 use crate::proxy::listening::admission::{ConnectionToken, Dispatcher};
 use crate::proxy::transport::listening_sockets::BACKLOG;
 use crate::rate_limit::RateLimit;
@@ -26,9 +25,9 @@ pub(in crate::proxy) struct Accepting {
 }
 
 impl Accepting {
-    pub(in crate::proxy) fn start<P: Interceptor>(
+    pub(in crate::proxy) fn start(
         socket: Arc<TcpListener>,
-        listener_context: Arc<ListenerContext<P>>,
+        listener_context: Arc<ListenerContext>,
         dispatcher: Dispatcher,
         connection_token: &ConnectionToken,
     ) -> Self {
@@ -50,9 +49,9 @@ impl Accepting {
 }
 
 /// Accepts until `stop` turns true, and then the clients in the queue.
-async fn accept<P: Interceptor>(
+async fn accept(
     listener: Arc<TcpListener>,
-    listener_context: Arc<ListenerContext<P>>,
+    listener_context: Arc<ListenerContext>,
     dispatcher: Dispatcher,
     connection_token: ConnectionToken,
     mut stop: watch::Receiver<bool>,

@@ -23,7 +23,6 @@ use crate::proxy::connection::listener_context::{Backend, ListenerContext};
 use crate::proxy::connection::pooling::Pooling;
 use crate::proxy::connection::relay::Relay;
 use crate::proxy::connection::timeouts::IdleTimeouts;
-use crate::proxy::interceptor::Interceptor;
 use crate::proxy::listening::refused;
 use crate::proxy::listening::workers::{WorkerSlot, WorkerThreads};
 use crate::proxy::members::closing::CandidateServer;
@@ -34,6 +33,7 @@ use crate::proxy::server_side::upstream::Upstream;
 use crate::proxy::transport::socket::{self, SocketStream};
 use crate::proxy::transport::tls::ListenerTls;
 use crate::rate_limit::RateLimit;
+use crate::rules::RuleSet;
 use crate::wire::proxy_header::{self, ProxyHeader, ProxyHeaderError};
 
 /// Refused clients that are sent the reason at the same time. Further ones are closed without a reply.
@@ -72,15 +72,15 @@ pub(in crate::proxy) struct Dispatcher {
 pub(in crate::proxy) type ConnectionToken = watch::Receiver<()>;
 
 /// A client connection with its server connection.
-type Paired<P> = Connection<SocketStream, SocketStream, P>;
+type Paired = Connection<SocketStream, SocketStream, RuleSet>;
 
 impl Dispatcher {
     /// Dispatches an accepted client to a worker thread, which holds `connection_token` until the connection ends.
-    pub(in crate::proxy) fn admit<P: Interceptor>(
+    pub(in crate::proxy) fn admit(
         &self,
         client: TcpStream,
         peer: SocketAddr,
-        listener_context: &Arc<ListenerContext<P>>,
+        listener_context: &Arc<ListenerContext>,
         connection_token: &ConnectionToken,
     ) {
         // Deregisters the socket from this runtime; the worker thread's runtime registers it again.
@@ -97,8 +97,8 @@ impl Dispatcher {
 /// Runs one client connection from its setup to its end, and holds `held` until then.
 ///
 /// It is not an async function: that future would reserve space for each argument twice.
-fn run_connection<P: Interceptor>(
-    setup: impl Future<Output = Option<Paired<P>>> + Send + 'static,
+fn run_connection(
+    setup: impl Future<Output = Option<Paired>> + Send + 'static,
     held: (ConnectionToken, WorkerSlot),
 ) -> impl Future<Output = ()> + Send + 'static {
     // Boxed to free the space: setup ends soon, while the connection lives on in the same task.
@@ -114,12 +114,12 @@ fn run_connection<P: Interceptor>(
 }
 
 /// Sets up the connection of an accepted client, or refuses it.
-async fn receive<P: Interceptor>(
+async fn receive(
     client: std::net::TcpStream,
     peer: SocketAddr,
-    listener_context: Arc<ListenerContext<P>>,
+    listener_context: Arc<ListenerContext>,
     connection_setup: Arc<ConnectionSetup>,
-) -> Option<Paired<P>> {
+) -> Option<Paired> {
     let mut client = TcpStream::from_std(client).ok()?;
     let deadline = connection_setup.deadline();
     let peer = connection_setup.client_address(&mut client, peer, &listener_context, deadline).await?;
@@ -153,11 +153,11 @@ impl ConnectionSetup {
 
     /// The client's address: `peer`, or that of the header if it is a balancer's. `None`: there is no valid header. Until
     /// then no limit counts the connection: only balancers, which send it at once, have such ones.
-    async fn client_address<P>(
+    async fn client_address(
         &self,
         client: &mut TcpStream,
         peer: SocketAddr,
-        listener_context: &ListenerContext<P>,
+        listener_context: &ListenerContext,
         deadline: Instant,
     ) -> Option<SocketAddr> {
         let address = peer.ip().to_canonical();
@@ -180,14 +180,14 @@ impl ConnectionSetup {
 
     /// Accepts the client. Its server is dialled when its first message has arrived; if no server is known, the client's
     /// connection closes at once: drivers retry after that.
-    async fn pair<P: Interceptor>(
+    async fn pair(
         &self,
         client: TcpStream,
         peer: SocketAddr,
-        listener_context: Arc<ListenerContext<P>>,
+        listener_context: Arc<ListenerContext>,
         admission: Admission,
         deadline: Instant,
-    ) -> Option<Paired<P>> {
+    ) -> Option<Paired> {
         let local = client.local_addr().ok()?.ip();
         socket::tune(&client).ok()?;
         let client = self.client_stream(client, peer, &listener_context, deadline).await?;
@@ -222,11 +222,11 @@ impl ConnectionSetup {
     }
 
     /// The client's stream, after the TLS handshake if the listener uses TLS.
-    async fn client_stream<P>(
+    async fn client_stream(
         &self,
         client: TcpStream,
         peer: SocketAddr,
-        listener_context: &ListenerContext<P>,
+        listener_context: &ListenerContext,
         deadline: Instant,
     ) -> Option<SocketStream> {
         let Some(tls) = &self.tls else { return Some(SocketStream::Plain(client)) };
@@ -246,9 +246,9 @@ impl ConnectionSetup {
     ///
     /// # Errors
     /// Why no server can be reached.
-    fn share<P>(
+    fn share(
         &self,
-        listener_context: &ListenerContext<P>,
+        listener_context: &ListenerContext,
         candidate: &CandidateServer,
     ) -> Result<Option<Box<Pooling<SocketStream>>>, String> {
         let router = match &listener_context.backend {
@@ -265,10 +265,10 @@ impl ConnectionSetup {
     }
 
     /// Connects to the first candidate that can be reached.
-    async fn dial<P>(
+    async fn dial(
         &self,
         peer: SocketAddr,
-        listener_context: &ListenerContext<P>,
+        listener_context: &ListenerContext,
         candidates: Vec<CandidateServer>,
     ) -> Result<Dialled<SocketStream>, End> {
         let mut failure = String::new();
@@ -290,7 +290,7 @@ impl ConnectionSetup {
         Err(End::Unreachable(failure))
     }
 
-    fn refuse_unreachable<P>(&self, peer: SocketAddr, listener_context: &ListenerContext<P>, failure: &str) {
+    fn refuse_unreachable(&self, peer: SocketAddr, listener_context: &ListenerContext, failure: &str) {
         listener_context.process.traffic.connection_counters.refused(Refusal::Unreachable);
         self.log_unreachable(peer, failure);
     }
@@ -371,9 +371,8 @@ async fn send_refusal(client: impl AsyncRead + AsyncWrite + Unpin, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::RuleSet;
 
-    type Accepted = std::future::Pending<Option<Paired<RuleSet>>>;
+    type Accepted = std::future::Pending<Option<Paired>>;
 
     fn size_of_future<F: Future>(_: impl Fn(Accepted, (ConnectionToken, WorkerSlot)) -> F) -> usize {
         size_of::<F>()

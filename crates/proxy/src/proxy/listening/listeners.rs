@@ -12,7 +12,6 @@ use tokio::sync::watch;
 
 use crate::proxy::config::ProxyConfig;
 use crate::proxy::connection::listener_context::{Backend, ListenerContext, QUERIES, ROUTER};
-use crate::proxy::interceptor::Interceptor;
 use crate::proxy::listening::acceptor::Accepting;
 use crate::proxy::listening::admission::{ConnectionToken, Dispatcher};
 use crate::proxy::members::closing::Closing;
@@ -27,20 +26,21 @@ use crate::proxy::server_side::router::{RoutedMember, Router};
 use crate::proxy::server_side::upstream::Upstream;
 use crate::proxy::transport::listening_sockets::{BindError, ListeningSockets, PassedSockets};
 use crate::proxy::transport::socket::SocketStream;
+use crate::rules::reads;
 
 /// Ports tried for a member that is added while docward runs, if other processes hold the first ones.
 const MAX_PORTS_TRIED: usize = 16;
 /// All listeners and the state of the members.
-pub(in crate::proxy) struct Listeners<P> {
+pub(in crate::proxy) struct Listeners {
     placement: ListenerPlacement,
     membership: Membership,
     /// Context of the query listener; those of members derive from it.
-    listener_context: Arc<ListenerContext<P>>,
+    listener_context: Arc<ListenerContext>,
     dispatcher: Dispatcher,
-    open: HashMap<usize, OpenListener<P>>,
+    open: HashMap<usize, OpenListener>,
     queries: Arc<Queries>,
     query_socket: Option<Arc<TcpListener>>,
-    router: Option<RouterListener<P>>,
+    router: Option<RouterListener>,
     accepting: Vec<Accepting>,
     pub(in crate::proxy) listening: Arc<ListeningSockets>,
     /// Members without a listener that the log has already named.
@@ -51,25 +51,25 @@ pub(in crate::proxy) struct Listeners<P> {
 }
 
 /// The listener of a router.
-struct RouterListener<P> {
+struct RouterListener {
     router: Arc<Router<SocketStream>>,
     listen: SocketAddr,
     /// `None`: it no longer accepts.
     socket: Option<Arc<TcpListener>>,
     closing: Arc<watch::Sender<Closing>>,
-    listener_context: Arc<ListenerContext<P>>,
+    listener_context: Arc<ListenerContext>,
 }
 
 /// A member's listener.
-struct OpenListener<P> {
+struct OpenListener {
     /// `None`: it no longer accepts.
     socket: Option<Arc<TcpListener>>,
     closing: Arc<watch::Sender<Closing>>,
-    listener_context: Arc<ListenerContext<P>>,
+    listener_context: Arc<ListenerContext>,
     accepting: Option<Accepting>,
 }
 
-impl<P: Interceptor> Listeners<P> {
+impl Listeners {
     /// Opens a listener for each known member, or one for all, and the query listener. Connections are not accepted yet.
     ///
     /// # Errors
@@ -77,7 +77,7 @@ impl<P: Interceptor> Listeners<P> {
     pub(in crate::proxy) fn open(
         config: &ProxyConfig,
         membership: Membership,
-        listener_context: ListenerContext<P>,
+        listener_context: ListenerContext,
         dispatcher: Dispatcher,
         queries: Arc<Queries>,
         status: Arc<ProcessStatus>,
@@ -415,7 +415,7 @@ impl<P: Interceptor> Listeners<P> {
 
     fn choose_for_queries(&self) {
         if self.query_socket.is_some() {
-            let allowed = self.listener_context.process.rules.current.load().max_staleness();
+            let allowed = reads::max_staleness(&self.listener_context.process.rules.current.load());
             let chosen = self.membership.for_queries(
                 &self.listener_context.process.members.topology.members(),
                 allowed,
@@ -472,7 +472,7 @@ impl<P: Interceptor> Listeners<P> {
     }
 }
 
-impl<P> OpenListener<P> {
+impl OpenListener {
     fn address(&self) -> String {
         match self.socket.as_ref().map(|socket| socket.local_addr()) {
             Some(Ok(address)) => address.to_string(),

@@ -16,11 +16,12 @@ use crate::proxy::server_side::router_counters::RouterCounters;
 use crate::proxy::shutdown::activity::ActivityCounters;
 use crate::proxy::telemetry::meter::Meter;
 use crate::proxy::telemetry::outcome_counters::OutcomeCounters;
+use crate::rules::RuleSet;
 use crate::service::Service;
 use crate::wire::compressed::CompressionMethod;
 
 /// What all connections of a process share.
-pub(in crate::proxy) struct ProcessContext<P> {
+pub(in crate::proxy) struct ProcessContext<P = RuleSet> {
     pub(in crate::proxy) rules: RuleContext<P>,
     pub(in crate::proxy) traffic: TrafficContext,
     pub(in crate::proxy) members: MemberContext,
@@ -30,7 +31,7 @@ pub(in crate::proxy) struct ProcessContext<P> {
 }
 
 /// The rules and what their evaluation needs.
-pub(in crate::proxy) struct RuleContext<P> {
+pub(in crate::proxy) struct RuleContext<P = RuleSet> {
     /// Replaced as a whole, so that each message sees one consistent rule set.
     pub(in crate::proxy) current: Arc<ArcSwap<P>>,
     pub(in crate::proxy) service: Arc<dyn Service>,

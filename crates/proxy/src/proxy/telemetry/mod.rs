@@ -8,3 +8,4 @@ pub(super) mod outcome_counters;
 pub(super) mod sharded;
 pub(super) mod slowest;
 pub(super) mod spans;
+pub(super) mod written_rule;

@@ -19,9 +19,10 @@ pub use self::counts::RuleCounts;
 use self::known_rules::{KnownRule, KnownRules};
 use crate::audit::{CountedOutcome, ReportedOutcome, shape_of_frame};
 use crate::engine::{ClientState, OutcomeKind, RuleOutcome};
-use crate::proxy::interceptor::{Interceptor, RuleLabel, WrittenRule};
 use crate::proxy::telemetry::decisions::{Decision, DecisionTail, text_of};
 use crate::proxy::telemetry::sharded::Sharded;
+use crate::proxy::telemetry::written_rule::{RuleLabel, WrittenRule};
+use crate::rules::RuleSet;
 
 /// Counters per rule since each was first loaded.
 #[derive(Debug, Default)]
@@ -53,17 +54,17 @@ impl OutcomeCounters {
         Self { in_full, ..Self::default() }
     }
 
-    /// Begins to count for the rules of `policy`.
-    pub(in crate::proxy) fn note_loaded<P: Interceptor>(&self, policy: &P) {
-        self.register.lock().unwrap_or_else(PoisonError::into_inner).load(policy);
+    /// Begins to count for the rules of `rules`.
+    pub(in crate::proxy) fn note_loaded(&self, rules: &RuleSet) {
+        self.register.lock().unwrap_or_else(PoisonError::into_inner).load(rules);
     }
 
-    /// Counts the outcomes of a plan of `policy` for the whole message `frame`.
-    pub(in crate::proxy) fn publish<P: Interceptor>(
+    /// Counts the outcomes of a plan of `rules` for the whole message `frame`.
+    pub(in crate::proxy) fn publish(
         &self,
         outcomes: Vec<RuleOutcome>,
         client_state: &ClientState,
-        policy: &P,
+        rules: &RuleSet,
         frame: &[u8],
     ) {
         // Once for all rules: a message may have outcomes of many.
@@ -72,7 +73,7 @@ impl OutcomeCounters {
         for outcome in outcomes {
             // Rewrites of enforced rules are too frequent for examples.
             let example = (outcome.kind != OutcomeKind::Rewrite).then(|| shape.clone());
-            let published = self.count(&outcome, example, client_state, policy);
+            let published = self.count(&outcome, example, client_state, rules);
             if let Some(suppressed) = published {
                 let decision = Decision::new(outcome, client_state, (shape.clone(), command.clone()), suppressed);
                 decision.log();
@@ -83,12 +84,12 @@ impl OutcomeCounters {
 
     /// Counts an outcome. Returns `Some` if its decision is to be published, with the number of similar ones
     /// suppressed since the last one.
-    fn count<P: Interceptor>(
+    fn count(
         &self,
         outcome: &RuleOutcome,
         shape: Option<String>,
         client_state: &ClientState,
-        policy: &P,
+        rules: &RuleSet,
     ) -> Option<u64> {
         let noted = CountedOutcome {
             outcome: ReportedOutcome::from_kind(outcome.kind),
@@ -100,7 +101,7 @@ impl OutcomeCounters {
             reason: &outcome.reason,
         };
         let mut counts = self.counts.mine().lock().unwrap_or_else(PoisonError::into_inner);
-        let (key, counts) = counts.counters_of(outcome.rule.index(), policy, &self.register)?;
+        let (key, counts) = counts.counters_of(outcome.rule.index(), rules, &self.register)?;
         let suppressed = counts.count(&noted, outcome.kind, shape)?;
         // Taken at most ten times a second.
         let mut register = self.register.lock().unwrap_or_else(PoisonError::into_inner);
@@ -113,10 +114,10 @@ impl OutcomeCounters {
     }
 
     /// Returns every loaded rule in the order of the files, then previously loaded ones.
-    pub(in crate::proxy) fn report<P: Interceptor>(&self, policy: &P) -> Vec<LiveRule> {
+    pub(in crate::proxy) fn report(&self, rules: &RuleSet) -> Vec<LiveRule> {
         let (keys, mut rules): (Vec<_>, Vec<_>) = {
             let mut register = self.register.lock().unwrap_or_else(PoisonError::into_inner);
-            register.load(policy);
+            register.load(rules);
             register.in_order().into_iter().map(|known| (known.key, LiveRule::without_counts(known))).unzip()
         };
         let indexes: HashMap<_, _> = keys.into_iter().zip(0..).collect();
@@ -148,7 +149,6 @@ mod tests {
     use super::*;
     use crate::config::SourceFile;
     use crate::engine::{Input, Now, Step};
-    use crate::rules::RuleSet;
     use crate::wire::op_msg;
 
     fn rules(text: &str) -> RuleSet {

@@ -119,7 +119,7 @@ impl HistoryEntries<'_> {
                 if change.position > last.position {
                     entries.push(change.entry(at, last.clone()));
                     let position = change.position.clone();
-                    *last = Last { revision: last.revision + 1, position, at: Some(change.at) };
+                    *last = Last { revision: last.revision.saturating_add(1), position, at: Some(change.at) };
                 }
             }
             let duplicate = self.insert_storable(rest, &mut entries).await?;
@@ -301,7 +301,8 @@ impl HistoryEntries<'_> {
                 }
                 _ => return Err(self.failed(error)),
             };
-            inserted += usize::try_from(error.get_i32("index").unwrap_or(0)).unwrap_or(0);
+            // A server whose index is too high must not skip an entry.
+            inserted += usize::try_from(error.get_i32("index").unwrap_or(0)).unwrap_or(0).min(count - 1);
             return Ok((inserted, Some(rejected)));
         }
         Ok((inserted, None))
@@ -409,7 +410,7 @@ impl NewEntry {
     }
 
     fn encode(&self, previous: &Last, before: &PreviousState) -> Vec<u8> {
-        let revision = OwnedValue::integer(previous.revision + 1);
+        let revision = OwnedValue::integer(previous.revision.saturating_add(1));
         document(|w| {
             w.nested("_id", |w| write_id(w, self.of.as_value(), revision.as_value()));
             if let Some(since) = previous.at {

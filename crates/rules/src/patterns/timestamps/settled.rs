@@ -192,10 +192,10 @@ fn written_by<'t>(touches: &'t Touches<'_>, stored: Document<'t>) -> impl Iterat
 
 /// Returns the part of a path that leads through documents only.
 fn outside_arrays<'p>(path: &'p str, stored: Document<'_>) -> &'p str {
-    let (mut value, mut end) = (Some(Value::document(stored)), 0);
+    let (mut value, mut end) = (Some(Value::document(stored)), 0_usize);
     for part in path.split('.') {
         if part.starts_with('$') || value.is_some_and(|value| value.as_array().is_some()) {
-            return path.get(..end - 1).unwrap_or(path);
+            return path.get(..end.saturating_sub(1)).filter(|outside| !outside.is_empty()).unwrap_or(path);
         }
         value = value.and_then(Value::as_document).and_then(|document| document.get(part));
         end += part.len() + 1;

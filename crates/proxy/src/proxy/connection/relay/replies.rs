@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::task::{Context, Poll};
 
 use super::{Relay, StepProgress};
+use crate::engine::explain_validators;
 use crate::engine::handshake::HelloReply;
 use crate::proxy::connection::conversion::Conversion;
 use crate::proxy::connection::end::{ClientFault, End, UpstreamFault};
@@ -94,7 +95,7 @@ where
 
     /// The reply with the rules' texts, if a validator that holds rules has rejected something.
     pub(in crate::proxy) fn explained(&self, reply: &[u8]) -> Option<Vec<u8>> {
-        self.listener_context.process.rules.current.load().explain_validators(reply)
+        explain_validators(reply, self.listener_context.process.rules.current.load().rules())
     }
 
     fn forward_replies(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Result<(), End> {

@@ -30,6 +30,7 @@ use crate::proxy::process::permits::Permits;
 use crate::proxy::server_side::upstream::Address;
 use crate::proxy::telemetry::meter::Meter;
 use crate::proxy::telemetry::outcome_counters::OutcomeCounters;
+use crate::rules::RuleSet;
 use crate::service::{LookupReply, Service};
 use crate::wire::compressed::CompressionMethod;
 use crate::wire::op_msg::{self, EXHAUST_ALLOWED, MORE_TO_COME, Message};
@@ -46,7 +47,10 @@ const SOON: Duration = Duration::from_secs(60);
 
 /// Content byte 0 selects the triage: `\0` (an OP_MSG body) for a hello, `j` for evaluation, anything else for
 /// forwarding.
-struct Script;
+#[derive(Default)]
+struct Script {
+    rules: RuleSet,
+}
 
 /// Content byte 1 of an evaluated frame selects its plan.
 struct ScriptedPlan<'p>(&'p [u8]);
@@ -75,8 +79,8 @@ impl Interceptor for Script {
         ScriptedPlan(frame)
     }
 
-    fn max_staleness(&self) -> Option<Duration> {
-        None
+    fn rules(&self) -> &RuleSet {
+        &self.rules
     }
 }
 
@@ -93,6 +97,7 @@ impl Steps for ScriptedPlan<'_> {
             (Input::Start, b'f') => Step::ForwardOriginal { expects_reply: true },
             (Input::Start, b'm') => Step::Forward { message: frame(request_id, 0, 0, b"other"), expects_reply: true },
             (Input::Start, b's') => Step::Silent,
+            (Input::Start, b'p') => panic!("the test's plan panics"),
             (Input::Start, b'c') => Step::Close("the test closes it".into()),
             (Input::Reply(_), _) if self.0[16] == MORE_TO_COME as u8 => Step::Silent,
             (Input::Reply(reply), _) => Step::Reply(frame(901, request_id, 0, &reply[20..])),
@@ -201,7 +206,7 @@ where
     C: ClientSocket,
     U: ServerSocket,
 {
-    Relay::new(client, None, Arc::new(listener_context(Script, compressors)), LOCAL, ClientState::default())
+    Relay::new(client, None, Arc::new(listener_context(Script::default(), compressors)), LOCAL, ClientState::default())
 }
 
 fn timeouts() -> IdleTimeouts {

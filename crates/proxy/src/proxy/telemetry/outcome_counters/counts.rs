@@ -9,9 +9,9 @@ use foldhash::fast::RandomState;
 use super::known_rules::{KnownRules, MAX_PER_OUTCOME, RuleKey};
 use crate::audit::{CountedOutcome, Example, ExampleText, RuleTally};
 use crate::engine::OutcomeKind;
-use crate::proxy::interceptor::Interceptor;
 use crate::proxy::telemetry::history::MinuteCounts;
 use crate::rate_limit::Allowance;
+use crate::rules::RuleSet;
 
 /// Counters by rule.
 #[derive(Debug, Default)]
@@ -40,17 +40,17 @@ pub struct RuleCounts {
 }
 
 impl CountsByRule {
-    /// The key and counters of the rule with index `rule` in `policy`.
-    pub(super) fn counters_of<P: Interceptor>(
+    /// The key and counters of the rule with index `rule` in `rules`.
+    pub(super) fn counters_of(
         &mut self,
         rule: usize,
-        policy: &P,
+        rules: &RuleSet,
         register: &Mutex<KnownRules>,
     ) -> Option<(RuleKey, &mut RuleCounts)> {
-        if self.version != Some(policy.version()) {
+        if self.version != Some(rules.version()) {
             let mut register = register.lock().unwrap_or_else(PoisonError::into_inner);
-            self.version = Some(policy.version());
-            self.current = register.load(policy);
+            self.version = Some(rules.version());
+            self.current = register.load(rules);
             self.rules.retain(|key, _| register.knows(*key));
         }
         let key = *self.current.get(rule)?;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::engine::OutcomeKind;
-use crate::proxy::interceptor::{Interceptor, RuleLabel, WrittenRule};
+use crate::proxy::telemetry::written_rule::{RuleLabel, WrittenRule};
 use crate::rate_limit::{Allowance, log_has_room};
+use crate::rules::RuleSet;
 
 /// Decisions published per second for one rule and outcome, and for all rules together.
 pub(super) const MAX_PER_OUTCOME: u32 = 10;
@@ -48,20 +49,21 @@ pub(super) struct KnownRule {
 }
 
 impl KnownRules {
-    /// Makes `policy` the current rule set; returns the keys of its rules by index.
-    pub(super) fn load<P: Interceptor>(&mut self, policy: &P) -> Arc<[RuleKey]> {
-        if self.version == Some(policy.version()) {
+    /// Makes `rules` the current rule set; returns the keys of its rules by index.
+    pub(super) fn load(&mut self, rules: &RuleSet) -> Arc<[RuleKey]> {
+        if self.version == Some(rules.version()) {
             return self.current.clone();
         }
-        self.version = Some(policy.version());
+        self.version = Some(rules.version());
         self.forget();
         self.rules.iter_mut().for_each(|rule| rule.loaded = false);
         let mut indexes: HashMap<RuleLabel, usize> =
             self.rules.iter().enumerate().map(|(index, rule)| (rule.label.clone(), index)).collect();
         let mut current = Vec::new();
-        for (label, written) in policy.written() {
+        for rule in rules.rules() {
+            let label = RuleLabel::new(rules, rule);
             let index = *indexes.entry(label.clone()).or_insert(self.rules.len());
-            let written = Arc::new(written);
+            let written = Arc::new(WrittenRule::new(rules, rule));
             match self.rules.get_mut(index) {
                 Some(rule) => (rule.loaded, rule.written) = (true, written),
                 None => {

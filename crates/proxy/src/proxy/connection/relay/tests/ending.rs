@@ -63,6 +63,20 @@ async fn a_connection_to_a_dead_server_closes_immediately() {
 }
 
 #[tokio::test]
+async fn a_panic_ends_its_connection_and_is_counted() {
+    let (mut client, near_client) = duplex(1024);
+    let (mut upstream, near_upstream) = duplex(1024);
+    let relay = relay(near_client, near_upstream, None);
+    let process = relay.listener_context.process.clone();
+    let (_shutdown, closing) = watch::channel(Closing::Open);
+    client.write_all(&frame(1, 0, 0, b"jp")).await.unwrap();
+    Connection { relay, closing, timeouts: timeouts() }.run().await;
+    assert!(rest_of(&mut client).await.is_empty() && rest_of(&mut upstream).await.is_empty());
+    let ended = process.traffic.connection_counters.counts().ended;
+    assert!(ended.contains(&("unprocessable", 1)), "{ended:?}");
+}
+
+#[tokio::test]
 async fn after_the_drain_of_another_process_only_its_monitors_close() {
     let mut watching = monitor().await;
     watching.shutdown.send_replace(Closing::Drain);
