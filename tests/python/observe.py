@@ -46,8 +46,9 @@ VOLATILE_NUMBERS = {
     "restoreState",
 }
 CURSOR_IDS = {"cursorsKilled", "cursorsNotFound", "cursorsAlive", "cursorsUnknown"}
-# `you` is the reply to whatsmyuri, `slots` the state of a plan, with the time, in the order of a hash table.
-TOKENS = {"_data", "signature", "you", "slots"}
+# `you` is the reply to whatsmyuri, `slots` the state of a plan, with the time, in the order of a hash table; `opTime` of a
+# write that changes nothing is that of the connection's last one.
+TOKENS = {"_data", "signature", "you", "slots", "opTime"}
 TEXT_PATTERNS = [
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "<uuid>"),
     (re.compile(r"<uuid> - [A-Za-z0-9+/=]{44} - [A-Za-z0-9+/=]* -"), "<session>"),
@@ -134,7 +135,7 @@ class Normalizer:
         self.recent = (now - datetime.timedelta(hours=1), now + datetime.timedelta(hours=1))
 
     def normalize(self, value, key=None):
-        if key in TOKENS and isinstance(value, (str, bytes, dict)):
+        if key in TOKENS and isinstance(value, (str, bytes, dict, Timestamp)):
             return f"<{key}>"
         if key in VOLATILE_NUMBERS and isinstance(value, (int, float)):
             return f"<{type(value).__name__}>"
