@@ -6,7 +6,8 @@ use docward::audit::capture::CaptureReader;
 use docward::audit::log::LogReader;
 use docward::audit::objects::{Found, ObjectScanner};
 use docward::audit::{
-    Audit, CandidateRules, Habits, RecordedCommand, RecordedContent, Unreadable, capture, log, profile, report,
+    Audit, CandidateRules, Habits, RecordedCommand, RecordedContent, TrafficConsumer, Unreadable, capture, log,
+    profile, report,
 };
 use docward::command::{CommandClass, Namespace};
 

@@ -8,10 +8,9 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::output::print;
-use super::traffic::{self, TrafficConsumer};
+use super::traffic;
 use super::{Format, fail, load_rules};
-use crate::audit::{Audit, RecordedCommand, report};
-use crate::command::{CommandClass, Namespace};
+use crate::audit::{Audit, report};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -42,14 +41,4 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
         Format::Json => format!("{:#}\n", report::to_json(&tally, &rules, &sources)),
     };
     print(text.as_bytes()).into()
-}
-
-impl TrafficConsumer for Audit<'_> {
-    fn is_relevant(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
-        Audit::is_relevant(self, namespace, class, command)
-    }
-
-    fn add_command(&mut self, recorded: &RecordedCommand) {
-        Audit::add_command(self, recorded);
-    }
 }

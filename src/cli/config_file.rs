@@ -338,7 +338,7 @@ impl ConfigFile {
             query_listen: checked(reader, "query_listen", values::address),
             proxy_protocol: read_networks(reader, "proxy_protocol"),
             drain_timeout: reader.duration("drain_timeout").map(|time| time.value),
-            hand_over: read_socket(reader, folder),
+            hand_over: checked(reader, "hand_over", |path| values::socket(folder.join(path))),
             log_format: reader.choice("log_format", &LOG_FORMATS).map(|format| format.value),
             log_level: checked(reader, "log_level", LogLevel::parse),
             log_documents: reader.boolean("log_documents").is_some_and(|documents| documents.value),
@@ -546,18 +546,6 @@ fn read_networks(reader: &mut MapReader<'_, '_, '_>, key: &'static str) -> Vec<I
     texts.into_iter().filter_map(parse).collect()
 }
 
-/// The path of `hand_over`.
-fn read_socket(reader: &mut MapReader<'_, '_, '_>, folder: &Path) -> Option<PathBuf> {
-    let text = reader.text("hand_over")?;
-    match values::socket(folder.join(text.value)) {
-        Ok(path) => Some(path),
-        Err(error) => {
-            reader.context().error(Code::InvalidValue, text.span, format!("`hand_over`: {error}"));
-            None
-        }
-    }
-}
-
 /// The paths of rule files.
 fn read_rules(reader: &mut MapReader<'_, '_, '_>, folder: &Path) -> Vec<PathBuf> {
     if let Some(NodeValue::List(items)) = reader.node("rules").map(|node| &node.value)
@@ -576,7 +564,7 @@ fn read_rules(reader: &mut MapReader<'_, '_, '_>, folder: &Path) -> Vec<PathBuf>
 fn checked<T>(
     reader: &mut MapReader<'_, '_, '_>,
     key: &'static str,
-    check: fn(&str) -> Result<T, String>,
+    check: impl Fn(&str) -> Result<T, String>,
 ) -> Option<T> {
     let node = reader.node(key)?;
     // The check has the message for a number: quotes would not help.

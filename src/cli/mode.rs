@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::runtime::Builder;
@@ -36,6 +36,7 @@ const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
 const UNKNOWN_MODE: &str = "?";
 /// The longest reason or name in bytes.
 const LONGEST_TEXT: usize = 500;
+const MODES: [&str; 3] = ["enforce", "shadow", "disabled"];
 
 /// The command line.
 #[derive(Debug, Args)]
@@ -44,12 +45,12 @@ pub struct Arguments {
     #[arg(required_unless_present_any = ["list", "all"])]
     rule: Option<String>,
     /// The mode to use instead of the one in the rule file.
-    #[arg(value_enum, required_unless_present_any = ["list", "clear", "all"], requires = "length", requires = "reason")]
-    mode: Option<ModeWord>,
+    #[arg(value_parser = MODES, required_unless_present_any = ["list", "clear", "all"], requires = "length", requires = "reason")]
+    mode: Option<String>,
     /// Override the modes of all rules that are not disabled in their files, or with --clear end all overrides. Shows first
     /// what that means.
-    #[arg(long, value_enum, value_name = "MODE", num_args = 0..=1, conflicts_with_all = ["rule", "list"])]
-    all: Option<Option<ModeWord>>,
+    #[arg(long, value_parser = MODES, value_name = "MODE", num_args = 0..=1, conflicts_with_all = ["rule", "list"])]
+    all: Option<Option<String>>,
     /// Do not ask for confirmation of --all.
     #[arg(long, requires = "all")]
     yes: bool,
@@ -80,14 +81,6 @@ pub struct Arguments {
     admin_token_file: Option<PathBuf>,
     #[command(flatten)]
     connection: ConnectionOptions,
-}
-
-/// A mode on the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum ModeWord {
-    Enforce,
-    Shadow,
-    Disabled,
 }
 
 /// The text of a duration, as typed.
@@ -284,7 +277,7 @@ impl Arguments {
         if self.list {
             return Ok(None);
         }
-        let mode = self.mode.or(self.all.flatten());
+        let mode = self.mode.clone().or_else(|| self.all.clone().flatten());
         if mode.is_some() == self.clear {
             return Err("--all: write a mode, as in `--all shadow`, or --clear".to_owned());
         }
@@ -293,7 +286,7 @@ impl Arguments {
             rule: self.rule.clone(),
             all: self.all.is_some(),
             dry_run: false,
-            mode: mode.and_then(|mode| mode.to_possible_value()).map(|word| word.get_name().to_owned()),
+            mode,
             only,
             length: self.length.clone(),
             reason: self.reason.clone(),

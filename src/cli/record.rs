@@ -25,7 +25,7 @@ use super::connection::{DeploymentOptions, start};
 use super::file_limit::raise_file_limit;
 use super::listening::ListenOptions;
 use super::output::print_line;
-use super::serve::{announce, configure};
+use super::serve::{announce, configure, wait_for_signal};
 use super::{EXIT_USAGE, fail, values};
 use crate::audit::capture::{CaptureEnd, servers_record};
 use crate::config::Glob;
@@ -134,13 +134,7 @@ async fn record(settings: ConfigFile, mut capture: CaptureFile, apps: &[String])
         capture.add_to_header(&servers_record(&servers))?;
     }
     let writer = std::thread::spawn(move || write_all(capture, records));
-    let shutdown = async {
-        tokio::select! {
-            _ = terminate.recv() => tracing::info!("SIGTERM: draining"),
-            _ = interrupt.recv() => tracing::info!("SIGINT: draining"),
-        }
-    };
-    proxy.serve(shutdown, async |_, _| {}).await;
+    proxy.serve(wait_for_signal(&mut terminate, &mut interrupt, "draining"), async |_, _| {}).await;
     observer.end_capture();
     let written = tokio::task::spawn_blocking(move || writer.join()).await.context("the writer thread was stopped")?;
     match written {

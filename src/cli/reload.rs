@@ -8,6 +8,7 @@ mod certificates;
 mod settings;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -124,7 +125,7 @@ impl Reload {
             requested || watched.seen != watched.known || watched.seen != watched.part.made_from()
         };
         let mut due: Vec<_> = self.parts.iter_mut().filter(is_due).collect();
-        let errors: Vec<String> = due.iter_mut().filter_map(|watched| watched.part.prepare().err()).collect();
+        let errors: Vec<String> = due.iter_mut().filter_map(|watched| watched.prepare().err()).collect();
         let succeeded = errors.is_empty();
         for watched in &mut due {
             watched.part.finish(succeeded);
@@ -155,6 +156,13 @@ impl WatchedPart {
     fn new(part: Box<dyn Reloadable>) -> Self {
         let known = part.made_from();
         Self { part, known, seen: known }
+    }
+
+    /// See [`Reloadable::prepare`]. A panic, which is a fault of docward and is logged as one, is a mistake in the files as
+    /// others are: it must not end the watching.
+    fn prepare(&mut self) -> Result<(), String> {
+        let prepared = catch_unwind(AssertUnwindSafe(|| self.part.prepare()));
+        prepared.unwrap_or_else(|_| Err("internal error: docward panicked while it read the files".to_owned()))
     }
 
     /// Whether the files differ from those of the last reload, and are the same as at the last poll.

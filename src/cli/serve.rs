@@ -406,7 +406,7 @@ async fn serve(
 }
 
 /// Waits for SIGTERM or SIGINT and logs `what` follows.
-async fn wait_for_signal(terminate: &mut Signal, interrupt: &mut Signal, what: &str) {
+pub(super) async fn wait_for_signal(terminate: &mut Signal, interrupt: &mut Signal, what: &str) {
     tokio::select! {
         _ = terminate.recv() => tracing::info!("SIGTERM: {what}"),
         _ = interrupt.recv() => tracing::info!("SIGINT: {what}"),

@@ -7,10 +7,9 @@ use anyhow::{Result, bail};
 use clap::Args;
 
 use super::output::print;
-use super::traffic::{self, TrafficConsumer};
+use super::traffic;
 use super::{fail, logging};
-use crate::audit::{Audit, CandidateEvaluation, CandidateRules, Habits, RecordedCommand};
-use crate::command::{CommandClass, Namespace};
+use crate::audit::{Audit, CandidateRules, Habits};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -54,24 +53,4 @@ fn proposal(files: &[PathBuf]) -> Result<String> {
         proposal.remove_breaking(tally);
     }
     Ok(proposal.to_text(&sources))
-}
-
-impl TrafficConsumer for Habits {
-    fn is_relevant(&self, namespace: Namespace<'_>, class: CommandClass, _command: &[u8]) -> bool {
-        Habits::is_relevant(namespace, class)
-    }
-
-    fn add_command(&mut self, recorded: &RecordedCommand) {
-        Habits::add_command(self, recorded);
-    }
-}
-
-impl TrafficConsumer for CandidateEvaluation<'_> {
-    fn is_relevant(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
-        CandidateEvaluation::is_relevant(self, namespace, class, command)
-    }
-
-    fn add_command(&mut self, recorded: &RecordedCommand) {
-        CandidateEvaluation::add_command(self, recorded);
-    }
 }

@@ -18,7 +18,9 @@ use self::entries::{CaptureDamage, EntryKind, TrafficEntries};
 use crate::audit::capture::CaptureReader;
 use crate::audit::log::LogReader;
 use crate::audit::report::TrafficFile;
-use crate::audit::{RecordedCommand, RepeatedStatements, TimeOrder, Unreadable, is_between_servers, log, profile};
+use crate::audit::{
+    RecordedCommand, RepeatedStatements, TimeOrder, TrafficConsumer, Unreadable, is_between_servers, log, profile,
+};
 use crate::command::{CommandClass, Namespace, own};
 
 /// The size of a batch in bytes.
@@ -27,14 +29,6 @@ const BATCH: usize = 256 * 1024;
 const QUEUE: usize = 4;
 
 const WITH_LOG: &str = "a log is given too: if it is of this server and time, the same commands count twice";
-
-/// Processes recorded commands.
-pub(super) trait TrafficConsumer: Send {
-    /// See [`crate::audit::CommandFilter`].
-    fn is_relevant(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool;
-
-    fn add_command(&mut self, recorded: &RecordedCommand);
-}
 
 /// Entries of one file: JSON objects, or BSON documents.
 #[derive(Default)]

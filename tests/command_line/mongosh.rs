@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use bson::{Bson, Document, RawDocument, Utf8Lossy, doc};
 use docward::shell::{ShellContext, parse, render};
 use support::frame::{Frame, Message, Section};
-use support::process::repository;
+use support::process::mongosh;
 use support::scripted::{Peer, reply_to};
 
 const CORPUS: &str = include_str!("../mongosh/corpus.txt");
@@ -69,12 +69,8 @@ fn run_in_mongosh(texts: &[String]) -> BTreeMap<usize, Vec<Document>> {
     let peer = Peer::start(|request| vec![answer(&request)]);
     let script = tempfile::Builder::new().suffix(".js").tempfile().unwrap();
     std::fs::write(script.path(), program(texts)).unwrap();
-    let mongosh = std::env::var("MONGOSH").unwrap_or_else(|_| {
-        let found = Command::new(repository("scripts/mongosh.sh")).output().unwrap();
-        String::from_utf8(found.stdout).unwrap().trim().to_owned()
-    });
     let uri = format!("{}{DATABASE}?directConnection=true", peer.uri());
-    let done = Command::new(mongosh)
+    let done = Command::new(mongosh())
         .args(["--quiet", "--norc", &uri, "--file"])
         .arg(script.path())
         .env("TZ", "America/New_York")

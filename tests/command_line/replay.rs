@@ -9,7 +9,7 @@ use bson::{Binary, Bson, Document, doc};
 use serde_json::Value;
 use support::frame::Message;
 use support::mongod::{Kind, Mongod};
-use support::process::{docward, repository, run};
+use support::process::{docward, mongosh, repository, run};
 use support::proxy::Docward;
 use support::raw::Client;
 use support::scripted::{Peer, reply_to, standalone_hello};
@@ -49,19 +49,11 @@ fn record(upstream: &str, file: &Path, work: impl FnOnce(&str)) {
 
 /// Runs a script in mongosh.
 fn shell(address: &str, script: &str, environment: &[(&str, &str)]) {
-    let mut command = Command::new(executable());
+    let mut command = Command::new(mongosh());
     command.args(["--quiet", "--norc", &direct(address), "--file"]).arg(repository(script));
     command.envs(environment.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null());
     let status = run(&mut command);
     assert!(status.success(), "{script} {environment:?}: {status}");
-}
-
-fn executable() -> PathBuf {
-    if let Some(path) = std::env::var_os("MONGOSH") {
-        return path.into();
-    }
-    let output = Command::new(repository("scripts/mongosh.sh")).stderr(Stdio::inherit()).output().unwrap();
-    String::from_utf8(output.stdout).unwrap().trim_end().into()
 }
 
 /// Two applications in mongosh: the bank, and the shop of `bench/shell`.

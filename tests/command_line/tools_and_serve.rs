@@ -7,7 +7,7 @@ use std::path::Path;
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, Uuid, doc};
 use docward::audit::capture::CaptureReader;
-use docward::audit::{Audit, RecordedCommand};
+use docward::audit::{Audit, RecordedCommand, TrafficConsumer};
 use docward::command::CommandClass;
 use docward::document::Document as Bytes;
 use docward::rules::RuleSet;

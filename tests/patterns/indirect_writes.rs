@@ -81,15 +81,12 @@ impl Setting {
     /// Replaces the collection with these documents, without docward.
     fn seed(&mut self, collection: &str, documents: Vec<Document>) {
         self.direct.command(&self.database, doc! { "drop": collection });
-        let reply = self.direct.command(&self.database, doc! { "insert": collection, "documents": documents });
-        assert!(is_ok(&reply) && !reply.contains_key("writeErrors"), "{reply}");
+        self.direct.seed(&self.database, collection, documents);
     }
 
     /// The stored documents, read without docward.
     fn stored(&mut self, collection: &str) -> Vec<Document> {
-        let reply = self.direct.command(&self.database, doc! { "find": collection, "sort": { "_id": 1 } });
-        let batch = reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap();
-        batch.iter().map(|document| document.as_document().unwrap().clone()).collect()
+        self.direct.stored(&self.database, collection)
     }
 
     /// The entry of a collection in `listCollections`.
@@ -133,10 +130,6 @@ impl Link {
         self.client = Client::connect(&self.address);
         None
     }
-}
-
-fn is_ok(reply: &Document) -> bool {
-    reply.get_f64("ok").unwrap() == 1.0
 }
 
 /// Every error in a reply, of the command or of a statement: its code and text.

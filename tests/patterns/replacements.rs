@@ -1,7 +1,7 @@
 //! The pattern `replacement` in front of a real mongod, through the official driver. `race` shows what it prevents;
-//! `examples` each setting with one statement; `batches`, `looks`, `transactions` and `retries` that indexes,
-//! transactions and statement ids stay correct; `versions` the changes of stored versions; `indirect_writes` indirect
-//! writes and the settings that allow them.
+//! `examples` each setting with one statement; `batches`, `lookups` and `retries` that indexes and statement ids stay
+//! correct; `versions` the changes of stored versions, also in transactions; `indirect_writes` indirect writes and the
+//! settings that allow them.
 
 mod batches;
 mod examples;
@@ -9,7 +9,6 @@ mod indirect_writes;
 mod lookups;
 mod race;
 mod retries;
-mod transactions;
 mod versions;
 
 use std::sync::OnceLock;

@@ -66,16 +66,12 @@ impl Setting {
     }
 
     fn seed(&mut self, collection: &str, documents: Vec<Document>) {
-        let reply = self.direct.command(&self.database, doc! { "insert": collection, "documents": documents });
-        assert!(!reply.contains_key("writeErrors") && ok(&reply), "{reply}");
+        self.direct.seed(&self.database, collection, documents);
     }
 
     /// The stored documents, read without docward.
     fn stored(&mut self, collection: &str) -> Vec<Document> {
-        let find = doc! { "find": collection, "sort": { "_id": 1 } };
-        let reply = self.direct.command(&self.database, find);
-        let batch = reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap();
-        batch.iter().map(|document| document.as_document().unwrap().clone()).collect()
+        self.direct.stored(&self.database, collection)
     }
 
     fn command(&mut self, command: Document) -> Document {

@@ -7,6 +7,7 @@ use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use bson::{Document, doc};
+use support::driver::ok;
 use support::frame::Message;
 use support::login::log_in;
 use support::mongod::{Kind, Mongod};
@@ -20,10 +21,6 @@ const SOON: Duration = Duration::from_secs(10);
 
 fn increment(collection: &str) -> Document {
     doc! {"update": collection, "updates": [{"q": {"_id": 1}, "u": {"$inc": {"n": 1}}}]}
-}
-
-fn is_ok(reply: &Document) -> bool {
-    reply.get_f64("ok").unwrap() == 1.0
 }
 
 /// Number of updates that run on the server.
@@ -44,7 +41,7 @@ fn block(clients: Vec<Client>, count: usize, root: &mut Client) -> Vec<JoinHandl
 fn assert_ended(blocked: Vec<JoinHandle<Document>>) {
     for thread in blocked {
         let reply = thread.join().unwrap();
-        assert!(is_ok(&reply) || reply.get_i32("code").unwrap() == 462, "{reply}");
+        assert!(ok(&reply) || reply.get_i32("code").unwrap() == 462, "{reply}");
     }
 }
 
@@ -65,13 +62,13 @@ async fn a_transaction_is_committed_by_a_client_that_logs_in_while_blocked_write
         };
         let mut client = logged_in();
         let begun = client.command("shop", in_transaction(increment("free"), true, size));
-        assert!(is_ok(&begun), "{begun}");
+        assert!(ok(&begun), "{begun}");
         drop(client);
         let blocked = block((0..8).map(|_| logged_in()).collect(), size as usize - 1, &mut root);
         let started = Instant::now();
         let commit = in_transaction(doc! {"commitTransaction": 1}, false, size);
         let committed = logged_in().command("admin", commit);
-        assert!(is_ok(&committed), "{committed}");
+        assert!(ok(&committed), "{committed}");
         assert!(started.elapsed() < Duration::from_secs(15), "size {size}: {:?}", started.elapsed());
         assert_ended(blocked);
     }
@@ -92,7 +89,7 @@ fn a_long_statement_of_a_transaction_goes_before_the_writes_that_it_blocks() {
             client.command("admin", doc! {"hello": 1, "compression": ["zlib"]});
         }
         let begun = client.command("shop", in_transaction(increment("free"), true, number));
-        assert!(is_ok(&begun), "{begun}");
+        assert!(ok(&begun), "{begun}");
         let blocked = block((0..6).map(|_| Client::connect(&docward.address())).collect(), 2, &mut root);
         let inline: Vec<Document> = many.iter().map(|text| doc! {"text": text}).collect();
         let started = Instant::now();
@@ -111,7 +108,7 @@ fn a_long_statement_of_a_transaction_goes_before_the_writes_that_it_blocks() {
                 client.receive()
             };
             let reply = Message::parse(&reply).body().clone();
-            assert!(is_ok(&reply), "{length} KiB, compressed: {compressed}: {reply}");
+            assert!(ok(&reply), "{length} KiB, compressed: {compressed}: {reply}");
         }
         assert!(started.elapsed() < SOON, "{length} KiB, compressed: {compressed}: {:?}", started.elapsed());
         assert_ended(blocked);
@@ -150,7 +147,7 @@ fn readers_of_cursors_do_not_starve_other_requests() {
     let mut plain = Client::connect(&docward.address());
     for _ in 0..30 {
         let reply = plain.command("shop", doc! {"find": "free", "filter": {"_id": 7}});
-        assert!(is_ok(&reply), "{reply}");
+        assert!(ok(&reply), "{reply}");
     }
     ends.store(true, Ordering::Relaxed);
     readers.into_iter().for_each(|reader| reader.join().unwrap());
@@ -168,7 +165,7 @@ fn operations_whose_clients_have_left_count_for_as_long_as_a_request_waits() {
     let docward: Docward = pooled(&mongod.uri(), "2").argument("--pool-max-wait").argument("3s").start();
     for (number, collection) in [(31, "free"), (32, "stock")] {
         let begun = root.command("shop", in_transaction(increment(collection), true, number));
-        assert!(is_ok(&begun), "{begun}");
+        assert!(ok(&begun), "{begun}");
         let mut client = Client::connect(&docward.address());
         // docward carries out the rule's statements one by one, and reads the replies itself.
         let one = doc! {"q": {"_id": 1, "left": {"$gte": 1}}, "u": {"$inc": {"left": -1}}};
@@ -180,10 +177,10 @@ fn operations_whose_clients_have_left_count_for_as_long_as_a_request_waits() {
         // docward notices first that the client has left.
         sleep(Duration::from_millis(300));
         let reply = Client::connect(&docward.address()).command("shop", increment("another"));
-        assert!(is_ok(&reply), "{collection}, after {:?}: {reply}", left.elapsed());
+        assert!(ok(&reply), "{collection}, after {:?}: {reply}", left.elapsed());
         assert!(left.elapsed() > Duration::from_secs(2), "{collection}: after {:?}", left.elapsed());
         assert_eq!(running(&mut other), 1, "{collection}");
-        assert!(is_ok(&root.command("admin", in_transaction(doc! {"abortTransaction": 1}, false, number))));
+        assert!(ok(&root.command("admin", in_transaction(doc! {"abortTransaction": 1}, false, number))));
         poll(TIMEOUT, || (running(&mut other) == 0).then_some(())).unwrap();
     }
 }

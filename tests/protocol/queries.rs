@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bson::{Document, doc};
 use mongodb::error::{Error, ErrorKind};
 use mongodb::{Client, Collection};
-use support::driver::{code, message};
+use support::driver::{code, connect, message};
 use support::mongod::Mongod;
 use support::process::{TIMEOUT, poll};
 use support::proxy::Docward;
@@ -23,10 +23,6 @@ rules:
 
 fn start(set: &ReplicaSet) -> Docward {
     Docward::before(&set.uri()).rules(RULES).argument("--query-listen").argument("127.0.0.1:0").listeners(4).start()
-}
-
-async fn connect(address: &str) -> Client {
-    Client::with_uri_str(format!("mongodb://{address}/?appName=queries")).await.unwrap()
 }
 
 /// The member that answers a driver's queries. Drivers retry reads, but not this command, when its connection closes
@@ -73,7 +69,7 @@ async fn count(orders: &Collection<Document>) -> u64 {
 async fn queries_go_to_a_secondary_and_all_else_is_rejected() {
     let set = ReplicaSet::start(3);
     let docward = start(&set);
-    let commands = connect(&docward.address()).await;
+    let commands = connect(&docward.address(), "").await;
     let journalled = mongodb::options::WriteConcern::builder().w(mongodb::options::Acknowledgment::Nodes(3)).build();
     let options = mongodb::options::CollectionOptions::builder().write_concern(journalled).build();
     let documents = (0..10).map(|id| doc! { "_id": id });
@@ -86,7 +82,7 @@ async fn queries_go_to_a_secondary_and_all_else_is_rejected() {
     }
     assert!(hello.get_bool("isWritablePrimary").unwrap());
 
-    let queries = connect(&docward.query_address()).await;
+    let queries = connect(&docward.query_address(), "").await;
     let primary = set.await_primary();
     assert_ne!(answering(&queries, &set).await, primary);
     let shop = queries.database("shop");
@@ -168,14 +164,14 @@ fn many_rejections_do_not_fill_the_log() {
 async fn after_the_loss_of_a_secondary_the_next_query_works_on_another() {
     let mut set = ReplicaSet::start(3);
     let docward = start(&set);
-    connect(&docward.address())
+    connect(&docward.address(), "")
         .await
         .database("shop")
         .collection("orders")
         .insert_one(doc! { "_id": 1 })
         .await
         .unwrap();
-    let queries = connect(&docward.query_address()).await;
+    let queries = connect(&docward.query_address(), "").await;
     let orders = queries.database("shop").collection::<Document>("orders");
     orders.find_one(doc! {}).await.unwrap();
     let first = answering(&queries, &set).await;
@@ -201,8 +197,8 @@ async fn after_the_loss_of_a_secondary_the_next_query_works_on_another() {
 async fn queries_leave_a_secondary_that_lags_and_use_the_primary_last() {
     let set = ReplicaSet::start(3);
     let docward = start(&set);
-    let orders = connect(&docward.address()).await.database("shop").collection::<Document>("orders");
-    let queries = connect(&docward.query_address()).await;
+    let orders = connect(&docward.address(), "").await.database("shop").collection::<Document>("orders");
+    let queries = connect(&docward.query_address(), "").await;
     let read = queries.database("shop").collection::<Document>("orders");
     let (primary, secondaries) = (set.await_primary(), set.secondaries());
     let apply = |member: usize, mode: &str| {
@@ -239,7 +235,7 @@ async fn expect_only(member: usize, docward: &Docward, set: &ReplicaSet) {
     let several = async {
         let mut in_a_row = 0;
         while in_a_row < 4 {
-            let queries = connect(&docward.query_address()).await;
+            let queries = connect(&docward.query_address(), "").await;
             in_a_row = if answering(&queries, set).await == member { in_a_row + 1 } else { 0 };
         }
     };

@@ -11,6 +11,7 @@ use bson::{Bson, Document, doc};
 use futures_util::TryStreamExt;
 use mongodb::Client as Driver;
 use mongodb::options::{ReadPreference, SelectionCriteria};
+use support::driver::ok;
 use support::frame::{MORE_TO_COME, Message, OP_COMPRESSED};
 use support::login::log_in;
 use support::process::{TIMEOUT, poll};
@@ -32,13 +33,9 @@ fn steady_set(size: usize, change: impl Fn(usize, &mut Document)) -> ReplicaSet 
     set
 }
 
-fn is_ok(reply: &Document) -> bool {
-    reply.get_f64("ok").unwrap() == 1.0
-}
-
 /// Whether a write was executed, and its write concern is satisfied.
 fn is_acknowledged(reply: &Document) -> bool {
-    is_ok(reply) && !reply.contains_key("writeErrors") && !reply.contains_key("writeConcernError")
+    ok(reply) && !reply.contains_key("writeErrors") && !reply.contains_key("writeConcernError")
 }
 
 /// The number `n` of a document, as a majority of the members has it.
@@ -54,7 +51,7 @@ fn member_of(client: &mut Client, preference: Option<Document>) -> String {
     let mut command = doc! { "serverStatus": 1, "repl": 0, "wiredTiger": 0, "metrics": 0 };
     command.extend(preference.map(|preference| doc! { "$readPreference": preference }).unwrap_or_default());
     let reply = client.command("admin", command);
-    assert!(is_ok(&reply), "{reply}");
+    assert!(ok(&reply), "{reply}");
     // The name of the machine, and the port.
     reply.get_str("host").unwrap().rsplit(':').next().unwrap().to_owned()
 }
@@ -115,7 +112,7 @@ fn each_read_goes_to_a_member_of_its_preference() {
     assert_eq!(at(&mut client, Some(tagged)), ports(&set, &secondaries[..1]));
     // Writes, and what a transaction reads, stay at the primary whatever they carry.
     let insert = doc! { "insert": "c", "documents": [{ "_id": 1 }], "$readPreference": mode("secondary") };
-    assert!(is_ok(&client.command("shop", insert)));
+    assert!(ok(&client.command("shop", insert)));
     let short = doc! { "mode": "secondary", "maxStalenessSeconds": 1 };
     let reply = client.command("shop", doc! { "find": "c", "$readPreference": short });
     assert_eq!(reply.get_i32("code").unwrap(), 160, "{reply}");
@@ -254,7 +251,7 @@ fn unacknowledged_writes_outlive_their_primary() {
     let mut set = ReplicaSet::start(3);
     let docward = router(&set).start();
     let mut client = Client::connect(&docward.address());
-    assert!(is_ok(&client.command("shop", doc! { "create": "c" })));
+    assert!(ok(&client.command("shop", doc! { "create": "c" })));
     let stopped = Arc::new(AtomicBool::new(false));
     let writer = spawn({
         let stopped = stopped.clone();
@@ -277,7 +274,7 @@ fn unacknowledged_writes_outlive_their_primary() {
                 }
                 let reply = client.receive_within(TIMEOUT).unwrap().expect("the client is not disconnected");
                 let body = Message::parse(&reply).body().clone();
-                assert!(reply.response_to == id && is_ok(&body), "{reply:?}");
+                assert!(reply.response_to == id && ok(&body), "{reply:?}");
             }
             client.try_command("shop", doc! { "count": "c" }, TIMEOUT).expect("the client is not disconnected")
         }
@@ -285,7 +282,7 @@ fn unacknowledged_writes_outlive_their_primary() {
     disturb(&mut set);
     stopped.store(true, Ordering::Relaxed);
     let reply = writer.join().unwrap();
-    assert!(is_ok(&reply), "{reply}");
+    assert!(ok(&reply), "{reply}");
 }
 
 /// That the primary is gone shows as a longer wait only.
@@ -294,7 +291,7 @@ fn requests_wait_for_the_next_primary() {
     let mut set = ReplicaSet::start(3);
     let docward = router(&set).start();
     let mut client = Client::connect(&docward.address());
-    assert!(is_ok(
+    assert!(ok(
         &client.command("shop", doc! { "insert": "c", "documents": [{ "_id": 0 }], "writeConcern": { "w": 3 } })
     ));
     let killed = set.await_primary();
@@ -314,14 +311,14 @@ fn requests_wait_for_the_next_primary() {
         .collect();
     // Reads that may go to a secondary do not wait.
     let reply = client.command("shop", doc! { "find": "c", "$readPreference": mode("secondaryPreferred") });
-    assert!(is_ok(&reply), "{reply}");
+    assert!(ok(&reply), "{reply}");
     let waited = began.elapsed();
     sleep(Duration::from_millis(300));
     let reply = client.command("shop", doc! { "count": "c", "maxTimeMS": 1 });
     assert_eq!(reply.get_i32("code").unwrap_or_default(), 50, "it waits no longer than its client does: {reply}");
     for writer in writers {
         let reply = writer.join().unwrap();
-        assert!(is_ok(&reply), "{reply}");
+        assert!(ok(&reply), "{reply}");
     }
     assert!(waited < began.elapsed() / 2, "{waited:?} of {:?}", began.elapsed());
     let primary = set.await_primary();
@@ -462,7 +459,7 @@ fn statements_with_rules_outlive_their_primary() {
     let docward = router(&set).rules(rules).start();
     let direct = |set: &ReplicaSet, command: Document| set.member(set.await_primary()).command("shop", command);
     let counters: Vec<Document> = (0..8).map(|id| doc! { "_id": id, "n": 0 }).collect();
-    assert!(is_ok(&direct(
+    assert!(ok(&direct(
         &set,
         doc! { "insert": "counters", "documents": counters, "writeConcern": { "w": "majority" } }
     )));
@@ -538,7 +535,7 @@ fn send_twice(mut set: ReplicaSet, disturb: impl Fn(&mut ReplicaSet)) {
     let rules = "version: 1\nrules:\n- { name: stock, namespace: 'shop.*', bounds: { field: n, min: 0 } }\n";
     let docwards = [router(&set).rules(rules).start(), router(&set).rules(rules).start()];
     let insert = doc! { "insert": "c", "documents": [{ "_id": 0, "n": 0 }, { "_id": 1, "n": 0 }] };
-    assert!(is_ok(&Client::connect(&docwards[0].address()).command("shop", insert)));
+    assert!(ok(&Client::connect(&docwards[0].address()).command("shop", insert)));
     let stopped = Arc::new(AtomicBool::new(false));
     let senders: Vec<_> = (0..2)
         .map(|number| {
@@ -602,8 +599,8 @@ fn clients_behind_a_load_balancer_get_a_service_and_leave_no_transaction() {
         "insert": "c", "documents": [{ "_id": 1 }], "lsid": session, "txnNumber": 1_i64, "autocommit": false,
         "startTransaction": true,
     };
-    assert!(is_ok(&client.command("shop", doc! { "create": "c" })));
-    assert!(is_ok(&client.command("shop", insert)));
+    assert!(ok(&client.command("shop", doc! { "create": "c" })));
+    assert!(ok(&client.command("shop", insert)));
     let open = |member: usize| {
         let status = set.member(member).command("admin", doc! { "serverStatus": 1 });
         status.get_document("transactions").unwrap().get_i64("currentOpen").unwrap()
@@ -620,8 +617,8 @@ fn a_drain_waits_for_the_transaction_of_a_client_behind_a_load_balancer() {
     let set = ReplicaSet::start(1);
     let docward = router(&set).argument("--drain-timeout").argument("30s").start();
     let mut client = Client::connect(&docward.address());
-    assert!(is_ok(&client.command("admin", doc! { "hello": 1, "loadBalanced": true })));
-    assert!(is_ok(&client.command("shop", doc! { "create": "c" })));
+    assert!(ok(&client.command("admin", doc! { "hello": 1, "loadBalanced": true })));
+    assert!(ok(&client.command("shop", doc! { "create": "c" })));
     let of_transaction =
         doc! { "lsid": { "id": bson::Uuid::from_bytes([5; 16]) }, "txnNumber": 1_i64, "autocommit": false };
     let with = |mut command: Document| {
@@ -630,12 +627,12 @@ fn a_drain_waits_for_the_transaction_of_a_client_behind_a_load_balancer() {
     };
     let mut first = with(doc! { "insert": "c", "documents": [{ "_id": 1 }] });
     first.insert("startTransaction", true);
-    assert!(is_ok(&client.command("shop", first)));
+    assert!(ok(&client.command("shop", first)));
     docward.signal("TERM");
     // Longer than an idle connection stays open in a drain.
     sleep(Duration::from_secs(3));
-    assert!(is_ok(&client.command("shop", with(doc! { "insert": "c", "documents": [{ "_id": 2 }] }))));
-    assert!(is_ok(&client.command("admin", with(doc! { "commitTransaction": 1 }))));
+    assert!(ok(&client.command("shop", with(doc! { "insert": "c", "documents": [{ "_id": 2 }] }))));
+    assert!(ok(&client.command("admin", with(doc! { "commitTransaction": 1 }))));
     let count = set.member(0).command("shop", doc! { "count": "c" });
     assert_eq!(count.get_i32("n").unwrap(), 2);
 }
@@ -648,7 +645,7 @@ fn cursors_are_found_where_they_are() {
     let mut clients = docwards.each_ref().map(|docward| Client::connect(&docward.address()));
     let documents: Vec<Document> = (0..100).map(|id| doc! { "_id": id }).collect();
     let insert = doc! { "insert": "c", "documents": documents, "writeConcern": { "w": 3 } };
-    assert!(is_ok(&clients[0].command("shop", insert)));
+    assert!(ok(&clients[0].command("shop", insert)));
     let open = |client: &mut Client, preference: Option<Document>| {
         let mut find = doc! { "find": "c", "batchSize": 2, "sort": { "_id": 1 } };
         find.extend(preference.map(|preference| doc! { "$readPreference": preference }).unwrap_or_default());
@@ -670,17 +667,17 @@ fn cursors_are_found_where_they_are() {
     }
     let reply = more(&mut clients[1], 12345);
     assert_eq!(reply.get_i32("code").unwrap(), 43, "{reply}");
-    assert!(is_ok(&clients[1].command("shop", doc! { "ping": 1 })));
+    assert!(ok(&clients[1].command("shop", doc! { "ping": 1 })));
     let cursors: Vec<i64> = (0..4).map(|_| open(&mut clients[0], Some(mode("secondary")))).collect();
     let hung = set.secondaries()[0];
     set.stop(hung);
     for cursor in &cursors {
         let reply = more(&mut clients[1], *cursor);
-        assert!(is_ok(&reply) || reply.get_i32("code").unwrap() == 6, "{reply}");
+        assert!(ok(&reply) || reply.get_i32("code").unwrap() == 6, "{reply}");
     }
     set.go_on(hung);
     for cursor in &cursors {
-        let found = poll(TIMEOUT, || is_ok(&more(&mut clients[1], *cursor)).then_some(()));
+        let found = poll(TIMEOUT, || ok(&more(&mut clients[1], *cursor)).then_some(()));
         found.expect("the member has the cursor");
     }
 }
@@ -695,7 +692,7 @@ fn reads_go_to_secondaries_by_rule() {
     let mut direct = Client::connect(&set.member(primary).address());
     let insert =
         |collection: &str| doc! { "insert": collection, "documents": [{ "_id": 1 }], "writeConcern": { "w": 2 } };
-    ["orders", "others"].iter().for_each(|collection| assert!(is_ok(&direct.command("shop", insert(collection)))));
+    ["orders", "others"].iter().for_each(|collection| assert!(ok(&direct.command("shop", insert(collection)))));
     let mut client = Client::connect(&docward.address());
     // Where a command was executed, by the counters of the members.
     let executed_at = |client: &mut Client, command: Document| {
@@ -707,7 +704,7 @@ fn reads_go_to_secondaries_by_rule() {
         };
         let before = [count(primary), count(secondary)];
         let reply = client.command("shop", command.clone());
-        assert!(is_ok(&reply), "{reply}");
+        assert!(ok(&reply), "{reply}");
         [count(primary) - before[0], count(secondary) - before[1]]
     };
     let at_secondary = [
@@ -771,7 +768,7 @@ fn a_client_whose_requests_end_connections_does_not_hold_up_others() {
     let mut client = Client::connect(&docward.address());
     let began = Instant::now();
     for id in 0..200 {
-        assert!(is_ok(&client.command("shop", doc! { "insert": "c", "documents": [{ "_id": id }] })));
+        assert!(ok(&client.command("shop", doc! { "insert": "c", "documents": [{ "_id": id }] })));
     }
     // Each time that the primary is taken for lost, its clients wait for the next answer to its monitor.
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
@@ -788,7 +785,7 @@ fn a_connection_goes_on_after_a_cursor_was_lost() {
     let mut client = Client::connect(&docward.address());
     let documents: Vec<Document> = (0..9).map(|id| doc! { "_id": id }).collect();
     let insert = doc! { "insert": "c", "documents": documents, "writeConcern": { "w": 3 } };
-    assert!(is_ok(&client.command("shop", insert)));
+    assert!(ok(&client.command("shop", insert)));
     let watch = doc! { "aggregate": "c", "pipeline": [{ "$changeStream": {} }], "cursor": {} };
     let find = doc! { "find": "c", "batchSize": 2, "$readPreference": mode("secondary") };
     let [cursor, other] =
@@ -806,7 +803,7 @@ fn a_connection_goes_on_after_a_cursor_was_lost() {
     let ids = |list: &str| reply.get_array(list).unwrap_or_else(|_| panic!("{reply}")).clone();
     assert_eq!((ids("cursorsKilled"), ids("cursorsNotFound")), (vec![other.into()], vec![cursor.into()]), "{reply}");
     let reply = client.command("shop", doc! { "insert": "c", "documents": [{ "_id": 10 }] });
-    assert!(is_ok(&reply), "{reply}");
+    assert!(ok(&reply), "{reply}");
 }
 
 /// The cursors of a session are at the members that read for it. Those of an unacknowledged killCursors may be at any.
@@ -817,7 +814,7 @@ fn what_ends_cursors_ends_them_at_every_member() {
     let mut client = Client::connect(&docward.address());
     let documents: Vec<Document> = (0..10).map(|id| doc! { "_id": id }).collect();
     let insert = doc! { "insert": "c", "documents": documents, "writeConcern": { "w": 3 } };
-    assert!(is_ok(&client.command("shop", insert)));
+    assert!(ok(&client.command("shop", insert)));
     let open_at_members = || -> Vec<i64> {
         let status = |member: &support::mongod::Mongod| member.command("admin", doc! { "serverStatus": 1 });
         let open = |status: Document| {
@@ -838,7 +835,7 @@ fn what_ends_cursors_ends_them_at_every_member() {
     open();
     assert_eq!(open_at_members(), [1, 1, 1]);
     let mut other = Client::connect(&docward.address());
-    assert!(is_ok(&other.command("admin", doc! { "killSessions": [&lsid] })));
+    assert!(ok(&other.command("admin", doc! { "killSessions": [&lsid] })));
     poll(TIMEOUT, || (open_at_members() == none).then_some(())).unwrap_or_else(|| panic!("{:?}", open_at_members()));
     let cursors = open().to_vec();
     assert_eq!(open_at_members(), [1, 1, 1]);
@@ -854,7 +851,7 @@ fn a_request_does_not_wait_for_a_member_that_hangs() {
     let docward = router(&set).start();
     let insert = |id: i32| doc! { "insert": "c", "documents": [{ "_id": id }], "$db": "shop" };
     let mut clients = [0, 1].map(|_| Client::connect(&docward.address()));
-    assert!(is_ok(&clients[0].command("shop", doc! { "insert": "c", "documents": [{ "_id": 0 }] })));
+    assert!(ok(&clients[0].command("shop", doc! { "insert": "c", "documents": [{ "_id": 0 }] })));
     let hung = set.await_primary();
     set.stop(hung);
     let session = bson::Uuid::from_bytes([9; 16]);
@@ -867,8 +864,8 @@ fn a_request_does_not_wait_for_a_member_that_hangs() {
         Message::parse(&reply).body().clone()
     });
     set.go_on(hung);
-    assert!(is_ok(&first), "{first}");
-    assert!(is_ok(&second) || second.get_i32("code").is_ok_and(|code| code == 6), "{second}");
+    assert!(ok(&first), "{first}");
+    assert!(ok(&second) || second.get_i32("code").is_ok_and(|code| code == 6), "{second}");
 }
 
 /// A server that answers as a mongos, with its number in each reply.
@@ -927,7 +924,7 @@ fn a_router_before_routers_continues_what_the_other_began() {
     let uri = format!("mongodb://{},{}/", inner[0].address(), inner[1].address());
     let docward = Docward::before(&uri).argument("--topology").argument("router").without_test_pool().start();
     let mut client = Client::connect(&docward.address());
-    assert!(is_ok(&client.command("shop", doc! { "create": "c" })));
+    assert!(ok(&client.command("shop", doc! { "create": "c" })));
     for number in 0..8_u8 {
         let numbered = doc! {
             "lsid": { "id": bson::Uuid::from_bytes([number; 16]) }, "txnNumber": 1_i64, "autocommit": false,

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bson::{Document, doc};
+use support::driver::ok;
 use support::process::repository;
 use support::proxy::Docward;
 use support::raw::Client;
@@ -30,10 +31,6 @@ struct Scene {
 }
 
 impl Scene {
-    fn is_ok(reply: &Document) -> bool {
-        reply.get_f64("ok").unwrap() == 1.0
-    }
-
     fn run(&mut self, command: Document) -> Document {
         self.client.command("shop", command)
     }
@@ -74,7 +71,7 @@ impl Scene {
                 };
                 let mut first = of_transaction(doc! { "insert": "c", "documents": [{ "_id": id + 1000 }] });
                 first.insert("startTransaction", true);
-                assert!(Self::is_ok(&self.run(first)));
+                assert!(ok(&self.run(first)));
                 match in_transaction {
                     "find in a transaction" => of_transaction(doc! { "find": "c" }),
                     "insert in a transaction" => {
@@ -108,11 +105,11 @@ impl Scene {
         data.extend(failure);
         let point = doc! { "configureFailPoint": "failCommand", "mode": { "times": 1 }, "data": data };
         let done = self.set.member(0).command("admin", point);
-        assert!(Self::is_ok(&done), "{done}");
+        assert!(ok(&done), "{done}");
         let database = command.remove("$db").map_or("shop".to_owned(), |name| name.as_str().unwrap().to_owned());
         let reply = self.client.command(&database, command);
         self.set.member(0).command("admin", doc! { "configureFailPoint": "failCommand", "mode": "off" });
-        match Self::is_ok(&reply) {
+        match ok(&reply) {
             true => "sent again".to_owned(),
             false => {
                 let labels = reply.get_array("errorLabels").cloned().unwrap_or_default();
@@ -134,7 +131,7 @@ fn the_page_has_what_clients_get_when_a_member_fails() {
     let mut scene = Scene { set, client, number: 0, cursor: 0 };
     for collection in ["c", "protected"] {
         let documents: Vec<Document> = (1..9).map(|id| doc! { "_id": id, "n": 0 }).collect();
-        assert!(Scene::is_ok(&scene.run(doc! { "insert": collection, "documents": documents })));
+        assert!(ok(&scene.run(doc! { "insert": collection, "documents": documents })));
     }
     let requests = [
         "find",

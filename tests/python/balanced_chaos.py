@@ -63,7 +63,7 @@ def kill(replica_set, process, killed):
     killed.append((process.address, time.time()))
     replica_set.primary()
     process.start()
-    process._await_answer()
+    process.await_answer("ping")
 
 
 EVENT_KINDS = {

@@ -88,7 +88,7 @@ class Mongod(Process):
         self.uri = f"mongodb://{self.address}/" + ("" if standalone else "?replicaSet=rs0")
         super().__init__("docward-mongod-", self._command, stdout=subprocess.DEVNULL)
         try:
-            self._await_answer()
+            self.await_answer("ping")
             if standalone or not initiate:
                 return
             self.initiate([{"_id": 0, "host": self.address}])
@@ -108,42 +108,26 @@ class Mongod(Process):
             *self.arguments,
         ]
 
-    def _await_answer(self):
+    def await_answer(self, *command, accepted=lambda reply: True):
+        """Repeats a command until its reply is accepted."""
         deadline = time.monotonic() + TIMEOUT
-        with MongoClient(
-            self.address, directConnection=True, serverSelectionTimeoutMS=500
-        ) as client:
+        with MongoClient(self.address, directConnection=True, serverSelectionTimeoutMS=500) as client:
             while True:
                 try:
-                    return client.admin.command("ping")
-                except ConnectionFailure:
-                    if self.ended or time.monotonic() > deadline:
-                        self._fail()
-
-    def _fail(self):
-        log = (self.folder / "mongod.log").read_text().splitlines()
-        raise RuntimeError("\n".join(["mongod did not start:", *log[-20:]]))
-
-    def initiate(self, members, **settings):
-        """Creates a replica set of these members; waits until this one is its primary."""
-        configuration = {"_id": "rs0", "members": members, "settings": settings}
-        initiated = False
-        deadline = time.monotonic() + TIMEOUT
-        with MongoClient(
-            self.address, directConnection=True, serverSelectionTimeoutMS=500
-        ) as client:
-            while True:
-                try:
-                    if not initiated:
-                        client.admin.command("replSetInitiate", configuration)
-                        initiated = True
-                    if client.admin.command("hello")["isWritablePrimary"]:
+                    if accepted(client.admin.command(*command)):
                         return
                 except ConnectionFailure:
                     pass
                 if self.ended or time.monotonic() > deadline:
-                    self._fail()
+                    log = (self.folder / "mongod.log").read_text().splitlines()
+                    raise RuntimeError("\n".join(["mongod did not start:", *log[-20:]]))
                 time.sleep(0.02)
+
+    def initiate(self, members, **settings):
+        """Creates a replica set of these members; waits until this one is its primary."""
+        configuration = {"_id": "rs0", "members": members, "settings": settings}
+        self.await_answer("replSetInitiate", configuration)
+        self.await_answer("hello", accepted=lambda hello: hello["isWritablePrimary"])
 
 
 class ReplicaSet:

@@ -10,7 +10,6 @@ import pytest
 import servers
 from pymongo import InsertOne, MongoClient, ReplaceOne, ReturnDocument, UpdateOne
 from pymongo.errors import BulkWriteError, OperationFailure, WriteError
-from pymongo.write_concern import WriteConcern
 
 RULES = """
 version: 1
@@ -313,16 +312,3 @@ def test_a_causally_consistent_session_may_start_a_transaction_with_a_split_batc
                 [ReplaceOne({"_id": n}, {"n": n, "version": 1}) for n in range(3)], session=session
             )
     assert [each["version"] for each in database.carts.find()] == [2, 2, 2]
-
-
-def test_unacknowledged_writes_are_evaluated_without_a_reply(docward, database):
-    # One connection, so that reads run after the writes.
-    with MongoClient(docward.uri, maxPoolSize=1) as client:
-        orders = client[database.name].orders
-        orders.insert_one({"_id": 1, "a": 1})
-        silent = orders.with_options(write_concern=WriteConcern(w=0))
-        assert not silent.replace_one({"_id": 1}, {"b": 1}).acknowledged
-        silent.update_one({"_id": 1}, {"$set": {"a": 2}})
-        increment = UpdateOne({"_id": 1}, {"$inc": {"a": 1}})
-        silent.bulk_write([ReplaceOne({"_id": 1}, {"b": 1}), increment], ordered=False)
-        assert orders.find_one() == {"_id": 1, "a": 3}

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import servers
 from pymongo import MongoClient
-from pymongo.errors import ServerSelectionTimeoutError
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +48,6 @@ def test_no_hello_reply_has_mongods_address(mongod, docward, command):
     assert list(hello) == list(expected)
     for key in ("setName", "setVersion", "maxWireVersion", "minWireVersion", "maxBsonObjectSize"):
         assert hello[key] == expected[key]
-
-
-def test_a_wrong_set_name_is_refused_by_the_driver(docward):
-    uri = f"mongodb://{docward.address}/?replicaSet=other&serverSelectionTimeoutMS=500"
-    with MongoClient(uri) as client, pytest.raises(ServerSelectionTimeoutError):
-        client.admin.command("ping")
 
 
 def ports_of_application(mongod, appname):

@@ -43,6 +43,16 @@ pub fn docward_executable() -> PathBuf {
     std::env::var_os("DOCWARD_BIN").map(PathBuf::from).or_else(built).expect("the path of the test program is unknown")
 }
 
+/// The mongosh of `MONGOSH`, or else the one that `scripts/mongosh.sh` finds or downloads.
+pub fn mongosh() -> PathBuf {
+    if let Some(path) = std::env::var_os("MONGOSH") {
+        return path.into();
+    }
+    let output = Command::new(repository("scripts/mongosh.sh")).stderr(Stdio::inherit()).output().unwrap();
+    assert!(output.status.success(), "scripts/mongosh.sh found no mongosh, see above");
+    String::from_utf8(output.stdout).unwrap().trim_end().into()
+}
+
 /// Runs docward to its end.
 pub fn docward(arguments: &[&str]) -> Output {
     docward_with_input(arguments, "")

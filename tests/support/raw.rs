@@ -8,6 +8,7 @@ use std::time::Duration;
 use bson::{Document, doc};
 use socket2::{Domain, Socket, Type};
 
+use super::driver::ok;
 use super::frame::{Frame, Message};
 use super::process::{TIMEOUT, uninterrupted};
 
@@ -98,6 +99,19 @@ impl Client {
     pub fn command(&mut self, database: &str, mut command: Document) -> Document {
         command.insert("$db", database);
         self.exchange(&Message::new(command)).body().clone()
+    }
+
+    /// Stores documents.
+    pub fn seed(&mut self, database: &str, collection: &str, documents: Vec<Document>) {
+        let reply = self.command(database, doc! { "insert": collection, "documents": documents });
+        assert!(!reply.contains_key("writeErrors") && ok(&reply), "{reply}");
+    }
+
+    /// The documents of a collection by `_id`, at most one batch of them.
+    pub fn stored(&mut self, database: &str, collection: &str) -> Vec<Document> {
+        let reply = self.command(database, doc! { "find": collection, "sort": { "_id": 1 } });
+        let batch = reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap();
+        batch.iter().map(|document| document.as_document().unwrap().clone()).collect()
     }
 
     /// Waits until docward's metrics include all earlier messages of this connection: a reply is counted after it is

@@ -1,7 +1,6 @@
 //! Runs the workloads with several concurrent mongosh processes.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
@@ -9,7 +8,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::WORKLOADS;
-use support::process::repository;
+use support::process::{mongosh, repository};
 
 /// The broken invariants by workload, each with its count; all zero if the invariants held.
 pub(crate) type Broken = BTreeMap<String, BTreeMap<String, i64>>;
@@ -97,7 +96,7 @@ fn summary(workload: &str, done: &[Done]) -> Work {
 }
 
 fn start(uri: &str, settings: &[(&str, &str)]) -> Result<Child> {
-    Command::new(executable()?)
+    Command::new(mongosh())
         .args(["--quiet", "--norc", uri, "--file"])
         .arg(repository("bench/shell/run.js"))
         .envs(settings.iter().copied())
@@ -115,14 +114,4 @@ fn finish<T: DeserializeOwned>(shell: Child) -> Result<Vec<T>> {
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success(), "mongosh failed:\n{text}{}", String::from_utf8_lossy(&output.stderr));
     text.lines().map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
-}
-
-/// The executable that `scripts/mongosh.sh` finds or downloads.
-fn executable() -> Result<PathBuf> {
-    if let Some(path) = std::env::var_os("MONGOSH") {
-        return Ok(path.into());
-    }
-    let output = Command::new(repository("scripts/mongosh.sh")).stderr(Stdio::inherit()).output()?;
-    ensure!(output.status.success(), "scripts/mongosh.sh found no mongosh, see above");
-    Ok(String::from_utf8(output.stdout)?.trim_end().into())
 }

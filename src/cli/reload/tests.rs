@@ -2,7 +2,7 @@ use std::sync::Mutex;
 
 use super::*;
 
-/// A part whose file is a number. Number 7 cannot be loaded.
+/// A part whose file is a number. Number 7 cannot be loaded, and 8 is a panic.
 #[derive(Clone, Default)]
 struct NumberFile(Arc<Mutex<(u64, Vec<u64>)>>);
 
@@ -26,7 +26,12 @@ impl Reloadable for NumberFile {
     }
 
     fn prepare(&mut self) -> Result<(), String> {
-        if self.0.lock().unwrap().0 == 7 { Err("it is 7".into()) } else { Ok(()) }
+        let number = self.0.lock().unwrap().0;
+        match number {
+            7 => Err("it is 7".into()),
+            8 => panic!("it is 8"),
+            _ => Ok(()),
+        }
     }
 
     fn finish(&mut self, succeeded: bool) {
@@ -70,4 +75,10 @@ fn a_change_is_loaded_after_two_equal_polls_and_everything_on_request() {
     assert_eq!((one.loaded(), other.loaded()), (vec![2, 2], vec![3]));
     assert_eq!(poll(false), (2, 2, None));
     assert_eq!(poll(true), (3, 2, None));
+    one.change(8);
+    let (loaded, failed, error) = poll(true);
+    assert_eq!((loaded, failed), (3, 3));
+    assert!(error.is_some_and(|error| error.starts_with("internal error")));
+    one.change(9);
+    assert_eq!(poll(true), (4, 3, None), "a panic does not end the watching");
 }

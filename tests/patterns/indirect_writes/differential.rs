@@ -7,8 +7,8 @@ use bson::{Bson, Document, doc};
 
 use super::invariants::{first_seed, restore_sources, uuid_of};
 use super::random::{COLLECTIONS, Generator, seeds};
-use super::{Link, Setting, is_ok, mongod};
-use support::driver::scaled;
+use super::{Link, Setting, mongod};
+use support::driver::{ok, scaled};
 use support::frame::{Frame, Message, OP_MSG, OP_REPLY};
 use support::proxy::Docward;
 
@@ -44,7 +44,7 @@ fn docwards() -> &'static [Docward; 2] {
 /// an error on both sides, whichever process parses it first.
 fn comparable(replies: Option<&Vec<Frame>>, database: &str, broken: bool) -> String {
     let Some(replies) = replies else { return if broken { "error" } else { "closed" }.to_owned() };
-    let failed = |frame: &Frame| frame.op_code == OP_MSG && !is_ok(Message::parse(frame).body());
+    let failed = |frame: &Frame| frame.op_code == OP_MSG && !ok(Message::parse(frame).body());
     // For an unacknowledged command docward reports an error by closing the connection; mongod does not report it.
     if broken && (replies.is_empty() || replies.iter().any(failed)) {
         return "error".to_owned();

@@ -104,21 +104,6 @@ async fn a_repeated_batch_applies_nothing_twice() {
     assert_complete(&second);
     assert_eq!(retried(&second), [0, 1, 3, 4], "{second}");
     assert_eq!(views.stored("checking").await, applied_once());
-
-    // Statement ids of the client are kept.
-    views.store("strict", [doc! { "_id": 1 }]).await;
-    for repeated in [false, true] {
-        let mut command = doc! { "update": "strict", "ordered": false, "stmtIds": [10, 20, 30], "updates": [
-            { "q": { "_id": 1 }, "u": { "$inc": { "n": 1 } }, "upsert": true },
-            { "q": { "_id": 1 }, "u": { "n": 9 } },
-            { "q": { "_id": 2 }, "u": { "$inc": { "n": 1 } }, "upsert": true },
-        ] };
-        command = scene.numbered(command, repeated);
-        let reply = scene.send(views.through.name(), command).unwrap();
-        assert_eq!(write_errors(&reply), [(1, 121)], "{reply}");
-        assert_eq!(retried(&reply), if repeated { vec![10, 30] } else { vec![] }, "{reply}");
-    }
-    assert_eq!(views.stored("strict").await, [doc! { "_id": 1, "n": 1 }, doc! { "_id": 2, "n": 1 }]);
 }
 
 /// The server closes docward's connection after the first, second, ... write that it has applied.

@@ -361,7 +361,26 @@ async fn a_non_numeric_version_is_only_compared() {
     assert_eq!(stored, [doc! { "_id": 1, "version": "a", "b": 2 }, doc! { "_id": 2, "version": 2, "b": 1 }]);
 }
 
-/// An ignored conflict is n: 0 in every form, and the transaction continues.
+#[tokio::test]
+async fn checked_replacements_commit_with_their_transaction() {
+    let views = views().await;
+    views.store("checking", [doc! { "_id": 1, "version": 5 }]).await;
+    let mut session = views.through.client().start_session().await.unwrap();
+    let checking: Collection<Document> = views.collection("checking");
+    session.start_transaction().await.unwrap();
+    for version in 5..8 {
+        let document = doc! { "version": version };
+        checking.replace_one(doc! { "_id": 1 }, document).session(&mut session).await.unwrap();
+    }
+    let found = checking.find_one_and_replace(doc! { "_id": 1 }, doc! { "version": 8 }).session(&mut session).await;
+    assert_eq!(found.unwrap(), Some(doc! { "_id": 1, "version": 8 }));
+    checking.replace_one(doc! { "_id": 2 }, doc! {}).upsert(true).session(&mut session).await.unwrap();
+    assert_eq!(views.stored("checking").await, [doc! { "_id": 1, "version": 5 }], "seen before the commit");
+    session.commit_transaction().await.unwrap();
+    assert_eq!(views.stored("checking").await, [doc! { "_id": 1, "version": 9 }, doc! { "_id": 2, "version": 1 }]);
+}
+
+/// An ignored conflict is n: 0 in every form, also in a batch, and the transaction continues.
 #[tokio::test]
 async fn an_ignored_conflict_in_any_form_leaves_the_transaction_open() {
     let views = views().await;
@@ -381,8 +400,10 @@ async fn an_ignored_conflict_in_any_form_leaves_the_transaction_open() {
     }
     let set = doc! { "$set": { "version": 3, "a": 1 } };
     assert_nothing_found(ignoring.update_one(filter.clone(), set).session(&mut session).await, "$set");
-    let fresh = ignoring.replace_one(filter, doc! { "version": 5 }).session(&mut session).await.unwrap();
-    assert_eq!(fresh.matched_count, 1);
+    let replace = |version: i32| doc! { "q": &filter, "u": { "version": version } };
+    let batch = doc! { "update": "ignoring", "updates": [replace(3), replace(5)] };
+    let reply = views.through.run_command(batch).session(&mut session).await.unwrap();
+    assert_eq!((reply.get_i32("n").unwrap(), write_errors(&reply)), (1, vec![]), "{reply}");
     session.commit_transaction().await.unwrap();
     assert_eq!(views.stored("ignoring").await, [doc! { "_id": 1, "version": 6 }]);
 }

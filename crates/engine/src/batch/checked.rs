@@ -328,7 +328,7 @@ impl<'f> TransactionAttempt<'_, 'f> {
         messages.push(write);
         messages.extend(named.map(|id| {
             let condition = CowDocument::build(|w| w.value("_id", id));
-            self.job.commands(own).find_whole(statement, condition.as_document())
+            self.job.commands(own).find_whole(statement, condition.as_document(), None)
         }));
         let mut replies = self.port.exchange_all(messages).await.into_iter();
         if asks {
@@ -398,7 +398,7 @@ impl<'f> TransactionAttempt<'_, 'f> {
     ) -> AttemptResult<Vec<Vec<u8>>> {
         let condition = piece.condition();
         let limit = self.is_held_for(read_in).then(|| self.longest_hold());
-        let find = self.job.commands(self.reading(read_in)).find_within(statement, condition.as_document(), limit);
+        let find = self.job.commands(self.reading(read_in)).find_whole(statement, condition.as_document(), limit);
         self.read_all(statement, find, read_in).await
     }
 

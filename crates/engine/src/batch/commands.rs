@@ -75,13 +75,9 @@ impl TransactionCommands<'_, '_> {
         })
     }
 
-    /// Returns a find for whole documents in several batches, with the simple collation.
-    pub(super) fn find_whole(&self, statement: &Statement<'_>, filter: Document<'_>) -> Vec<u8> {
-        self.find_within(statement, filter, None)
-    }
-
-    /// Returns such a find with a time limit, if the client's is not shorter.
-    pub(super) fn find_within(
+    /// Returns a find for whole documents in several batches, with the simple collation, and with a time limit if the
+    /// client's is not shorter.
+    pub(super) fn find_whole(
         &self,
         statement: &Statement<'_>,
         filter: Document<'_>,

@@ -241,12 +241,6 @@ impl<'f> TransactionAttempt<'_, 'f> {
         }
     }
 
-    /// Aborts and sends the server's error to the client. The server rejects unknown fields or names before it looks
-    /// for the transaction, which then stays open. Aborting a finished one does no harm.
-    pub(super) async fn end_with(&mut self, error: Vec<u8>) -> AttemptEnd {
-        self.abort_and(AttemptEnd::Reply(error)).await
-    }
-
     /// Returns the pause before the transaction starts again, because other writes may be in progress.
     ///
     /// # Errors

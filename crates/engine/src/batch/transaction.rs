@@ -407,7 +407,7 @@ impl<'f> TransactionAttempt<'_, 'f> {
             Some(code::TRANSACTION_TOO_OLD) => self.end_too_old().await,
             // The number was used by an earlier send of the statement.
             Some(code::CONFLICTING_OPERATION_IN_PROGRESS | code::TRANSACTION_COMMITTED) => self.abort_earlier().await,
-            _ if server_errors::is_state_change(reply) => self.end_with(frame.to_vec()).await,
+            _ if server_errors::is_state_change(reply) => self.abort_and(AttemptEnd::Reply(frame.to_vec())).await,
             _ if server_errors::has_label(reply, server_errors::TRANSIENT) => {
                 AttemptEnd::Again(RestartReason::WriteConflict)
             }
@@ -424,7 +424,7 @@ impl<'f> TransactionAttempt<'_, 'f> {
                 self.reject(self.rule(), rejection)
             }
             _ if sent == SentCommands::Statement && self.in_other_form => self.end_in_own_form().await,
-            _ => self.end_with(frame.to_vec()).await,
+            _ => self.abort_and(AttemptEnd::Reply(frame.to_vec())).await,
         }
     }
 

@@ -4,7 +4,9 @@
 use std::collections::HashMap;
 
 use super::known_documents::{KnownDocuments, key};
-use super::recorded::{Client, REST_UNKNOWN, RecordedCommand, RecordedContent, USER_UNKNOWN, UnknownStatements};
+use super::recorded::{
+    Client, REST_UNKNOWN, RecordedCommand, RecordedContent, TrafficConsumer, USER_UNKNOWN, UnknownStatements,
+};
 use super::tally::{AuditTally, CountedOutcome, ExampleText, ReportedOutcome};
 use super::target::{CommandTarget, collection, evaluates_statement, target};
 use super::{matching, shape, write};
@@ -40,26 +42,25 @@ impl<'r> Audit<'r> {
         Self { evaluation: TrafficEvaluation::new(rules), stored: KnownDocuments::default() }
     }
 
-    /// Whether rules can match such a command, see [`CommandFilter`](super::CommandFilter).
+    /// The counts.
     #[must_use]
-    pub fn is_relevant(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
+    pub fn finish(self) -> AuditTally {
+        self.evaluation.finish().0
+    }
+}
+
+impl TrafficConsumer for Audit<'_> {
+    fn is_relevant(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
         self.evaluation.is_relevant(namespace, class, command)
     }
 
-    /// Counts one command.
-    pub fn add_command(&mut self, recorded: &RecordedCommand) {
+    fn add_command(&mut self, recorded: &RecordedCommand) {
         let evaluation = &mut self.evaluation;
         evaluation.applies = false;
         self.stored.evaluate_and_apply(recorded, |part, stored| evaluation.add_command(part, recorded, stored));
         if evaluation.applies {
             evaluation.count_command(recorded);
         }
-    }
-
-    /// The counts.
-    #[must_use]
-    pub fn finish(self) -> AuditTally {
-        self.evaluation.finish().0
     }
 }
 

@@ -34,7 +34,8 @@ pub use evaluation::Audit;
 pub use habits::Habits;
 pub use proposal::{CandidateEvaluation, CandidateRules, EvaluatedCandidates, Proposal};
 pub use recorded::{
-    Client, CommandFilter, RecordedCommand, RecordedContent, UnknownStatements, Unreadable, is_between_servers,
+    Client, CommandFilter, RecordedCommand, RecordedContent, TrafficConsumer, UnknownStatements, Unreadable,
+    is_between_servers,
 };
 pub use repeats::RepeatedStatements;
 pub use reply_summary::ReplySummary;

@@ -101,6 +101,14 @@ impl From<serde_json::Error> for Unreadable {
 /// command's JSON or BSON; both contain names literally.
 pub type CommandFilter<'w> = dyn Fn(Namespace<'_>, CommandClass, &[u8]) -> bool + 'w;
 
+/// Counts recorded commands.
+pub trait TrafficConsumer: Send {
+    /// Whether it counts such a command; see [`CommandFilter`].
+    fn is_relevant(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool;
+
+    fn add_command(&mut self, recorded: &RecordedCommand);
+}
+
 /// The reason for [`UnknownStatements`] if the source truncated the command.
 pub(super) const TRUNCATED: &str = "the source truncated it";
 /// The reason if the source masked its values.

@@ -58,7 +58,6 @@ pub(in crate::proxy) struct Dialled<U> {
 }
 
 /// One client connection.
-#[derive(Debug)]
 pub(in crate::proxy) struct Connection<C, U: ServerSocket, P> {
     pub(in crate::proxy) relay: Relay<C, U, P>,
     /// The state of its listener.

@@ -29,7 +29,7 @@ pub(in crate::proxy) struct ListenerContext<P = RuleSet> {
 }
 
 /// The servers of a listener.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(in crate::proxy) enum Backend {
     /// The member at this index of the topology.
     Member { slot: usize, closing: Arc<watch::Sender<Closing>> },
@@ -98,11 +98,5 @@ impl<P> ListenerContext<P> {
                 ListenerKind::Queries { commands: self.process.members.topology.first_address(local).into() }
             }
         }
-    }
-}
-
-impl<P> std::fmt::Debug for ListenerContext<P> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ListenerContext").field("backend", &self.backend).finish_non_exhaustive()
     }
 }

@@ -170,15 +170,8 @@ impl PendingReplies {
     /// Adds a request of docward's own, which is not measured.
     pub(in crate::proxy) fn push_own(&mut self, request_id: i32) {
         let (treatment, progress) = (ReplyAction::Discard, TimingProgress::Accounted);
-        let timing = Timing::default();
-        self.queue.push_back(PendingReply {
-            request_id,
-            treatment,
-            timing,
-            span: None,
-            permits: Box::default(),
-            progress,
-        });
+        let (timing, span, permits) = Default::default();
+        self.queue.push_back(PendingReply { request_id, treatment, timing, span, permits, progress });
     }
 
     /// Matches a reply; with `another_follows` its request stays pending.

@@ -58,7 +58,6 @@ enum StepProgress {
 }
 
 /// A client, its server, and what is in flight between them.
-#[derive(Debug)]
 pub(in crate::proxy) struct Relay<C, U: ServerSocket, P> {
     pub(in crate::proxy) client: ClientHalf<C>,
     pub(in crate::proxy) server: ServerHalf<U>,

@@ -45,7 +45,6 @@ const HEADER_READ: usize = 512;
 const TLS_REQUIRED: &str = "this listener accepts TLS only; add tls=true to the connection string";
 
 /// What connection setup needs. All listeners share it.
-#[derive(Debug)]
 pub(in crate::proxy) struct ConnectionSetup {
     pub(in crate::proxy) upstream: Arc<Upstream>,
     /// Their connections begin with a header that has the client's address.
@@ -62,7 +61,7 @@ pub(in crate::proxy) struct ConnectionSetup {
 }
 
 /// Dispatches client connections to worker threads. Connections do not hold it, so the threads end with the listeners.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(in crate::proxy) struct Dispatcher {
     pub(in crate::proxy) connection_setup: Arc<ConnectionSetup>,
     pub(in crate::proxy) workers: Arc<WorkerThreads>,

@@ -329,9 +329,3 @@ impl<S: ServerSocket> Clone for RoutedMember<S> {
         Self { member: self.member.clone(), selectable: self.selectable.clone() }
     }
 }
-
-impl<S: ServerSocket> std::fmt::Debug for Router<S> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Router").finish_non_exhaustive()
-    }
-}

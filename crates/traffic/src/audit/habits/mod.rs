@@ -21,7 +21,7 @@ pub(super) use paths::{Nodes, Paths};
 use self::field::purpose;
 use super::evaluation::AuditedCommand;
 use super::known_documents::{FieldKnowledge, KnownDocument, KnownDocuments};
-use super::recorded::{RecordedCommand, RecordedContent};
+use super::recorded::{RecordedCommand, RecordedContent, TrafficConsumer};
 use super::shape;
 use super::tally::{CountedOutcome, ExampleText, ReportedOutcome, RuleTally};
 use super::target::target;
@@ -163,29 +163,31 @@ impl SeenWrite<'_> {
     }
 }
 
-impl Habits {
-    /// Whether a command is relevant: it reads, writes or drops application data.
-    #[must_use]
-    pub fn is_relevant(namespace: Namespace<'_>, class: CommandClass) -> bool {
-        let is_relevant = matches!(
-            class,
-            CommandClass::Insert
-                | CommandClass::Update
-                | CommandClass::Delete
-                | CommandClass::FindAndModify
-                | CommandClass::Find
-                | CommandClass::Aggregate
-                | CommandClass::BulkWrite
-                | CommandClass::Drop
-        );
-        is_relevant
-            && !matches!(namespace.database, "config" | "local")
-            && (namespace.database != "admin" || class == CommandClass::BulkWrite)
-            && !namespace.collection.starts_with("system.")
+/// Whether a command reads, writes or drops application data.
+pub(super) fn uses_data(namespace: Namespace<'_>, class: CommandClass) -> bool {
+    let is_relevant = matches!(
+        class,
+        CommandClass::Insert
+            | CommandClass::Update
+            | CommandClass::Delete
+            | CommandClass::FindAndModify
+            | CommandClass::Find
+            | CommandClass::Aggregate
+            | CommandClass::BulkWrite
+            | CommandClass::Drop
+    );
+    is_relevant
+        && !matches!(namespace.database, "config" | "local")
+        && (namespace.database != "admin" || class == CommandClass::BulkWrite)
+        && !namespace.collection.starts_with("system.")
+}
+
+impl TrafficConsumer for Habits {
+    fn is_relevant(&self, namespace: Namespace<'_>, class: CommandClass, _command: &[u8]) -> bool {
+        uses_data(namespace, class)
     }
 
-    /// Counts one command.
-    pub fn add_command(&mut self, recorded: &RecordedCommand) {
+    fn add_command(&mut self, recorded: &RecordedCommand) {
         let Self { counts, stored } = self;
         let is_single = match &recorded.content {
             RecordedContent::Command(command) => crate::engine::statements(command.as_document()).next().is_none(),
@@ -211,7 +213,7 @@ impl HabitCounts {
     ) {
         let document = command.as_document();
         let Some((target, class, _)) = target(document) else { return };
-        if !Habits::is_relevant(target, class) {
+        if !uses_data(target, class) {
             return;
         }
         let namespace = target.to_string();

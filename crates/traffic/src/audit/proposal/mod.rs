@@ -12,9 +12,9 @@ use std::fmt::Write as _;
 
 use self::candidate_tally::CandidateTally;
 use super::evaluation::{AuditedCommand, RuleKnowledge, TrafficEvaluation};
-use super::habits::Habits;
+use super::habits::{Habits, uses_data};
 use super::known_documents::KnownDocuments;
-use super::recorded::RecordedCommand;
+use super::recorded::{RecordedCommand, TrafficConsumer};
 use super::report::TrafficFile;
 use super::tally::AuditTally;
 use super::target::target;
@@ -185,16 +185,13 @@ pub struct CandidateEvaluation<'c> {
 #[derive(Debug)]
 pub struct EvaluatedCandidates(Vec<(AuditTally, Vec<RuleKnowledge>)>);
 
-impl CandidateEvaluation<'_> {
+impl TrafficConsumer for CandidateEvaluation<'_> {
     /// Whether a candidate can match such a command, or it shows what is stored.
-    #[must_use]
-    pub fn is_relevant(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
-        Habits::is_relevant(namespace, class)
-            || self.evaluations.iter().any(|one| one.is_relevant(namespace, class, command))
+    fn is_relevant(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
+        uses_data(namespace, class) || self.evaluations.iter().any(|one| one.is_relevant(namespace, class, command))
     }
 
-    /// Counts one command.
-    pub fn add_command(&mut self, recorded: &RecordedCommand) {
+    fn add_command(&mut self, recorded: &RecordedCommand) {
         let Self { evaluations, by_namespace, stored } = self;
         stored.evaluate_and_apply(recorded, |part, stored| {
             let namespace = match part {
@@ -202,9 +199,7 @@ impl CandidateEvaluation<'_> {
                     Some(format!("{}.{}", unknown.database, unknown.collection))
                 }
                 AuditedCommand::Command(command, _) => match target(command.as_document()) {
-                    Some((namespace, class, _))
-                        if Habits::is_relevant(namespace, class) && class != CommandClass::Aggregate =>
-                    {
+                    Some((namespace, class, _)) if uses_data(namespace, class) && class != CommandClass::Aggregate => {
                         Some(namespace.to_string())
                     }
                     _ => None,
@@ -222,7 +217,9 @@ impl CandidateEvaluation<'_> {
             }
         });
     }
+}
 
+impl CandidateEvaluation<'_> {
     /// The results.
     #[must_use]
     pub fn finish(self) -> EvaluatedCandidates {

@@ -20,12 +20,6 @@ pub(in crate::proxy) struct AwaitedHello {
     change: Pin<Box<dyn Future<Output = Option<MemberHello>> + Send>>,
 }
 
-impl std::fmt::Debug for AwaitedHello {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AwaitedHello").field("hello", &self.hello).finish_non_exhaustive()
-    }
-}
-
 impl AwaitedHello {
     pub(in crate::proxy) fn new(
         hello: ClientHello,

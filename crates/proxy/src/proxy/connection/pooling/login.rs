@@ -44,14 +44,7 @@ impl<U: ServerSocket> WaitingLogin for PausedLogin<U> {
     }
 }
 
-impl<U: ServerSocket> std::fmt::Debug for PausedLogin<U> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PausedLogin").field("since", &self.since).finish_non_exhaustive()
-    }
-}
-
 /// A login that has begun and is not complete.
-#[derive(Debug)]
 pub(in crate::proxy) struct Conversation<U: ServerSocket> {
     pub(in crate::proxy) member: Arc<Member<U>>,
     pub(in crate::proxy) pool: Arc<Pool<U>>,

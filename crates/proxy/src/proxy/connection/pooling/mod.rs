@@ -46,7 +46,6 @@ pub(in crate::proxy) const MAX_COLLECTED_LENGTH: usize = 128 * 1024;
 pub(in crate::proxy) const BARRIER_ID: i32 = i32::MIN;
 
 /// A client's share in the pools of its member.
-#[derive(Debug)]
 pub(in crate::proxy) struct Pooling<U: ServerSocket> {
     /// Set for clients of a router.
     router: Option<Arc<Router<U>>>,
@@ -582,18 +581,6 @@ impl<U: ServerSocket> Pooling<U> {
     pub(in crate::proxy) fn reply_id(&mut self) -> i32 {
         self.next_reply_id = self.next_reply_id.wrapping_add(1);
         self.next_reply_id
-    }
-}
-
-impl<U: ServerSocket> std::fmt::Debug for Attachment<U> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Detached => "Detached",
-            Self::Waiting(_) => "Waiting",
-            Self::Ready(_) => "Ready",
-            Self::Attached(..) => "Attached",
-            Self::Failed(_) => "Failed",
-        })
     }
 }
 

@@ -27,7 +27,6 @@ const LOST_AFTER: Duration = Duration::from_secs(2);
 const MAX_REPEATS: u8 = 3;
 
 /// The request in progress, as far as it matters after its member was lost.
-#[derive(Debug)]
 pub(super) struct Resending<U: ServerSocket> {
     /// `None`: it is not sent again as a whole.
     sent: Option<SentRequest>,
@@ -72,12 +71,6 @@ impl<U: ServerSocket> Resending<U> {
 
 /// Ready when a member is lost.
 struct Lost(Pin<Box<dyn Future<Output = ()> + Send>>);
-
-impl std::fmt::Debug for Lost {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Lost")
-    }
-}
 
 /// A request that a member has.
 #[derive(Debug)]

@@ -34,7 +34,6 @@ pub(in crate::proxy) struct ClientLogin {
 }
 
 /// A connection, or the right to open one, and where.
-#[derive(Debug)]
 pub(in crate::proxy) struct Taken<U: ServerSocket, C> {
     pub(super) member: Arc<Member<U>>,
     pub(super) pool: Arc<Pool<U>>,

@@ -1,7 +1,6 @@
 //! One member with its pools by user, and its last hello.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -168,11 +167,5 @@ impl<S: ServerSocket> Member<S> {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Option<User>, Arc<Pool<S>>>> {
         self.pools.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<S: ServerSocket> fmt::Debug for Member<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Member").field("address", &self.server.address).finish_non_exhaustive()
     }
 }

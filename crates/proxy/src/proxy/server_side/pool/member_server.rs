@@ -1,6 +1,5 @@
 //! The server of a member: how its pools connect to it, and what they count.
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,11 +56,5 @@ impl<S: ServerSocket> MemberServer<S> {
     /// I/O errors of the socket.
     pub(in crate::proxy) async fn connect(&self) -> io::Result<S> {
         (self.connect)(self.address.clone()).await
-    }
-}
-
-impl<S> fmt::Debug for MemberServer<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemberServer").field("address", &self.address).finish_non_exhaustive()
     }
 }

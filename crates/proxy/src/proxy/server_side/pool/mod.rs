@@ -15,7 +15,6 @@ pub(in crate::proxy) mod registry;
 pub(in crate::proxy) mod settings;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,7 +67,6 @@ struct Idle<S> {
 }
 
 /// A request that waits, and since when.
-#[derive(Debug)]
 struct PoolWaiter<S: ServerSocket> {
     checkout: oneshot::Sender<Checkout<S>>,
     since: Instant,
@@ -137,7 +135,6 @@ pub(in crate::proxy) struct AcceptedLogin {
 }
 
 /// The right of one request to a connection. Dropped without its connection it frees the slot of a closed one.
-#[derive(Debug)]
 pub(in crate::proxy) struct Checkout<S: ServerSocket> {
     pool: Option<Arc<Pool<S>>>,
     lane: Lane,
@@ -164,7 +161,6 @@ impl<'r> Demand<'r> {
 }
 
 /// A request for a connection.
-#[derive(Debug)]
 pub(in crate::proxy) enum CheckoutRequest<S: ServerSocket> {
     Ready(Checkout<S>),
     Queued {
@@ -562,11 +558,5 @@ impl<S: ServerSocket> Drop for Checkout<S> {
             let connection = self.connection.take().filter(|connection| connection.details.is_ready);
             pool.give_back(self.lane, connection);
         }
-    }
-}
-
-impl<S: ServerSocket> fmt::Debug for Pool<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("user", &self.user).finish_non_exhaustive()
     }
 }

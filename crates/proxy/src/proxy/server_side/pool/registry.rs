@@ -19,7 +19,6 @@ use crate::wire::compressed::Compressor;
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The pools of all members.
-#[derive(Debug)]
 pub(in crate::proxy) struct Pools {
     upstream: Arc<Upstream>,
     settings: PoolSettings,
