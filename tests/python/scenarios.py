@@ -57,6 +57,9 @@ THROUGH_A_ROUTER = {
     # Without monitors, Node does not know how many statements a command may have.
     "bulk_write_of_more_than_one_message": same_outcome,
     "large_results": same_outcome,
+    # Behind a balancer, Node closes the change stream of the step before on the connection whose reply it still awaits, and
+    # does not match replies to requests.
+    "grid_fs": same_outcome,
     # Drivers take a router for a mongos, or for a service behind a load balancer.
     "what_the_driver_knows_of_the_servers": shows_no_set,
     "replica_set": shows_no_set,
@@ -84,7 +87,7 @@ def compare(scenario, direct, through, least_steps, *options, user=""):
     for name in direct:
         texts = [json_util.dumps(each[name], json_options=JSON, indent=1) for each in seen]
         # A step with the same error in both scenarios would compare as equal.
-        broken = ("TypeError", "ReferenceError", "NullPointerException", "runtime.boundsError")
+        broken = ("TypeError", "ReferenceError", "BSONError", "NullPointerException", "runtime.boundsError")
         assert not any(mistake in texts[0] for mistake in broken), texts[0]
         if name in special and special[name](direct[name], through[name]):
             continue
