@@ -419,7 +419,8 @@ function comparable(commandName, reply) {
   if (commandName === 'listCollections') return reply.cursor.firstBatch.map(({ name }) => name).sort();
   const batch = reply.cursor?.firstBatch ?? reply.cursor?.nextBatch ?? [];
   if (BSON.calculateObjectSize(batch) < LARGE) return reply;
-  const content = batch.map((document) => Object.values(document).filter((value) => value?._bsontype !== 'ObjectId'));
+  const shown = ([name, value]) => [name, value?._bsontype === 'ObjectId' ? 'id' : value];
+  const content = batch.map((document) => Object.entries(document).map(shown));
   return [batch.length, createHash('sha256').update(BSON.serialize({ content })).digest('hex')];
 }
 

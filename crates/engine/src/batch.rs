@@ -327,10 +327,7 @@ impl<'f> BatchJob<'f> {
             self.take_command_error(&group, &reply)?;
             return Flow::Continue(None);
         }
-        let errors = merge::errors_of(&reply, self.batch.form);
-        if errors.iter().any(|(position, _)| *position >= group.statements.len()) {
-            return close("the server's reply to a write has an error of a statement that was not sent");
-        }
+        let errors = merge::errors_of_sent(&reply, self.batch.form, group.statements.len())?;
         match (meaning::GroupReply { job: self, group: &group, reply: &reply, errors: &errors }).meaning() {
             ReplyMeaning::IncrementFailed(failed) => self.repeat_without_increment(group, *failed, &reply),
             ReplyMeaning::Undecided => self.decide_each(group, &reply, &errors),
@@ -384,7 +381,8 @@ impl<'f> BatchJob<'f> {
 
     /// Adds the reply to a group whose statements are done.
     fn count(&mut self, reply: &Reply<'_>, group: Group, errors: &[(usize, Document<'_>)]) {
-        let last = errors.first().map(|(position, _)| position + 1).filter(|_| self.ends_at_error(&group));
+        let last =
+            errors.first().map(|(position, _)| position.saturating_add(1)).filter(|_| self.ends_at_error(&group));
         let (done, rest) = group.statements.split_at(last.unwrap_or(usize::MAX).min(group.statements.len()));
         self.merged.add(reply, self.batch.form, done);
         if !group.matched {

@@ -1,6 +1,7 @@
 //! Merges several replies into one: adds up counts, maps indexes to the client's, and adds docward's own errors.
 
 use super::optimistic_numbers::is_duplicate_key;
+use super::port::{Flow, close};
 use super::rejection_text;
 use super::rejection_text::RejectedBy;
 use super::server_errors::{RETRYABLE_WRITE, has_label};
@@ -354,6 +355,18 @@ pub(super) fn errors_of<'r>(reply: &Reply<'r>, form: WriteForm) -> Vec<(usize, D
     let entries = list.values().filter_map(Value::as_document);
     let errors = entries.filter(|entry| form != WriteForm::BulkWrite || is_error(*entry));
     errors.map(|error| (position(error, key).unwrap_or(usize::MAX), error)).collect()
+}
+
+/// The same for a command of this many statements.
+///
+/// # Errors
+/// Closes the connection: an error is of none of them, so it is unknown which have failed.
+pub(super) fn errors_of_sent<'r>(reply: &Reply<'r>, form: WriteForm, sent: usize) -> Flow<Vec<(usize, Document<'r>)>> {
+    let errors = errors_of(reply, form);
+    if errors.iter().any(|(position, _)| *position >= sent) {
+        return close("the server's reply to a write has an error of a statement that was not sent");
+    }
+    Flow::Continue(errors)
 }
 
 /// Returns the successful results of a bulkWrite in the reply, in the order of its statements.

@@ -111,7 +111,8 @@ impl<'f> BatchJob<'f> {
         if !reply.is_ok() {
             return self.take_command_error(&group, &reply);
         }
-        let mut errors = merge::errors_of(&reply, WriteForm::Update).into_iter().peekable();
+        let errors = merge::errors_of_sent(&reply, WriteForm::Update, group.statements.len())?;
+        let mut errors = errors.into_iter().peekable();
         // Statements that match nothing and insert nothing.
         let mut ineffective = Vec::new();
         for (position, index) in group.statements.iter().copied().enumerate() {

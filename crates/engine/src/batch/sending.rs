@@ -59,6 +59,9 @@ impl<'f> BatchJob<'f> {
             drop(reply);
             return Step::Reply(frame);
         }
+        if let Flow::Break(closed) = merge::errors_of_sent(&reply, form, all.len()) {
+            return closed;
+        }
         match form {
             WriteForm::FindAndModify => self.merged.add_error(reply.body),
             _ => self.merged.add(&reply, form, &all),

@@ -201,6 +201,16 @@ fn an_error_of_a_statement_that_was_not_sent_is_not_taken_for_success() {
         let taken = replies(doc! {"n": 0, "writeErrors": [error], "ok": 1.0});
         assert!(matches!(plan.next(Input::Reply(taken), &mut client_state), Step::Close(_)), "{index}");
     }
+    // The same in a check of what two statements match.
+    let rules = self::rules(&[("d.c", "replacement: {}")]);
+    let replacement = |id: i32| doc! {"q": {"a": id}, "u": {"a": id}, "upsert": true};
+    let message = frame(&doc! {"update": "c", "$db": "d"}, "updates", &[replacement(1), replacement(2)], 0);
+    let mut client_state = client_state();
+    let mut plan = Plan::new(&message, &rules, NOW);
+    let Step::Exchange(check) = plan.next(Input::Start, &mut client_state) else { panic!("no match check") };
+    assert_eq!(documents(&check).0.get_array("updates").unwrap().len(), 2);
+    let odd = replies(doc! {"n": 0, "writeErrors": [{"code": 66}, {"index": 1, "code": 66}], "ok": 1.0});
+    assert!(matches!(plan.next(Input::Reply(odd), &mut client_state), Step::Close(_)));
 }
 
 #[test]

@@ -166,9 +166,17 @@ impl ElectedWorker {
         let words = self.task.words();
         let mut logged: Option<(String, Instant)> = None;
         loop {
-            // The work goes on after a panic, which is a fault of docward.
             let working = AssertUnwindSafe(self.acquire_and_work(candidate)).catch_unwind().await;
-            let Err(stop) = working.unwrap_or_else(|_| Err(Stop::Failed("internal error: docward panicked".into())));
+            let Err(stop) = match working {
+                Ok(stopped) => stopped,
+                // A fault of docward: another process, maybe of another version, may do better.
+                Err(_) => {
+                    if let Ok(client) = self.server.client() {
+                        candidate.release(&client).await;
+                    }
+                    Err(Stop::Failed("internal error: docward panicked".to_owned()))
+                }
+            };
             let (pause, text) = match stop {
                 Stop::Lost => (LEASE_RETRY, String::new()),
                 Stop::Replaced => (Duration::ZERO, String::new()),

@@ -108,7 +108,8 @@ where
         let ended = Instant::now();
         let max_wait = self.relay.pooling.as_ref().map_or(FLUSH_TIMEOUT, |pooling| pooling.max_wait());
         // Bytes that the peer does not take in time are lost.
-        let _ = Box::pin(timeout(FLUSH_TIMEOUT.min(max_wait), final_flush(&mut self.relay, &end))).await;
+        let flush = AssertUnwindSafe(final_flush(&mut self.relay, &end)).catch_unwind();
+        let _ = Box::pin(timeout(FLUSH_TIMEOUT.min(max_wait), flush)).await;
         if !end.is_of_server() {
             self.relay.abandon_server(ended + max_wait);
         }

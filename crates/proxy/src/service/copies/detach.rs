@@ -74,6 +74,8 @@ impl Repairer<'_> {
         }
         match self.detach_in_transaction(entry, id, copies).await? {
             DetachResult::Done(changed) => return Ok(changed),
+            // A removal that the server rejects does not look for the original.
+            DetachResult::Rejected(_) if !self.originals(&[id.into()], None).await?.is_empty() => return Ok(0),
             DetachResult::Rejected(error) if copies.len() == 1 => self.log_rejected(entry, &error),
             DetachResult::Rejected(_) => {}
         }
