@@ -36,7 +36,6 @@ const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
 const UNKNOWN_MODE: &str = "?";
 /// The longest reason or name in bytes.
 const LONGEST_TEXT: usize = 500;
-const MODES: [&str; 3] = ["enforce", "shadow", "disabled"];
 
 /// The command line.
 #[derive(Debug, Args)]
@@ -45,11 +44,11 @@ pub struct Arguments {
     #[arg(required_unless_present_any = ["list", "all"])]
     rule: Option<String>,
     /// The mode to use instead of the one in the rule file.
-    #[arg(value_parser = MODES, required_unless_present_any = ["list", "clear", "all"], requires = "length", requires = "reason")]
+    #[arg(value_parser = Mode::ALL.map(Mode::as_str), required_unless_present_any = ["list", "clear", "all"], requires = "length", requires = "reason")]
     mode: Option<String>,
     /// Override the modes of all rules that are not disabled in their files, or with --clear end all overrides. Shows first
     /// what that means.
-    #[arg(long, value_parser = MODES, value_name = "MODE", num_args = 0..=1, conflicts_with_all = ["rule", "list"])]
+    #[arg(long, value_parser = Mode::ALL.map(Mode::as_str), value_name = "MODE", num_args = 0..=1, conflicts_with_all = ["rule", "list"])]
     all: Option<Option<String>>,
     /// Do not ask for confirmation of --all.
     #[arg(long, requires = "all")]

@@ -424,6 +424,8 @@ impl<'f> TransactionAttempt<'_, 'f> {
                 self.reject(self.rule(), rejection)
             }
             _ if sent == SentCommands::Statement && self.in_other_form => self.end_in_own_form().await,
+            // The server rejects unknown fields or names before it looks for the transaction, which then stays open.
+            // Aborting a finished one does no harm.
             _ => self.abort_and(AttemptEnd::Reply(frame.to_vec())).await,
         }
     }

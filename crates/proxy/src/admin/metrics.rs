@@ -19,6 +19,7 @@ use super::openmetrics::{MetricsWriter, write_count};
 use super::process::Process;
 use super::{ReloadStatus, ResponseData, SpanCounts, error, health};
 use crate::proxy::{LiveRule, MemoryUse, PermitStatus, PoolStatus, ProcessPhase, RouterStatus};
+use crate::rules::Mode;
 use crate::service::{WorkerState, WorkerStatus};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -103,7 +104,7 @@ impl ResponseData {
              mode",
             checked,
         )?;
-        let mut modes: BTreeMap<&str, u64> = ["enforce", "shadow", "disabled"].map(|mode| (mode, 0)).into();
+        let mut modes: BTreeMap<&str, u64> = Mode::ALL.map(|mode| (mode.as_str(), 0)).into();
         for rule in report.iter().filter(|rule| rule.loaded) {
             *modes.entry(rule.written.mode).or_default() += 1;
         }

@@ -13,6 +13,8 @@ pub enum Mode {
 }
 
 impl Mode {
+    pub const ALL: [Self; 3] = [Self::Enforce, Self::Shadow, Self::Disabled];
+
     /// The word for it in rule files.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -26,6 +28,6 @@ impl Mode {
     /// The mode of this word; `None`: there is none.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
-        [Self::Enforce, Self::Shadow, Self::Disabled].into_iter().find(|mode| mode.as_str() == word)
+        Self::ALL.into_iter().find(|mode| mode.as_str() == word)
     }
 }
